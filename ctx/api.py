@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from types import TracebackType
+from typing import overload
 
 from ctx.config import Config, load_config, parse_config, read_config
 from ctx.config.find import find_config, shown_path, trusted_as
@@ -11,21 +12,50 @@ from ctx.config.trust_file import TrustFile, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.indexing.run import IndexReport
 from ctx.items import Document, SourceStatus
-from ctx.models import Filters, SearchResult
-from ctx.search.searcher import SearchReply, resolve_sources, unknown_source
+from ctx.models import AUTO, JSON, MODES, SearchResult
+from ctx.search.searcher import SearchReply
+from ctx.tools.places import place_of
+from ctx.tools.search import found
 from ctx.workspace import Workspace, open_workspace
 
 _FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # what `ctx init` writes
 
 
+class Hits(Sequence[SearchResult]):
+    """The hits of a search, best first. `partial` says what they may lack, `note` how the query was read."""
+
+    def __init__(self, query: str, reply: SearchReply) -> None:
+        self.query = query
+        self.results = reply.results
+        self.partial = reply.partial
+        self.note = reply.note
+
+    @overload
+    def __getitem__(self, index: int) -> SearchResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SearchResult]: ...
+    def __getitem__(self, index: int | slice) -> SearchResult | list[SearchResult]:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __repr__(self) -> str:
+        rows = [f"<{len(self)} hits for {self.query!r}>", *map(repr, self.results)]
+        return "\n  ".join(rows)
+
+
 class Project:
     """An opened project. Close it, or use it as a context manager. Safe from several threads.
 
-    Whatever goes wrong is raised as a `ctx.CtxError` with a sentence that names the mend.
+    Errors are `ctx.CtxError` with a sentence that says what to do.
     """
 
     def __init__(self, config: Config) -> None:
         self._workspace: Workspace = open_workspace(config)
+
+    def __repr__(self) -> str:
+        return f"<Project {self._workspace.config.root}>"
 
     def __enter__(self) -> "Project":
         return self
@@ -47,39 +77,57 @@ class Project:
         return reports
 
     def search(
-        self, query: str, *, mode: str = "keyword", limit: int | None = None, source: str | None = None
-    ) -> SearchReply:
-        """The best documents, best first, each with its best passage, in `results`; `partial` says what they
-        may lack.
+        self,
+        query: str,
+        *,
+        mode: str = AUTO,
+        limit: int | None = None,
+        source: str | Sequence[str] | None = None,
+        path: str | Sequence[str] | None = None,
+        type: str | Sequence[str] | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        offset: int = 0,
+        per_document: int = 1,
+    ) -> "Hits":
+        """The best documents, best first, each with its best passage.
 
-        `mode` is keyword, semantic or hybrid; `limit` 1 to 100, else `[retrieval] final_limit`; `source` a
-        source's name or its type. Raises `BadRequest`, or `EmbeddingsDisabled` where the mode needs a model.
+        `mode` is keyword, semantic or hybrid; without one, `[retrieval] mode` decides, and one identifier or
+        a quoted phrase is searched by keyword. `limit` is 1 to 100, else `[retrieval] final_limit`. The
+        filters are those of REST: `source` by name or type, `path` a glob, `type` prose, code or a media
+        type, `since` and `until` dates. Raises `BadRequest`, `EmbeddingsDisabled`.
         """
         _check_type("query", query, str)
         _check_type("mode", mode, str)
-        if limit is not None:
-            _check_type("limit", limit, int)
-        if source is not None:
-            _check_type("source", source, str)
-        names = self._workspace.searched_names() if source else []
-        chosen = resolve_sources([source] if source else [], names)
-        reply = self._workspace.searcher.search(query, mode, limit, Filters(sources=chosen))
-        if source and not chosen:
-            reply = reply._replace(note=unknown_source(source, names))
-        return reply
+        filters = {"source": source, "path": path, "type": type, "since": since, "until": until}
+        arguments = {
+            "query": query,
+            "mode": mode,
+            "limit": limit,
+            "offset": offset,
+            "per_document": per_document,
+            "filters": {name: _json(value) for name, value in filters.items() if value is not None},
+        }
+        if not query.strip():
+            raise BadRequest("the query is empty")
+        if mode not in (*MODES, AUTO):
+            raise BadRequest(f"unknown mode '{mode[:40]}' (known: {', '.join(MODES)})")
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(given)))
 
-    def get(self, id: str) -> Document:
-        """The whole document that a result names. Raises `NotFound`."""
-        _check_type("id", id, str)
-        stored = self._workspace.catalog.document(id)
-        if stored is None:
-            raise NotFound(f"no document with id: {id[:80]}")
-        return stored.document
+    def get(self, document: str, source: str | None = None) -> Document:
+        """A whole document, by the id of a hit or by its path. Raises `NotFound`, `BadRequest`."""
+        _check_type("document", document, str)
+        stored = self._workspace.catalog.document(document.strip().lower())
+        return (stored or place_of(self._workspace, document, source).stored).document
 
     def passage(self, result: SearchResult) -> str:
         """The text that a result stands for, whole: its lines of the document. Raises `NotFound`."""
         _check_type("result", result, SearchResult)
-        lines = self.get(result.id).body.split("\n")
+        stored = self._workspace.catalog.document(result.id)
+        if stored is None:
+            raise NotFound(f"no document with id: {result.id[:80]}")
+        lines = stored.document.body.split("\n")
         return "\n".join(lines[result.start_line - 1 : result.end_line])
 
     def sources(self) -> Sequence[SourceStatus]:
@@ -111,6 +159,10 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
         tables = dict(_FOLDER_ITSELF)
         return Project(parse_config(tables, shown="the defaults", path=None, root=named, environ={}))
     return Project(_found_configuration(location.path))
+
+
+def _json(value: str | Sequence[str]) -> JSON:
+    return value if isinstance(value, str) else list(value)
 
 
 def _check_type(name: str, value: object, kind: type) -> None:

@@ -36,6 +36,7 @@ def is_whole(value: JSON) -> TypeGuard[int]:
 
 
 MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
+AUTO = "auto"  # the mode that `[retrieval] mode` and the query decide on
 COMMITS = "@commits/"  # how the paths of commits begin: a name that few repositories have
 
 
@@ -192,6 +193,19 @@ class SearchResult(NamedTuple):
     passages: tuple[Passage, ...] = ()  # further ones, best first, where several of a document are asked for
     also_in: tuple[Copy, ...] = ()  # lower-ranked documents with the same passage
 
+    @property
+    def path(self) -> str:
+        """Where the document is in its source: the same as `source_id`."""
+        return self.source_id
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The first and last line of the passage; they count from 1."""
+        return self.start_line, self.end_line
+
+    def __repr__(self) -> str:
+        return f"<{self.path}:{self.start_line}-{self.end_line} {self.score:.2f} {self.title!r}>"
+
 
 CallProgress = Callable[[float, float | None, str], None]
 """`progress(done, total, message)`: how far a call has come; may be called from any thread."""
@@ -208,6 +222,7 @@ class Caller(NamedTuple):
     bank: str | None = None
     bank_fixed: bool = False  # the URL names the bank: no argument may name another
     session_id: str | None = None
+    client: str | None = None  # the name that the client gives itself; None: nothing is logged of it
     request_id: str | None = None
     pack: str | None = None  # the pack's own endpoint or profile through which the call came
     deadline_s: float | None = None

@@ -7,7 +7,7 @@ Everything is opened when first used. The indexer, scripts, packs and memory are
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from math import inf
 from threading import RLock
@@ -21,7 +21,7 @@ from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.indexing.model_switch import Succession, key_of, notes_path
 from ctx.items import SourceStatus
-from ctx.models import JSON, CallProgress
+from ctx.models import JSON, Caller, CallProgress
 from ctx.scripts.sources import configured_connectors, script_file
 from ctx.search.searcher import Searcher
 from ctx.store.lock import WriterLock, work_lock
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
+    from ctx.memory.activity import Activity
     from ctx.memory.dialects.pack import Pack
     from ctx.memory.location import Location
     from ctx.memory.reflect import LanguageModel
@@ -194,7 +195,7 @@ class Workspace:
     @cached_property
     def toolbox(self) -> Toolbox:
         toolbox = Toolbox()
-        for tool in builtin_tools(self, self.config.retrieval.final_limit):
+        for tool in builtin_tools(self, self.config.retrieval.final_limit, self._note_call):
             toolbox.add(tool)
         return toolbox
 
@@ -419,6 +420,37 @@ class Workspace:
             )
             self._opened.append(scripts.close)
             return scripts
+
+    # -- activity --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def activity(self) -> "Activity | None":
+        """The log of what clients ask; None where it is off or there is no project."""
+        if self.config.path is None or not self.config.server.activity:
+            return None
+        from ctx.memory.activity import file_activity
+
+        with self._lock:
+            if self.config.store.url:
+                from ctx.cluster.activity import shared_activity
+
+                activity = shared_activity(self._database)
+            else:
+                activity = file_activity(self._activity_path)
+            self._opened.append(activity.close)
+            return activity
+
+    def _activity_path(self) -> str:
+        """The file of the memories. Raises `StoreError` while those of an earlier version wait beside it."""
+        if self.location.waiting:
+            raise StoreError(self.location.waiting)
+        return self.location.memory
+
+    def _note_call(
+        self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
+    ) -> None:
+        if caller.client is not None and self.activity is not None:
+            self.activity.note(tool, arguments, caller, reply, answer)
 
     # -- memory ----------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from ctx.workspace import Workspace, open_workspace  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SHOWN = "http://localhost:7331"  # what the pictures name; the browser is led to the real port
-SIZE = {"width": 1100, "height": 720}
+SIZE = {"width": 1200, "height": 760}
 WIDTH = 880  # of the pictures: somewhat wider than a page's text, and all of them go into the wheel
 QUALITY = 66
 DAY_S = 24 * 3600
@@ -58,11 +58,11 @@ QUESTIONS = ("how do I back up the store", "which files are left out", "what may
 VIEWS = {
     "search": ("#/search?q=how+do+I+back+up+my+memories&mode=hybrid", ".result"),
     "document": ("#/search?q=back+up+and+restore&mode=keyword", ".result .open"),
-    "map": ("#/map?q=back+up+the+store", "#map-hits li"),
+    "activity": ("#/activity", ".call"),
     "sources": ("#/sources", "#source-list .card"),
     "memory": ("#/memory", "#memory-list > *"),
     "tools": ("#/tools/search", "#tool form"),
-    "connect": ("#/connect", "#connect-list .card"),
+    "connect": ("#/connect", "#connect-client .card"),
     "about": ("#/about", "#about .chart"),
 }
 
@@ -88,8 +88,13 @@ def furnish(space: Workspace, overview: Overview) -> None:
     for text in MEMORIES:
         space.toolbox.call("retain", {"content": text}, Caller("rest"))
     space.toolbox.call("retain", {"content": OF_ANA}, Caller("rest", bank="ana"))
+    agent = Caller("mcp", client="claude-code")
     for question in QUESTIONS:
-        space.toolbox.call("search", {"query": question, "mode": "hybrid"}, Caller("rest"))
+        reply = space.toolbox.call("search", {"query": question, "mode": "hybrid"}, agent)
+        space.toolbox.call("get", {"id": reply["results"][0]["id"]}, agent)
+    space.toolbox.call(
+        "search", {"query": "kubernetes rollout", "mode": "keyword"}, Caller("mcp", client="cursor")
+    )
     chance = random.Random(3)  # noqa: S311 - the same picture each time
     for minute in range(1, 60):
         for _ in range(chance.choice((0, 0, 1, 2, 5))):
@@ -122,16 +127,16 @@ def picture(page: Any, view: str) -> bytes:
     """A view as a PNG."""
     target, selector = VIEWS[view]
     page.goto("about:blank")
-    page.set_viewport_size(SIZE | ({"height": 940} if view == "map" else {}))
+    page.set_viewport_size(SIZE)
     page.goto(f"{SHOWN}/{target}")
     page.locator(selector).first.wait_for(timeout=30_000)
     if view == "document":
-        page.locator(".result .open", has_text="Back up").first.click()
-        page.locator("#document-body [data-from]").first.wait_for()
+        page.locator(".result .open", has_text="Back up").first.press("Enter")
+        page.locator("#view-doc #document-body [data-from]").first.wait_for()
     page.mouse.move(0, 0)
     page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")
     page.evaluate("document.activeElement.blur()")
-    page.wait_for_timeout(400)  # the map draws in the frames after its data
+    page.wait_for_timeout(400)  # the preview follows the selection
     data: bytes = page.screenshot()
     return data
 

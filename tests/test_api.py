@@ -30,15 +30,38 @@ def test_a_folder_is_opened_indexed_searched_and_read(notes: Path) -> None:
         assert [(report.source, report.added) for report in project.index(embed=False)] == [
             ("filesystem:docs", 2)
         ]
-        reply = project.search("token rotation", limit=1)
-        assert [result.source_id for result in reply.results] == ["auth.md"]
-        assert project.get(reply.results[0].id).body == NOTES["auth.md"]
+        reply = project.search("token rotation", mode="keyword", limit=1)
+        assert [hit.path for hit in reply] == ["auth.md"]
+        assert project.get(reply[0].id).body == project.get("auth.md").body == NOTES["auth.md"]
         assert [status.doc_count for status in project.sources()] == [2]
-        assert project.search("tag", source="git").results == []
+        assert len(project.search("tag", source="git")) == 0
         assert (
             project.search("tag", source="git").note == "no source is called 'git' (known: filesystem:docs)"
         )
         assert project.search("token", source="filesystem").note is None
+
+
+def test_hits_are_walked_filtered_and_shown(notes: Path) -> None:
+    (notes / "ctx.toml").write_text(
+        '[connectors.filesystem.docs]\nroot = "."\n[embedding]\nprovider = "disabled"\n'
+    )
+    (notes / "rotate.py").write_text("def rotate(token):\n    return token[::-1]\n")
+    with ctx.open(notes) as project:
+        project.index()
+        hits = project.search("token")
+        assert {hit.path for hit in hits} == {"auth.md", "rotate.py"}
+        assert [hit.path for hit in project.search("token", type="code")] == ["rotate.py"]
+        assert [hit.path for hit in project.search("token", path=["*.md"], until="2999-01-01")] == ["auth.md"]
+        assert list(project.search("token", since="2999-01-01")) == []
+        (second,) = project.search("token", offset=1)
+        assert second == hits[1]
+        (code,) = project.search("token", type="code")
+        assert code.lines == (1, 2)
+        assert re.fullmatch(r"<rotate\.py:1-2 1\.00 '.*'>", repr(code))
+        assert repr(project.search("token", type="code")).splitlines()[0] == "<1 hits for 'token'>"
+        assert repr(project) == f"<Project {notes}>"
+        with pytest.raises(ctx.CtxError, match="nowhere"):
+            project.get("nowhere.md")
 
 
 def test_a_configuration_above_the_folder_counts_and_the_environments_does_not(
@@ -65,7 +88,7 @@ def test_mistakes_are_errors_of_ours_that_name_the_thing(notes: Path) -> None:
     with pytest.raises(ctx.CtxError, match="no such file or folder"):
         ctx.open(notes / "nowhere")
     with ctx.open(notes) as project:
-        with pytest.raises(ctx.CtxError, match="no document with id: nothing"):
+        with pytest.raises(ctx.CtxError, match="no document at 'nothing'"):
             project.get("nothing")
         with pytest.raises(ctx.CtxError, match="unknown mode 'magic'"):
             project.search("x", mode="magic")

@@ -41,6 +41,7 @@ COMMANDS = {
     "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent"),
     "memory": ("ctx.cli.memory", "read, correct, forget and move memories"),
+    "log": ("ctx.cli.log", "show what clients asked"),
     "docs": ("ctx.cli.docs", "read this documentation offline"),
     "eval": ("ctx.cli.eval", "measure search with questions of your own"),
     "backup": ("ctx.cli.stores", "write the store to one file"),

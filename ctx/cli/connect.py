@@ -369,6 +369,27 @@ def _link(key: str, name: str, entry: Entry) -> str | None:
 # -- list ----------------------------------------------------------------------------------------------------
 
 
+def connectable(name: str, url: str) -> list[dict[str, JSON]]:
+    """Every client with its entry for the server at `url`, for the page; installed ones first."""
+    rows = []
+    for key, client in CLIENTS.items():
+        entry = client.entry(Server("ctx", ("mcp", "--url", url), url, stdio=client.stdio_only))
+        document = tomlkit.document() if client.form == "toml" else {}
+        document[client.key] = {name: entry}
+        rows.append(
+            {
+                "name": key,
+                "title": client.title,
+                "installed": installed(client),
+                "file": client.project or (_short(expanded(client.user)) if client.user else None),
+                "text": written(client.form, document, None).rstrip("\n"),
+                "then": client.then,
+                "link": _link(key, name, entry),
+            }
+        )
+    return sorted(rows, key=lambda row: (not row["installed"], row["title"].lower()))
+
+
 def client_rows(project: Project) -> list[dict[str, JSON]]:
     """Every client: whether it is installed, and its entries of ctx."""
     return [_client_row(key, client, project) for key, client in sorted(CLIENTS.items())]
@@ -411,7 +432,11 @@ def _list(project: Project, as_json: bool) -> int:
 
 
 def _cells(row: dict[str, JSON]) -> Sequence[str]:
-    home, path = os.path.expanduser("~"), row["file"] or ""
-    shown = f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path
     state = "yes" if row["installed"] else "" if row["file"] else "by hand"
-    return row["client"], state, ", ".join(row["entries"]), shown
+    return row["client"], state, ", ".join(row["entries"]), _short(row["file"] or "")
+
+
+def _short(path: str) -> str:
+    """The path with `~` for the home folder."""
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path

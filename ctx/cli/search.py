@@ -13,7 +13,7 @@ from ctx.clock import parse_ms
 from ctx.connectors.names import encode_name
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.models import COMMITS, JSON, MODES, Caller, source_kind
+from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, source_kind
 from ctx.store.base import Catalog
 from ctx.store.rows import Listing
 from ctx.text.strings import nfc, sound, spellings
@@ -47,7 +47,7 @@ def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str,
     label.
     """
     try:
-        reply: dict[str, JSON] = workspace.toolbox.call(tool, arguments, Caller("cli"))
+        reply: dict[str, JSON] = workspace.toolbox.call(tool, arguments, Caller("cli", client="ctx"))
     except BadParameter as error:
         name = error.parameter.removeprefix("filters.").partition("[")[0]
         label = labels.get(name) or f"--{name.replace('_', '-')}"
@@ -73,7 +73,13 @@ def _search_options(options: Parser) -> None:
     )
     add = options.add_argument
     add("query", nargs="+", help="what to look for")
-    add("-m", "--mode", choices=MODES, default="keyword", help="keyword (default), semantic or hybrid")
+    add(
+        "-m",
+        "--mode",
+        choices=MODES,
+        default=AUTO,
+        help="keyword, semantic or hybrid (default: what suits the query)",
+    )
     add("-n", "--limit", type=int, help="how many results (default: [retrieval] final_limit)")
     add(
         "-s", "--source", action="append", help="only this source, by name (git:platform) or type; repeatable"
@@ -109,14 +115,18 @@ def _search(args: Namespace) -> int:
         ]
         if not (reply["results"] or reply.get("note") or args.json):
             reply["note"] = _advice(args, workspace, bool(reply.get("partial")))
+        _print_results(reply, args)
+    return 0
+
+
+def _print_results(reply: JSON, args: Namespace) -> None:
     if args.json:
         print_json(reply)
-        return 0
+        return
     for remark in ("partial", "note", "cut"):
         if reply.get(remark):
             warn(f"Note: {plain(reply[remark])}")
-    print("\n".join(_result_lines(reply["results"], explain=args.explain)) or "No results.")
-    return 0
+    print("\n".join(_result_lines(reply["results"], explain=args.explain)) or "No results.", flush=True)
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
@@ -230,9 +240,14 @@ def _get(args: Namespace) -> int:
         arguments = {"id": match.id, **{name: value for name, value in limits.items() if value is not None}}
         labels = {"start_line": "the first line", "end_line": "the last line"}
         document = _call(workspace, "get", arguments, labels)
+        _print_document(document, args)
+    return 0
+
+
+def _print_document(document: JSON, args: Namespace) -> None:
     if args.json:
         print_json(document)
-        return 0
+        return
     if not args.body:
         for name in _FIELDS:
             if document.get(name):
@@ -242,10 +257,11 @@ def _get(args: Namespace) -> int:
             print(f"{'lines:':<13} {span}")
         print()
     body = prose(document["body"])
-    print(body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n")
+    print(
+        body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n", flush=True
+    )
     if document.get("cut"):
         warn(f"Note: {plain(document['cut'])}")
-    return 0
 
 
 Lines = tuple[int | None, int | None]
@@ -427,4 +443,4 @@ def _navigate(tool: str, args: Namespace) -> int:
     with fresh_workspace(configuration(args.config)) as (workspace, freshness):
         _tell(freshness)
         reply = _call(workspace, tool, arguments, labels)
-    return tell(args.json, reply, *([] if args.json else [prose(reply["text"])]))
+        return tell(args.json, reply, *([] if args.json else [prose(reply["text"])]))

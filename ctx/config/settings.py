@@ -130,6 +130,12 @@ class Embedding:
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval:
+    mode: str = safe(
+        "hybrid",
+        "how the command line, MCP, the page and Python search by default (REST: `keyword`); one identifier "
+        "or a quoted phrase is searched by keyword",
+        choices=("keyword", "semantic", "hybrid"),
+    )
     final_limit: int = safe(12, "results when a search names no limit", within=(1, 100))
     fusion: str = safe(
         "minmax",
@@ -168,6 +174,9 @@ class Server:
     rate_limit_per_minute: int = safe(0, "requests per minute and client; 0: no limit", within=(0, 1_000_000))
     max_body_bytes: int = safe(1_048_576, "a larger request gets 413", within=(1024, 1_073_741_824))
     metrics: bool = safe(False, "Prometheus metrics at `/metrics`")
+    activity: bool = safe(
+        True, "keep the last 10,000 searches and reads of clients in `memory.db`, for `ctx log` and the page"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

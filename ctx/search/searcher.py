@@ -2,6 +2,7 @@
 (docs/ranking.md).
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -12,7 +13,7 @@ from ctx.config.settings import Retrieval
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
-from ctx.models import COMMITS, JSON, MODES, Copy, Filters, Hit, SearchResult
+from ctx.models import AUTO, COMMITS, JSON, MODES, Copy, Filters, Hit, SearchResult
 from ctx.search import boosts, fusion, intent
 from ctx.search.passages import (
     NO_LEG,
@@ -50,6 +51,7 @@ class Surroundings(Protocol):
 MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
 DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
 EVERYTHING = Filters()
+_QUOTED = re.compile(r'"[^"]+"')
 
 _KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
 _DEFINED = 50  # passages that define a name, at most
@@ -140,13 +142,15 @@ class Searcher:
         mode or a limit below 1, `EmbeddingsDisabled` where the mode needs what is not there, `EmbedderError`
         where a semantic search gets no vector; a hybrid one then goes by words and says so.
         """
+        by_default = mode == AUTO
+        mode = self._default_mode(query) if by_default else mode
         limit = self._settings.final_limit if limit is None else limit
         _check(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
         vector = self._question_vector(query, mode)
         if vector is not None:
             partial = self._missing(vector.model) or partial
-        words = self._corrected(query, mode)
+        words = self._corrected(query, mode, prefix)
         prefix = prefix or _ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
@@ -164,6 +168,8 @@ class Searcher:
             _, _, stage, choices = answers[0][0]
             share = share_of_best(request, choices)
             note = note or _wordless(request, stage)
+            if by_default and request.mode == "hybrid" and not stage.semantic.documents:
+                partial = self._surroundings.lacking()  # nothing is embedded, and nobody asked for meaning
         elif not (offset or filters.closed):
             note = note or _unknown(words)
         page = answers[offset:]
@@ -197,6 +203,13 @@ class Searcher:
         return Matcher(list(weights), weights, self._settings.snippet_chars)
 
     # -- the query -------------------------------------------------------------------------------------------
+
+    def _default_mode(self, query: str) -> str:
+        """`[retrieval] mode`; by keyword for one identifier or a quoted phrase, and without embeddings."""
+        mode = self._settings.mode
+        if mode == "keyword" or fusion.is_identifier(query) or _QUOTED.fullmatch(query.strip()):
+            return "keyword"
+        return mode if self._surroundings.question_embedder is not None else "keyword"
 
     def _question_vector(self, query: str, mode: str) -> QueryVector | None:
         """The query's vector where the mode needs one."""
@@ -249,15 +262,18 @@ class Searcher:
             per_document,
         )
 
-    def _corrected(self, query: str, mode: str) -> _Words:
+    def _corrected(self, query: str, mode: str, prefix: bool) -> _Words:
         """The query with unknown words replaced by known ones that differ in one letter, and a short commit
-        id by the whole one. A query in quotes is not changed.
+        id by the whole one. A query in quotes is not changed, nor its last word while it is typed (`prefix`).
         """
         words = self._known(query)
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
             return words
         replaced, hashes, typos = list[str](), 0, 0
-        for word, stem in () if analyze.exact_phrases(query) else _unquoted_words(query):
+        words_to_check = [] if analyze.exact_phrases(query) else list(_unquoted_words(query))
+        if prefix and query[-1:].isalnum():
+            del words_to_check[-1:]
+        for word, stem in words_to_check:
             folded = analyze.folded(query)
             position = folded.find(word)
             if words.weights.get(stem) or position < 0 or len(folded) != len(query):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ctx.models import AUTO
 from ctx.tools.toolbox import Tool
 
 MODES_WITH_EMBEDDINGS = ("semantic", "hybrid")
@@ -22,14 +23,19 @@ class Advice(NamedTuple):
         )
 
     def listed(self, tool: Tool) -> Tool:
-        """The tool as lists show it: without embeddings, `search` does not list the modes that need them."""
+        """The tool as lists show it: `search` has the modes of seed 003, less those that lack embeddings."""
         properties = tool.parameters.get("properties", {})
-        if self.semantic or not tool.builtin or "enum" not in properties.get("mode", {}):
+        if not tool.builtin or "enum" not in properties.get("mode", {}):
             return tool
-        modes = [mode for mode in properties["mode"]["enum"] if mode not in MODES_WITH_EMBEDDINGS]
-        mode = {**properties["mode"], "enum": modes, "description": "keyword: words and identifiers"}
+        unlisted = (AUTO,) if self.semantic else (AUTO, *MODES_WITH_EMBEDDINGS)
+        modes = [mode for mode in properties["mode"]["enum"] if mode not in unlisted]
+        mode = {**properties["mode"], "enum": modes}
+        description = tool.description
+        if not self.semantic:
+            mode["description"] = "keyword: words and identifiers"
+            description = description.replace("keyword, semantic, or hybrid query", "keyword")
         return tool._replace(
-            description=tool.description.replace("keyword, semantic, or hybrid query", "keyword"),
+            description=description,
             parameters={**tool.parameters, "properties": {**properties, "mode": mode}},
         )
 

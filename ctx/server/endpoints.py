@@ -180,10 +180,18 @@ async def _activity(request: Request) -> Response:
     return json_reply(await _state(request).work.probes.run(_overview(request).activity))
 
 
-@router.get("/map", include_in_schema=False)
-async def _map(request: Request) -> Response:
-    # Takes seconds if the store is large, so it runs where searches do not wait for it.
-    return json_reply(await _state(request).work.scripts.run(_overview(request).atlas, ("map", "page")))
+@router.get("/clients", include_in_schema=False)
+async def _clients(request: Request) -> Response:
+    overview, url = _overview(request), request.query_params.get("url", "")
+    return json_reply(await _state(request).work.probes.run(lambda: overview.clients(url)))
+
+
+@router.api_route("/log", methods=["GET", "DELETE"], include_in_schema=False)
+async def _log(request: Request) -> Response:
+    """What clients asked; `DELETE` clears it."""
+    overview = _overview(request)
+    answer = overview.clear_log if request.method == "DELETE" else overview.log
+    return json_reply(await _state(request).work.probes.run(answer))
 
 
 @router.get("/banks", include_in_schema=False)

@@ -42,7 +42,7 @@ from ctx.server.model_tools import instructions as instructions_for
 from ctx.server.model_tools import listed, translated, view_of
 from ctx.server.work import Work
 from ctx.store.base import Catalog
-from ctx.text.strings import sound
+from ctx.text.strings import one_line, sound
 from ctx.tools.agents import Agent, Agents
 from ctx.tools.toolbox import Tool, Toolbox
 
@@ -196,6 +196,7 @@ class McpServer:
             return await call_next(ctx)
         auth = self._auth(ctx)
         caller = auth.caller()
+        caller = caller._replace(client=_client_of(ctx) or caller.client or "")
         info = ctx.info = RequestInfo(auth, caller, self._profile(caller))
         dialect = info.profile.dialect
         method = info.profile.methods.get(ctx.method)
@@ -281,7 +282,7 @@ class McpServer:
         try:
             tool = self.toolbox.get(name)
             info.auth.admit(tool)
-            arguments, as_json = translated(tool, arguments, self._advice.semantic)
+            arguments, as_json = translated(tool, arguments)
             if not as_json:
                 arguments["format"] = "markdown"
             result = await self._work.call(self.toolbox, tool, arguments, caller)
@@ -443,6 +444,12 @@ class McpServer:
                 values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS
             )
         )
+
+
+def _client_of(context: Context) -> str | None:
+    """The name that an MCP client gave; None where this connection has not heard it."""
+    params = context.session.client_params
+    return one_line(params.client_info.name)[:80] if params and params.client_info else None
 
 
 def _unknown_tool(name: str, dialect: Dialect) -> MCPError:

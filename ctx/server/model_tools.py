@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ctx.items import SourceStatus
-from ctx.models import JSON
+from ctx.models import AUTO, JSON
 from ctx.text.filetypes import is_code
 from ctx.tools.arguments import put_right
 from ctx.tools.toolbox import Tool
@@ -111,7 +111,7 @@ def listed(tool: Tool, semantic: bool) -> Tool:
     return tool._replace(description=view.description, parameters=schema, output_schema=None)
 
 
-def translated(tool: Tool, arguments: Mapping[str, JSON], semantic: bool) -> tuple[dict[str, JSON], bool]:
+def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSON], bool]:
     """The arguments of the tool itself for those of a model, and whether it asks for JSON."""
     view = view_of(tool)
     if view is None:
@@ -128,7 +128,7 @@ def translated(tool: Tool, arguments: Mapping[str, JSON], semantic: bool) -> tup
             narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
         if narrowed:
             passed["filters"] = narrowed
-        passed.setdefault("mode", "hybrid" if semantic else "keyword")
+        passed.setdefault("mode", AUTO)
     if tool.name == "get" and passed.get("chunks"):
         as_json = True
     return passed, as_json

@@ -1,24 +1,26 @@
-"""Data for the page: current work, last runs, age of documents, search times, and the map of the index."""
+"""Data for the page: current work, last runs, age of documents and search times."""
 
+import os
 import threading
 import time
 from collections import deque
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ctx.clock import DAY_MS, now_ms
 from ctx.config.find import client_name
-from ctx.errors import EmbeddingsDisabled
+from ctx.errors import NotFound
 from ctx.models import JSON
+from ctx.tools import record_json
 from ctx.tools.toolbox import Call
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
+    from ctx.memory.activity import Activity
     from ctx.memory.dialects.pack import Pack
-    from ctx.store.atlas import AtlasRoom
 
 _MINUTES = 60  # of search times
 MONTHS = 12  # of 30 days: how far back the page shows when documents changed
+_LOGGED = 500  # calls that the page shows
 _SEARCHES = 20_000  # kept of them: five a second for an hour
 
 
@@ -39,8 +41,8 @@ class Overview:
                 self._searches.append((time.monotonic(), call.duration_s * 1000))
 
     def activity(self) -> JSON:
-        """What the indexer does now, how the last run of each source went, search times of the last hour, and
-        what clients call this server.
+        """What the indexer does now, how the last run of each source went, search times of the last hour, the
+        folders of sources, and what clients call this server.
         """
         state = self._workspace.indexer_state() or {}
         return {
@@ -49,7 +51,29 @@ class Overview:
             "runs": state.get("runs", {}),
             "searches": self._search_times(),
             "ages": self._document_ages(),
+            "roots": {
+                folder.name: os.path.abspath(folder.root) for folder in self._workspace.config.filesystems
+            },
         }
+
+    def clients(self, url: str) -> JSON:
+        """The clients that `ctx connect` knows, the installed ones first, with their entries for `url`."""
+        from ctx.cli.connect import connectable  # tomlkit, which a server's start does without
+
+        return {"clients": connectable(client_name(self._workspace.config.root), url)}
+
+    def log(self) -> JSON:
+        """The latest calls of clients. Raises `NotFound` where they are not kept, `StoreError`."""
+        return {"entries": [record_json.row(entry) for entry in self._kept_log().entries(_LOGGED)]}
+
+    def clear_log(self) -> JSON:
+        return {"cleared": self._kept_log().clear()}
+
+    def _kept_log(self) -> "Activity":
+        activity = self._workspace.activity
+        if activity is None:
+            raise NotFound("calls are not logged: [server] activity is false")
+        return activity
 
     def _document_ages(self) -> dict[str, list[int]]:
         """How many documents of each source changed last in these 30 days, the 30 before and so on; at the
@@ -82,19 +106,6 @@ class Overview:
             if minute < _MINUTES
         ]
 
-    def atlas(self) -> JSON:
-        """The map of the index. Raises `EmbeddingsDisabled` and `StoreError`."""
-        model = self._workspace.model
-        if model is None:
-            raise EmbeddingsDisabled("the map is drawn from embeddings, which are disabled on this server")
-        return self._atlas_room.atlas(self._workspace.catalog, model)._asdict()
-
     def pack_at_banks(self) -> "Pack | None":
         """The memory pack that a bank's name in an address or a header leads to."""
         return next((pack for pack in self._workspace.packs if pack.dialect.at_banks), None)
-
-    @cached_property
-    def _atlas_room(self) -> "AtlasRoom":
-        from ctx.store.atlas import AtlasRoom  # numpy: 70 ms that a server's start does without
-
-        return AtlasRoom()

@@ -250,6 +250,16 @@ class Access:
             f"{pack} is closed until it has a key: 'ctx key create NAME', or [packs.{pack}] api_key_env"
         )
 
+    def admit_log(self) -> None:
+        """Whether this caller may see what clients asked: only the page itself, and programs, with a key
+        where there is one. Raises `Unauthorized`, `OriginNotAllowed`.
+        """
+        origin = self.headers.get("origin", "").partition("://")[2]
+        if self.foreign or (origin and origin.lower() != self.headers.get("host", "").lower()):
+            raise OriginNotAllowed("the log of calls is not for other web pages")
+        if self.policy.has_keys and (self.grant is None or not self.grant.whole):
+            raise Unauthorized("send 'Authorization: Bearer KEY'", presented=self.grant is not None)
+
     def opens_bank(self, bank: str) -> bool:
         """Whether the caller's key opens that bank, or no key is asked of anybody."""
         return self.grant is None or self.grant.covers(bank)
@@ -290,10 +300,21 @@ class Access:
             bank=self.bank,
             bank_fixed=self.bank_fixed,
             session_id=self.session_id,
+            client=client_name(self.headers),
             request_id=self.request_id,
             pack=pack or self.pack,
             banks=None if grant is None else grant.banks,
         )
+
+
+def client_name(headers: Mapping[str, str]) -> str | None:
+    """What a client calls itself: the page, a program by its User-Agent, or a browser. None: a preview of the
+    page, which nobody asked for.
+    """
+    name = headers.get("x-ctx-client") or headers.get("user-agent", "").partition("/")[0]
+    if name == "preview":
+        return None
+    return "browser" if name == "Mozilla" else one_line(name)[:80]
 
 
 def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:

@@ -86,6 +86,10 @@ class Proxy:
             scope.cancel()
 
     async def _carry(self, message: dict[str, Any], writing: Outgoing) -> None:
+        if message.get("method") == "initialize":  # later requests do not say who asks
+            info = (message.get("params") or {}).get("clientInfo")
+            if isinstance(info, dict) and info.get("name"):
+                self._http.headers["X-Ctx-Client"] = encode_header_value(str(info["name"])[:80])
         id = message.get("id") if "method" in message else None
         with anyio.CancelScope() as scope:
             if id is not None:

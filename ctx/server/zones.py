@@ -54,6 +54,10 @@ def _reader(access: Access, parameters: Parameters) -> None:
     access.admit_documents()
 
 
+def _log_reader(access: Access, parameters: Parameters) -> None:
+    access.admit_log()
+
+
 def _pack_client(access: Access, parameters: Parameters) -> None:
     name = parameters["pack"]
     if not access.knows_pack(name):
@@ -71,6 +75,7 @@ OPEN = Zone("open", private=False, admit=_anyone)
 CALLS = Zone("calls", private=False, admit=_anyone, counted=True)
 SHOWN = Zone("shown", private=False, admit=_anyone, shown=True)
 PAGE = Zone("page", private=True, admit=_reader)  # only our own page asks for it
+LOG = Zone("log", private=True, admit=_log_reader)
 METRICS = Zone("metrics", private=True, admit=_reader)
 MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
 PACK = Zone("pack", private=True, admit=_anyone)  # each route checks its caller itself
@@ -81,9 +86,10 @@ TABLE: Mapping[str, Zone] = {
     "/activity": PAGE,
     "/agents/list": CALLS,
     "/banks": PACK,
+    "/clients": PAGE,
     "/health": SHOWN,
     "/llms.txt": OPEN,
-    "/map": PAGE,
+    "/log": LOG,
     "/metrics": METRICS,
     "/openapi.json": OPEN,
     "/page/{name}": SHOWN,

@@ -1,6 +1,6 @@
 """The built-in tools: search (in a module of its own), get, sources, refresh (seed 003; docs/http-api.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ctx.code.outline import excerpt
@@ -37,8 +37,14 @@ class Library(Searched, Protocol):
     ) -> Sequence[Mapping[str, JSON]]: ...
 
 
-def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
-    """The tools that every workspace has."""
+Noted = Callable[[str, Mapping[str, JSON], Caller, JSON, JSON], None]
+"""Takes note of a call: tool, arguments, caller, the tool's reply, and the answer that was made of it."""
+
+
+def builtin_tools(
+    library: Library, final_limit: int, noted: Noted = lambda tool, arguments, caller, reply, answer: None
+) -> list[Tool]:
+    """The tools that every workspace has. `noted` is called for each search and read."""
     documents = (
         search_tool(library, final_limit),
         get_tool(library),
@@ -46,18 +52,21 @@ def builtin_tools(library: Library, final_limit: int) -> list[Tool]:
         symbol_tool(library),
         sources_tool(library),
     )
-    return [*(formatted(tool, library) for tool in documents), refresh_tool(library)]
+    return [*(formatted(tool, library, noted) for tool in documents), refresh_tool(library)]
 
 
-def formatted(tool: Tool, library: Library) -> Tool:
+def formatted(tool: Tool, library: Library, noted: Noted) -> Tool:
     """The tool with an argument `format`: "markdown" answers `{"text": ...}` for models and terminals."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         shown = arguments.get("format")
         reply = tool.run({name: value for name, value in arguments.items() if name != "format"}, caller)
-        if shown != "markdown":
-            return reply
-        return {"text": answer_text(tool, arguments, reply, library.searcher, library.catalog)}
+        answer = reply
+        if shown == "markdown":
+            answer = {"text": answer_text(tool, arguments, reply, library.searcher, library.catalog)}
+        if tool.name != "sources":
+            noted(tool.name, arguments, caller, reply, answer)
+        return answer
 
     rule = {
         "type": "string",

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
-from ctx.models import JSON, MODES, Filters, SearchResult
+from ctx.models import AUTO, JSON, MODES, Filters, SearchResult
 from ctx.search.searcher import Searcher, SearchReply, resolve_sources, unknown_source
 from ctx.text.analyze import MAX_QUERY_CHARS
 from ctx.text.filetypes import FAMILIES
@@ -75,7 +75,7 @@ def _search_parameters(final_limit: int) -> JSON:
             "query": {**query, "description": "Search query"},
             "mode": {
                 "type": "string",
-                "enum": list(MODES),
+                "enum": [*MODES, AUTO],
                 "default": "keyword",
                 "description": "keyword: words and identifiers; semantic: meaning; hybrid: both",
             },
@@ -124,12 +124,12 @@ def search_tool(workspace: Searched, final_limit: int) -> Tool:
         builtin=True,
         bare=True,
         lenient=True,
-        run=lambda arguments, caller: _answer(workspace, arguments),
+        run=lambda arguments, caller: _search_json(found(workspace, arguments), arguments.get("max_tokens")),
     )
 
 
-def _answer(workspace: Searched, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Runs the query and shapes the reply. `arguments` fit the tool's parameters."""
+def found(workspace: Searched, arguments: Mapping[str, JSON]) -> SearchReply:
+    """Runs the query. `arguments` fit the tool's parameters."""
     narrowed = arguments.get("filters", {})
     sources, notes = _sources(arguments, workspace)
     paths, types = _listed(narrowed.get("path")), _listed(narrowed.get("type"))
@@ -154,7 +154,7 @@ def _answer(workspace: Searched, arguments: Mapping[str, JSON]) -> dict[str, JSO
         prefix=arguments.get("prefix", False),
         explain=arguments.get("explain", False),
     )
-    return _search_json(reply, notes, arguments.get("max_tokens"))
+    return reply._replace(note="; ".join(filter(None, [*notes, reply.note])) or None)
 
 
 def _shortened(query: str) -> str:
@@ -213,9 +213,7 @@ def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> 
     ]
 
 
-def _search_json(
-    reply: SearchReply, notes: Sequence[str] = (), max_tokens: int | None = None
-) -> dict[str, JSON]:
+def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str, JSON]:
     """The reply in the shape of seed 003, plus our additional fields, cut to `max_tokens`."""
     results = [
         record_json.row(result, [name for name in ("passages", "also_in") if not getattr(result, name)])
@@ -236,8 +234,8 @@ def _search_json(
         )
     if reply.partial:
         answer["partial"] = reply.partial
-    if note := "; ".join(filter(None, [*notes, reply.note])):
-        answer["note"] = note
+    if reply.note:
+        answer["note"] = reply.note
     return answer
 
 

@@ -431,12 +431,14 @@ def test_a_search_that_finds_nothing_says_what_is_left_to_try(tmp_path: Path) ->
     assert "Note: no document is indexed" in ctx("search", "zebra", cwd=tmp_path).stderr
     (tmp_path / "docs" / "a.md").write_text("# A\n\nwords\n")
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    reply = ctx("search", "zebra", cwd=tmp_path)
+    reply = ctx("search", "-m", "keyword", "zebra", cwd=tmp_path)
     assert (reply.returncode, reply.stdout) == (0, "No results.\n")
     assert "`--mode hybrid` also finds" in reply.stderr
     reply = ctx("search", "words", "--since", "2026-02-01", "--until", "2026-01-31", cwd=tmp_path)
     assert "Note: --until is before --since" in reply.stderr
-    reply = ctx("search", "zebra", "--since", "2026-01-31", "--until", "2026-01-31", cwd=tmp_path)
+    reply = ctx(
+        "search", "-m", "keyword", "zebra", "--since", "2026-01-31", "--until", "2026-01-31", cwd=tmp_path
+    )
     assert "`--mode hybrid` also finds" in reply.stderr, "a day is its end as well as its beginning"
     config.write_text(f'{config.read_text()}[embedding]\nprovider = "disabled"\n')
     assert ctx("search", "zebra", cwd=tmp_path).stderr == ""

@@ -50,17 +50,17 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2000,
-    "cli": 6050,
+    "(top)": 2075,
+    "cli": 6125,
     "cluster": 2500,
     "code": 500,
-    "config": 1625,
+    "config": 1635,
     "connectors": 4150,
     "embed": 850,
     "formats": 3520,
     "indexing": 1900,
     "lua": 2250,
-    "memory": 9550,
+    "memory": 9600,
     "scripts": 1900,
     "search": 1800,
     "server": 3750,

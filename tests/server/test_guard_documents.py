@@ -75,7 +75,7 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
         ("POST", "/tools/get"),
         ("GET", "/tools/sources"),
         ("POST", "/tools/refresh"),
-        ("GET", "/map"),
+        ("GET", "/log"),
     ):
         assert served.client.request(method, path, json={}).status_code == 401, path
     assert _rpc(served, key, "resources/list")["result"]["resources"] == []
@@ -178,7 +178,7 @@ def test_a_page_with_a_key_for_memories_alone_gets_nothing_else_by_it(
         called = _rpc(served, bearer, "tools/call", name=name, arguments=arguments)
         assert "error" in called or called["result"]["isError"], name
     headers = {"authorization": f"Bearer {bearer}"}
-    assert served.client.get("/map", headers=headers).status_code == 401
+    assert served.client.get("/activity", headers=headers).status_code == 401
     memory = _rpc(served, bearer, "tools/call", name="vault", arguments={})["result"]
     assert not memory.get("isError")
 

@@ -8,7 +8,7 @@ from ctx.server.app import Services
 FOREIGN_PICTURE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
 
 
-@pytest.mark.parametrize("path", ["/packs/diary/health", "/activity", "/map", "/banks", "/mcp"])
+@pytest.mark.parametrize("path", ["/packs/diary/health", "/activity", "/banks", "/mcp"])
 @pytest.mark.parametrize("dest", ["image", "script", "iframe", "empty"])
 def test_a_picture_in_a_foreign_page_reaches_nothing_private(
     serve: Serve, with_mcp: Services, path: str, dest: str

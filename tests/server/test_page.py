@@ -1,6 +1,7 @@
 """The page at GET /, used in a real browser: by keyboard, on a phone, light and dark, and by axe."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,13 @@ DOCUMENTS = {
 DOCUMENT_ID = identity.document_id("filesystem:docs", "ops/deploy.md")
 VIEWS = {  # address -> what is there when it is
     "#/search": "#facts li",
-    "#/search?q=release": ".why",
-    f"#/doc/{DOCUMENT_ID}?q=release&lines=3-7": "#document-body .found",
+    "#/search?q=release": ".result",
+    f"#/doc/{DOCUMENT_ID}?q=release&lines=3-7": "#view-doc #document-body .found",
     "#/sources": "#source-list .card",
     "#/tools/search": "#tool form",
-    "#/connect": "#connect-list .card",
+    "#/connect": "#connect-client .card",
+    "#/activity": "#activity-status:not(:empty)",
     "#/about": "#about .card",
-    "#/map": "#map-status:not(:empty)",
 }
 
 
@@ -99,7 +100,7 @@ def test_a_search_shows_titles_places_and_marked_words(tab: Tab) -> None:
         "release",
         "roll",
     }
-    assert re.match(r"\d+ documents in \d+ ms", tab.text("#status"))
+    assert re.match(r"\d+ documents with these words, in \d+ ms", tab.text("#status"))
     assert "#/search?q=rollback+release" in tab.page.url
     tab.page.reload()  # an address can be sent to somebody
     tab.page.wait_for_selector(".result")
@@ -109,11 +110,11 @@ def test_a_search_shows_titles_places_and_marked_words(tab: Tab) -> None:
 def test_a_document_opens_at_the_passage_and_back_gives_the_focus_back(tab: Tab) -> None:
     tab.search("rollback")
     link = tab.page.locator(".result", has_text="Deployment guide").locator(".open")
-    link.click()
-    tab.page.locator("#document-body .found").first.wait_for()
+    link.press("Enter")
+    tab.page.locator("#view-doc #document-body .found").first.wait_for()
     assert tab.text("#document-title") == "Deployment guide"
     assert tab.page.title() == "Deployment guide - ctx"
-    tab.page.get_by_role("button", name="Show the text").click()
+    tab.page.get_by_role("button", name="Source").click()
     assert "\n".join(tab.page.locator("#document-body .row .text").all_text_contents()) == GUIDE
     tab.page.go_back()
     tab.page.locator("#results").wait_for()
@@ -125,8 +126,8 @@ def test_a_document_cannot_run_in_the_page(tab: Tab) -> None:
     tab.search("markup")
     (title,) = tab.titles()
     assert title == "<img src=x onerror=alert(1)> release"
-    tab.page.locator(".result .open").click()
-    tab.page.locator("#document-body .found").first.wait_for()
+    tab.page.locator(".result .open").press("Enter")
+    tab.page.locator("#view-doc #document-body .found").first.wait_for()
     assert "<script>document.title='owned'</script>" in tab.text("#document-body")
     assert (
         tab.page.locator("#document-body script, #document-body img, #results img, #results b").count() == 0
@@ -144,7 +145,7 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     page.keyboard.press("ArrowDown")
     assert page.locator(".result").nth(1).locator(".open").evaluate("link => link === document.activeElement")
     page.keyboard.press("Enter")
-    page.locator("#document-body [data-from]").first.wait_for()
+    page.locator("#view-doc #document-body [data-from]").first.wait_for()
     tab.wait_for_focus("document-title")
     page.go_back()
     page.locator("#results").wait_for()
@@ -153,7 +154,8 @@ def test_the_keyboard_is_enough(tab: Tab) -> None:
     tab.wait_for_focus("query")
     page.keyboard.press("Escape")
     assert page.input_value("#query") == ""
-    page.keyboard.press("Shift+Tab")  # to the views, the last of them
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")  # to the last of the views
     page.keyboard.press("Enter")
     page.locator("#view-connect").wait_for(state="visible")
     page.keyboard.press("/")
@@ -168,22 +170,74 @@ def _without_path(entry: str) -> str:
 
 def test_the_connect_view_says_what_ctx_connect_writes(tab: Tab, served: Served, tmp_path: Path) -> None:
     tab.page.click("[data-view=connect]")
-    tab.page.locator("#connect-list .card").first.wait_for()
-    snippets = {
-        card.locator("h2").text_content(): card.locator("pre").text_content()
-        for card in tab.page.locator("#connect-list .card", has=tab.page.locator("pre")).all()
-    }
+    tab.page.locator("#connect-client .card").wait_for()
+    pills = tab.page.locator("#connect-list .chip")
+    assert pills.count() == len(CLIENTS) + 1
     folder = tmp_path / served.client.get("/activity").json()["name"].removeprefix("ctx-")
     folder.mkdir()  # called as the server's own is
     project(folder)
     for name in ("cursor", "claude-code", "claude-desktop", "vscode", "codex", "windsurf", "lmstudio"):
-        printed = ctx("connect", name, "--user", "--url", served.base, "--print", cwd=folder)
+        tab.lead(f"#/connect/{name}")
+        tab.shows("#connect-client pre", f"ctx connect {name}")
+        shown = tab.page.locator("#connect-client pre").nth(1).text_content()
+        printed = ctx("connect", name, "--user", "--url", f"{served.base}/mcp", "--print", cwd=folder)
         path, _, entry = printed.stdout.partition("\n# One click")[0].strip().partition("\n")
         assert path.startswith("# "), printed
-        (title,) = [title for title in snippets if title.lower().replace(" ", "") == name.replace("-", "")]
-        assert _without_path(snippets[title]) == _without_path(entry), name
-    commands = tab.page.locator("#connect-list code", has_text=re.compile("^ctx connect [a-z]")).all()
-    assert {command.text_content().split()[-1] for command in commands} == set(CLIENTS)
+        assert _without_path(shown) == _without_path(entry), name
+
+
+def test_results_come_with_a_preview_and_are_walked_by_j_and_k(tab: Tab, space: Workspace) -> None:
+    page = tab.page
+    tab.search("release")
+    tab.shows("#preview #document-path", tab.text(".result.current .path").partition(":")[0])
+    page.locator(".result .open").first.focus()
+    page.keyboard.press("j")
+    second = page.locator(".result").nth(1)
+    tab.shows("#preview #document-path", second.locator(".path").text_content().partition(":")[0])
+    assert second.get_attribute("class") == "result current"
+    assert "#/search" in page.url
+    page.keyboard.press("k")
+    assert page.locator(".result").nth(0).get_attribute("class") == "result current"
+    tab.search("rollback_release")
+    code = page.locator(".result", has_text="code/rollback.py")
+    assert code.locator(".number").first.text_content() == "1"
+    assert code.locator(".t-keyword").first.text_content() == "def"
+    code.locator(".open").click()
+    root = space.config.filesystems[0].root
+    page.locator(f"#preview a[href='vscode://file{root}/code/rollback.py:1']").wait_for()
+
+
+def test_an_unfinished_word_is_completed_and_not_corrected(tab: Tab) -> None:
+    tab.page.locator("#query").press_sequentially("authenticatio", delay=5)
+    tab.until("location.hash.includes('authenticatio')")
+    tab.page.locator(".result", has_text="auth/tokens.md").wait_for()
+    tab.until("document.getElementById('status').textContent.includes(' in ')")
+    assert tab.page.locator("#notice").is_hidden()
+
+
+def test_activity_shows_what_was_asked_and_marks_what_found_nothing(tab: Tab, served: Served) -> None:
+    post = served.client.post
+    headers = {"x-ctx-client": "claude-code"}
+    post("/tools/search", json={"query": "signing key"}, headers=headers)
+    post("/tools/search", json={"query": "wombat"}, headers=headers)
+    post("/tools/get", json={"path": "auth/tokens.md"}, headers=headers)
+
+    def rows() -> list[str]:
+        tab.lead("#/about")
+        tab.lead("#/activity")
+        texts: list[str] = tab.page.locator(".call", has_text="claude-code").all_text_contents()
+        return texts
+
+    deadline = time.monotonic() + 30
+    while len(shown := rows()) < 3:
+        assert time.monotonic() < deadline, shown
+    read, weak, search = shown
+    assert "read auth/tokens.md" in read
+    assert "wombat no good hit" in weak
+    assert "opened auth/tokens.md" in search
+    tab.page.get_by_role("button", name="No good hit").click()
+    assert tab.page.locator(".call").count() == 1
+    assert served.client.delete("/log").json()["cleared"] >= 3
 
 
 def enter_key(tab: Tab) -> None:
@@ -204,7 +258,7 @@ def test_a_server_with_a_key_asks_for_it_once(browser: Any, closed: Served) -> N
     tab.search("rollback")
     assert "Deployment guide" in tab.titles()
     assert "open-sesame" not in tab.page.url
-    assert tab.page.evaluate("localStorage.length") == 0
+    assert "open-sesame" not in tab.page.evaluate("JSON.stringify(localStorage)")
     assert all("401" in fault for fault in tab.faults)  # the browser's own word on the first request
     tab.faults.clear()
     tab.close()
@@ -221,8 +275,6 @@ def test_axe_finds_nothing_and_no_view_is_wider_than_the_screen(
     for address, landmark in VIEWS.items():
         tab.lead(address)
         tab.page.wait_for_selector(landmark)
-        if landmark == ".why":
-            tab.page.locator(".why summary").first.click()
         faults[address] = tab.violations() + (["too wide"] if tab.too_wide() else [])
         tab.page.screenshot(path=tmp_path / f"{address.split('/')[1][:6]}.png")
     assert {address: entries for address, entries in faults.items() if entries} == {}

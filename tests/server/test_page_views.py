@@ -1,7 +1,6 @@
-"""The views of the page in a real browser: documents, facets, sources, tools, the map, errors."""
+"""The views of the page in a real browser: documents, filters, sources, tools, errors."""
 
 import json
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,15 +79,15 @@ def tab(browser: Any, serve: Serve, space: Workspace) -> Iterator[Tab]:
 
 def _open(tab: Tab, query: str, title: str) -> None:
     tab.search(query)
-    tab.page.locator(".result", has_text=title).first.locator(".open").click()
-    tab.page.locator("#document-body [data-from]").first.wait_for()
+    tab.page.locator(".result", has_text=title).first.locator(".open").press("Enter")
+    tab.page.locator("#view-doc #document-body [data-from]").first.wait_for()
 
 
 def test_every_view_has_an_address_that_back_and_reload_keep(tab: Tab) -> None:
     page = tab.page
     tab.search("apples")
     path = ["search"]
-    for view in ("map", "sources", "tools", "connect"):
+    for view in ("activity", "sources", "tools", "connect"):
         page.click(f"[data-view={view}]")
         page.locator(f"#view-{view}").wait_for(state="visible")
         page.reload()
@@ -101,7 +100,7 @@ def test_every_view_has_an_address_that_back_and_reload_keep(tab: Tab) -> None:
     page.locator(".result").first.wait_for()
     assert page.input_value("#query") == "apples"
     page.go_forward()
-    page.locator("#view-map").wait_for(state="visible")
+    page.locator("#view-activity").wait_for(state="visible")
 
 
 def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
@@ -123,15 +122,11 @@ def test_a_document_is_rendered_with_its_outline(tab: Tab) -> None:
 
 def test_results_are_counted_by_folder_and_kind_and_narrowed_to_them(tab: Tab) -> None:
     tab.search("apples crates")
-    kinds = tab.page.get_by_role("group", name="Kind")
-    counts = {
-        chip.locator("bdi").text_content(): chip.locator("small").text_content()
-        for chip in kinds.locator("button").all()
-    }
-    assert counts == {"md": "2", "ipynb": "1", "py": "1"}
-    kinds.locator("button", has_text=re.compile("^py")).click()
+    kinds = tab.page.locator("#kind option").all_text_contents()
+    assert kinds == ["All kinds", "md (2)", "ipynb (1)", "py (1)"]
+    tab.page.select_option("#kind", "py")
     tab.until("document.querySelectorAll('.result').length === 1")
-    assert tab.titles() == ["crates"]
+    assert tab.titles() == ["count_crates"]
     assert "kind=py" in tab.page.url
     tab.page.go_back()
     tab.until("document.querySelectorAll('.result').length === 4")
@@ -170,6 +165,7 @@ def test_right_to_left_text_is_laid_out_right_to_left(tab: Tab) -> None:
 
 def test_a_tool_is_called_by_a_form_and_shown_as_a_command(tab: Tab) -> None:
     tab.lead("#/tools/search")
+    tab.page.click("#tool summary")
     tab.page.fill("#field-query", "it's apples")
     tab.page.fill("#field-limit", "2")
     tab.page.select_option("#field-mode", '"keyword"')
@@ -202,9 +198,7 @@ def test_index_now_says_what_changed_and_what_was_left_out(
 
 def test_without_embeddings_the_page_says_what_is_off(tab: Tab) -> None:
     tab.page.locator("#mode-note").wait_for(state="visible")
-    assert tab.page.locator("[value=hybrid]").is_disabled()
-    tab.page.click("[data-view=map]")
-    tab.shows("#map-status", "embeddings, which are disabled")
+    assert tab.page.locator("#mode").is_hidden()
 
 
 def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
@@ -226,7 +220,7 @@ def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
     tab.page.fill("#query", "pears")
     tab.shows("#down", "does not answer")
     tab.page.locator("#health-dot.bad").wait_for()
-    tab.shows("#status", "these are the results of before")
+    tab.shows("#status", "These are the results of the last search")
     assert tab.titles()
     down.clear()
     tab.page.locator("#down").wait_for(state="hidden")
@@ -234,25 +228,3 @@ def test_a_server_that_is_gone_is_told_and_its_return_is_noticed(
     assert tab.titles() == ["Field notes"]
     tab.faults[:] = [fault for fault in tab.faults if "ERR_CONNECTION_REFUSED" not in fault]
     tab.close()
-
-
-def test_the_map_shows_documents_and_lights_what_is_searched(
-    browser: Any, serve: Serve, tmp_path: Path
-) -> None:
-    config = '[connectors.filesystem.docs]\nroot = "./docs"\n'
-    with workspace(project(tmp_path, DOCUMENTS, config)) as space:
-        space.refresh([])
-        tab = Tab(browser, _serve(serve, space).base, "/#/map?q=apples+stored+cold")
-        tab.page.locator("#map-status", has_text="4 documents · 4 lit").wait_for()
-        assert tab.page.locator("#map-hits a").first.text_content() == "Field notes"
-        assert tab.page.locator("#map-legend .chip").all_text_contents() == ["filesystem:docs4"]
-        tab.page.locator("#map-canvas").focus()
-        for key in ("+", "ArrowLeft", "0"):
-            tab.page.keyboard.press(key)
-        near = "(await import('/page/map.js')).zoom(1000, 0, 0)"  # a corner, where nothing is
-        tab.page.evaluate(f"(async () => {{ {near} }})()")
-        tab.lead("#/map?q=apples+are+stored+cold")
-        tab.until("import('/page/map.js').then((map) => map.view.zoom === 1)")
-        tab.page.locator("#map-hits a").first.click()
-        tab.page.locator("#document-title", has_text="Field notes").wait_for()
-        tab.close()

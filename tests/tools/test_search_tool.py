@@ -85,6 +85,27 @@ def test_an_unfinished_word_is_looked_for_by_its_beginning(space: Workspace) -> 
     assert paths(search(space, "kuber")) == ["guide/install.md"], "no text has that word"
 
 
+def test_an_unfinished_word_is_never_corrected(space: Workspace) -> None:
+    reply = search(space, "kubernetex", prefix=True)
+    assert (reply["results"], "note" in reply) == ([], False)
+    assert "'kubernetes' instead of" in search(space, "kuberntes operat", prefix=True)["note"]
+    assert "'kubernetes' instead of" in search(space, "kubernetesx ", prefix=True)["note"]
+
+
+def test_the_automatic_mode_is_hybrid_but_for_one_name_and_a_quoted_phrase(tmp_path: Path) -> None:
+    config = CONFIG.replace('[embedding]\nprovider = "disabled"\n', "")
+    (tmp_path / "notes").mkdir()
+    with workspace(project(tmp_path, FILES, config)) as space:
+        space.refresh([])
+
+        def by_meaning(query: str) -> bool:
+            reply = search(space, query, mode="auto", explain=True)
+            return any(result["explain"].get("semantic") for result in reply["results"])
+
+        queries = ("where is the proxy set", "install", "get_user_name", '"set the proxy"')
+        assert [by_meaning(query) for query in queries] == [True, True, False, False]
+
+
 def test_accented_words_are_marked(space: Workspace) -> None:
     (result,) = search(space, "munchen cafe")["results"]
     assert [result["snippet"][start:end] for start, end in result["highlights"]] == ["Café", "München"]
@@ -106,7 +127,7 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
 @pytest.mark.parametrize("filters", ["abc", 5, "[1]"])
 def test_filters_that_are_no_object_are_named_to_a_model(space: Workspace, filters: JSON) -> None:
     tool = next(tool for tool in space.toolbox.list() if tool.name == "search")
-    arguments, _ = translated(tool, {"query": "word", "filters": filters}, True)
+    arguments, _ = translated(tool, {"query": "word", "filters": filters})
     with pytest.raises(BadRequest, match="'filters' must be of type 'object'"):
         space.toolbox.call("search", arguments, Caller("mcp"))
 

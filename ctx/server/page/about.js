@@ -1,5 +1,6 @@
-// What runs here: version, model, how long searches took in the last hour, and where the rest is written.
-import { call, chart, count, duration, element, ends, find, link, number, pairs, server, setTitle } from "./common.js";
+// Settings of this browser, version and model of the server, search times of the last hour, the keys.
+import { call, chart, count, duration, element, ends, find, keep, kept, link, number, pairs, server, setTitle } from "./common.js";
+import { editorChoice } from "./reader.js";
 
 const MINUTES = 60;
 
@@ -8,11 +9,28 @@ export async function open() {
   let activity = {};
   let health = server.health;
   try {
-    [health, activity] = await Promise.all([call("/health"), call("/activity").catch(() => ({}))]);
+    [health, activity] = await Promise.all([call("health"), call("activity").catch(() => ({}))]);
   } catch {
-    // the line at the top says that nobody answers
+    // the line at the top says that the server does not answer
   }
-  find("about").replaceChildren(...[health ? serverCard(health) : null, searchCard(activity.searches || []), keyCard(), moreCard()].filter(Boolean));
+  find("about").replaceChildren(...[settingsCard(), health ? serverCard(health) : null, searchCard(activity.searches || []), keyCard(), moreCard()].filter(Boolean));
+}
+
+export function applyTheme() {
+  document.documentElement.dataset.theme = kept("theme", "system");
+}
+
+function settingsCard() {
+  const theme = element("select");
+  theme.append(...["system", "light", "dark"].map((name) => new Option(name, name, false, name === kept("theme", "system"))));
+  theme.addEventListener("change", () => { keep("theme", theme.value); applyTheme(); });
+  const row = element("div", undefined, "inline");
+  for (const [name, select] of [["Colours", theme], ["Editor", editorChoice()]]) {
+    const label = element("label", `${name} `);
+    label.append(select);
+    row.append(label);
+  }
+  return titled("This browser", row);
 }
 
 function titled(title, ...parts) {
@@ -48,7 +66,7 @@ function searchCard(minutes) {
 
 function keyCard() {
   const list = element("dl", undefined, "keys-list");
-  for (const [keys, meaning] of [["/ or Ctrl-K", "to the search box"], ["↑ ↓", "through the results"], ["Enter", "opens"], ["Esc", "clears the box"], ["Alt-←", "back"]]) {
+  for (const [keys, meaning] of [["/ or Ctrl-K", "to the search box"], ["j k or ↑ ↓", "through the results"], ["Enter", "opens"], ["e", "opens in the editor"], ["Esc", "clears the box"], ["Alt-←", "back"]]) {
     const pair = element("div");
     const term = element("dt");
     term.append(element("kbd", keys));
@@ -60,6 +78,6 @@ function keyCard() {
 
 function moreCard() {
   const row = element("p", undefined, "actions");
-  row.append(link("OpenAPI", "/openapi.json", "button"), link("For a model (llms.txt)", "/llms.txt", "button"), link("Health", "/health", "button"));
-  return titled("For programs", row, element("p", "The page speaks to this server alone and loads nothing from anywhere else.", "note"));
+  row.append(link("OpenAPI", "openapi.json", "button"), link("For a model (llms.txt)", "llms.txt", "button"), link("Health", "health", "button"));
+  return titled("For programs", row, element("p", "The page talks to this server only and loads nothing from elsewhere.", "note"));
 }

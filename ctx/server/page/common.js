@@ -1,5 +1,5 @@
-// What every view needs: the server, elements, the address. Text from documents is only ever put in as text
-// (textContent): a document must not be able to run here.
+// What every view needs: calls to the server, elements, the address. Text from documents is only ever put in as text
+// (textContent): a document must not be able to run here. Addresses are relative: the page may be below any path.
 
 const RETRY_MS = 2000;
 const listeners = { up: new Set(), health: new Set() };
@@ -10,10 +10,10 @@ export const onUp = (listener) => listeners.up.add(listener);
 export const onHealth = (listener) => listeners.health.add(listener);
 
 // The parsed answer of the server. Throws an Error with the server's word as `code`: "down" where nobody answers.
-export async function call(path, body, signal, more = {}) {
-  const headers = { "Content-Type": "application/json", ...more };
+export async function call(path, body, signal, more = {}, method = body === undefined ? "GET" : "POST") {
+  const headers = { "Content-Type": "application/json", "X-Ctx-Client": "page", ...more };
   if (server.key) headers.Authorization = `Bearer ${server.key}`;
-  const options = body === undefined ? { headers, signal } : { method: "POST", headers, signal, body: JSON.stringify(body) };
+  const options = { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) };
   let reply;
   let answer;
   try {
@@ -48,7 +48,7 @@ function askForKey() {
 function goDown() {
   if (server.down) return;
   server.down = true;
-  find("down").textContent = `The server at ${location.host} does not answer. Start it with: ctx serve mcp. What you see is the last it said; the page goes on by itself when it is back.`;
+  find("down").textContent = `The server at ${location.host} does not answer. Start it with: ctx serve. The page continues when it is back.`;
   find("down").hidden = false;
   setDot("bad", "the server does not answer");
   setTimeout(retry, RETRY_MS);
@@ -70,14 +70,14 @@ export function loadHealth() {
   return server.hearing;
 }
 
-// Which modes a search may have stands in the health, for whoever has a key: what asks meanwhile waits for it.
+// Waits for the health, which says whether there are embeddings.
 export async function modesKnown() {
   if (server.health?.model === undefined) await server.hearing?.catch(() => {});
 }
 
 async function askHealth() {
   try {
-    server.health = await call("/health");
+    server.health = await call("health");
     for (const listener of listeners.health) listener(server.health);
   } catch (error) {
     if (error.code !== "down") throw error;
@@ -92,7 +92,7 @@ export function setDot(state, meaning) {
 // The parameters that a tool takes, from its schema: what this server can do is read there.
 export async function parameters(tool) {
   if (!server.schemas.size) {
-    const { tools } = await call("/tools/list");
+    const { tools } = await call("tools/list");
     for (const row of tools) server.schemas.set(row.name, row);
   }
   return server.schemas.get(tool)?.parameters?.properties || {};
@@ -169,7 +169,7 @@ export function chart(label, bars) {
   return node;
 }
 
-// What stands at both ends of a chart's line.
+// Labels for both ends of a chart's line.
 export function ends(left, right) {
   const row = element("p", undefined, "ends");
   row.setAttribute("aria-hidden", "true");
@@ -203,11 +203,12 @@ export function duration(seconds) {
 
 const STOPS = new Set("a an and are as at be by can do does for from has have how i in is it my of on or that the this to was what when where which who why will with you".split(" "));
 
+// The words of a query that say something.
+export const wordsOf = (query) => (query.match(/[\p{L}\p{N}_]+/gu) || []).filter((word) => word.length > 1 && !STOPS.has(word.toLowerCase())).slice(0, 24);
+
 // A pattern for the words of a query, with their endings; null where it has none worth marking.
 export function wordPattern(query) {
-  const stems = (query.match(/[\p{L}\p{N}_]+/gu) || [])
-    .filter((word) => word.length > 1 && !STOPS.has(word.toLowerCase()))
-    .slice(0, 24)
+  const stems = wordsOf(query)
     .map((word) => (/^[a-z]{5,}$/i.test(word) ? word.replace(/(?:ings?|ed|es|s|e|y)$/i, "") : word));
   if (!stems.length) return null;
   const parts = [...new Set(stems)].sort((first, second) => second.length - first.length);
@@ -237,3 +238,18 @@ export function address(view, id = "", query = {}) {
 export function setTitle(text) {
   document.title = text ? `${text} - ctx` : "ctx";
 }
+
+// The whole address of a path of this server.
+export const absolute = (path) => new URL(path, document.baseURI.split("#")[0]).href;
+
+// ---- what this browser keeps ----------------------------------------------------------------------------------------
+
+export function kept(name, fallback) {
+  try {
+    return JSON.parse(localStorage.getItem(`ctx-${name}`)) ?? fallback;
+  } catch {
+    return fallback;
+  }
+}
+
+export const keep = (name, value) => localStorage.setItem(`ctx-${name}`, JSON.stringify(value));

@@ -1,56 +1,57 @@
-// How to connect an editor or an agent: the entries that `ctx connect CLIENT` writes in this server's project.
-import { address, call, copyButton, element, find, link, server, setTitle } from "./common.js";
+// How to connect an editor or an agent: one client at a time, those that are installed first.
+import { absolute, address, call, copyButton, element, find, link, route, server, setTitle } from "./common.js";
 import { curlLine } from "./tools.js";
 
-export async function open() {
+const OTHER = { name: "other", title: "Anything else" };
+const state = { clients: [] };
+
+export async function open(place, { again }) {
   setTitle("Connect");
-  if (find("connect-list").childElementCount) return;
-  const { name } = await call("/activity").catch(() => ({}));
-  find("connect-list").replaceChildren(...clients(location.origin, name || "ctx").map(card), others());
+  if (!state.clients.length || again) {
+    try {
+      state.clients = [...(await call(`clients?url=${encodeURIComponent(absolute("mcp"))}`)).clients, OTHER];
+    } catch (error) {
+      find("connect-list").querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
+  find("connect-client").replaceChildren(element("p", error.message, "lead"));
+      return;
+    }
+  }
+  if (route().view === "connect") draw(place.id);
 }
 
-function clients(origin, name) {
-  const url = `${origin}/mcp`;
-  const json = (value) => JSON.stringify(value, null, 2);
-  const packed = (value) => encodeURIComponent(btoa(JSON.stringify(value)));
-  const typed = { type: "http", url };
-  return [
-    { name: "Cursor", command: "cursor", hint: "~/.cursor/mcp.json, or .cursor/mcp.json of a project", text: json({ mcpServers: { [name]: { url } } }), install: `cursor://anysphere.cursor-deeplink/mcp/install?name=${name}&config=${packed({ url })}` },
-    { name: "Claude Code", command: "claude-code", hint: "~/.claude.json, or .mcp.json of a project", text: json({ mcpServers: { [name]: typed } }) },
-    { name: "Claude Desktop", command: "claude-desktop", hint: "claude_desktop_config.json; it speaks to programs alone, so it starts ctx as a go-between", text: json({ mcpServers: { [name]: { command: "ctx", args: ["mcp", "--url", url] } } }) },
-    { name: "VS Code", command: "vscode", hint: ".vscode/mcp.json", text: json({ servers: { [name]: typed } }), install: `vscode:mcp/install?${encodeURIComponent(JSON.stringify({ name, ...typed }))}` },
-    { name: "Codex", command: "codex", hint: "~/.codex/config.toml", text: `[mcp_servers.${name}]\nurl = "${url}"` },
-    { name: "Windsurf", command: "windsurf", hint: "~/.codeium/windsurf/mcp_config.json", text: json({ mcpServers: { [name]: { serverUrl: url } } }) },
-    { name: "LM Studio", command: "lmstudio", hint: "~/.lmstudio/mcp.json", text: json({ mcpServers: { [name]: { url } } }) },
-    { name: "Anything else", hint: "plain HTTP; /openapi.json describes every tool, /llms.txt says it in a few words", text: curlLine("search", { query: "authentication" }) },
-  ];
+function draw(name) {
+  const chosen = state.clients.find((client) => client.name === name) || state.clients[0];
+  find("connect-list").replaceChildren(...state.clients.map((client) => {
+    const pill = link(client.title, address("connect", client.name), "chip");
+    if (client === chosen) pill.setAttribute("aria-current", "true");
+    if (client.installed) pill.append(element("small", "installed"));
+    return pill;
+  }));
+  find("connect-client").replaceChildren(chosen === OTHER ? otherCard() : card(chosen));
 }
 
-// Clients whose files have a form of their own: the command writes it, or prints what to paste.
-const OTHERS = ["amp", "antigravity", "cline", "continue", "copilot-cli", "gemini-cli", "goose", "jetbrains", "kiro", "open-webui", "opencode", "roo", "zed"];
-
-function others() {
+function card({ name, title, file, text, then, link: install }) {
   const node = element("article", undefined, "card");
-  const list = element("p", "", "hint");
-  list.append("Each has a form of its own, which the command knows: ", ...OTHERS.flatMap((name, index) => [index ? ", " : "", element("code", `ctx connect ${name}`)]), ". ", element("code", "ctx connect --list"), " says which are installed.");
-  node.append(element("h2", "Other clients"), list);
+  node.append(element("h2", title), element("p", "In the project's folder, run:", "hint"), ...snippet(`ctx connect ${name}`, `command for ${title}`));
+  node.append(element("p", file ? `Or put this into ${file}; it connects to this running server:` : "Or use this; it connects to this running server:", "hint"), ...snippet(text, `entry for ${title}`, install && link(`Add to ${title}`, install, "button")));
+  node.append(element("p", then, "note"));
+  if (server.key) node.append(element("p", `This server needs a key: ctx connect ${name} --key-env NAME writes the name of the variable that holds it, never the key.`, "note"));
   return node;
 }
 
-function card({ name, command, hint, text, install }) {
+function otherCard() {
   const node = element("article", undefined, "card");
-  const about = element("p", "", "hint");
-  if (command) about.append(element("code", `ctx connect ${command}`), ` writes it into ${hint}`);
-  else about.append(hint);
-  const snippet = element("pre", text);
-  snippet.tabIndex = 0;
-  snippet.setAttribute("role", "region");
-  snippet.setAttribute("aria-label", `Snippet for ${name}`);
+  node.append(element("h2", OTHER.title), element("p", "Plain HTTP; openapi.json describes every tool, llms.txt explains it in a few words.", "hint"));
+  node.append(...snippet(curlLine("search", { query: "authentication" }), "command", link("Try the tools", address("tools"), "button")));
+  return node;
+}
+
+function snippet(text, name, more) {
+  const box = element("pre", text);
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", `The ${name}`);
   const actions = element("div", undefined, "actions");
-  actions.append(copyButton("Copy", () => text, `Copy the snippet for ${name}`));
-  if (install) actions.append(link(`Add to ${name}`, install, "button"));
-  if (!command) actions.append(link("Try the tools", address("tools"), "button"));
-  node.append(element("h2", name), about, snippet, actions);
-  if (server.key && command) node.append(element("p", `This server needs a key: ctx connect ${command} --key-env NAME writes the name of the variable that holds it, never the key.`, "note"));
-  return node;
+  actions.append(copyButton("Copy", () => text, `Copy the ${name}`), ...(more ? [more] : []));
+  return [box, actions];
 }

@@ -1,5 +1,5 @@
-// What is remembered: a bank's timeline, one memory with its history, and what one may do with it. It speaks by the
-// tools of the memory pack (list_memories and its like), with the bank in a header; where they are not, there is no view.
+// Memories: the timeline of a bank, one memory with its history, and what can be done with it. It uses the tools of the
+// memory pack, with the bank in a header; without them there is no view.
 import { address, button, call, copyButton, count, day, element, find, link, number, pairs, parameters, route, setTitle } from "./common.js";
 
 const PAGE = 50;
@@ -8,7 +8,8 @@ const CHIPS = 24; // banks shown by name; the others by their address
 const PART = 200_000; // characters of lines in one request: a character may be three bytes, and a request has a limit
 const state = { bank: null, home: "default", cursor: null, undo: null, words: null, day: "" };
 const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back", restore: "brought back" };
-const FIELDS = [["since", "Said since", "date"], ["until", "until", "date"], ["context", "Context", "text"], ["type", "Type", "text"]];
+const FIELDS = ["since", "until", "context", "type"];
+const USUAL = new Set(["general", "world", "fact"]); // of most memories: not worth showing
 
 export async function available() {
   return Object.keys(await parameters("list_memories").catch(() => ({}))).length > 0;
@@ -39,7 +40,7 @@ function parse(place) {
   return { bank: bank || "", id: rest.join("/") };
 }
 
-const ask = (tool, values = {}) => call(`/tools/${tool}`, values, undefined, state.bank ? { "X-Bank-Id": state.bank } : {}).then((answer) => answer.result);
+const ask = (tool, values = {}) => call(`tools/${tool}`, values, undefined, state.bank ? { "X-Bank-Id": state.bank } : {}).then((answer) => answer.result);
 const addressOf = (id = "", query = {}) => address("memory", id ? `${state.bank}/${id}` : state.bank, query);
 
 function say(text, failed = false) {
@@ -55,7 +56,7 @@ function say(text, failed = false) {
 // Those that this server, or this key, opens: the one shown first, then the fullest.
 async function showBanks() {
   const bank = state.bank;
-  const answer = await call("/banks").catch(() => ({ banks: [] })); // without them the view is whole
+  const answer = await call("banks").catch(() => ({ banks: [] })); // without them the view is whole
   if (state.bank !== bank) return;
   state.home = answer.default || state.home;
   const shown = bank || answer.default;
@@ -78,13 +79,24 @@ async function showList(query) {
   find("memory-list").hidden = false;
   find("memory-form").hidden = false;
   find("memory-new").hidden = false;
-  for (const name of ["q", ...FIELDS.map(([field]) => field)]) find(`memory-${name}`).value = query.get(name) || "";
+  for (const name of ["context", "type"]) offer(name, [], query.get(name) || "");
+  for (const name of ["q", "since", "until"]) find(`memory-${name}`).value = query.get(name) || "";
   find("memory-superseded").checked = query.get("superseded") === "1";
   state.cursor = null;
   find("memory-list").replaceChildren();
   const words = query.get("q");
   if (words) await recall(words, query);
   else await more(query, true);
+}
+
+// Adds the values that are there to a filter.
+function offer(name, values, chosen = find(`memory-${name}`).value) {
+  const select = find(`memory-${name}`);
+  const before = [...select.options].map((option) => option.value);
+  const all = [...new Set([...before, ...values, chosen])].filter(Boolean).sort();
+  select.replaceChildren(new Option(`Any ${name}`, ""), ...all.map((value) => new Option(value, value)));
+  select.value = chosen;
+  select.hidden = all.length < 2 && !chosen;
 }
 
 async function recall(words, query) {
@@ -108,11 +120,13 @@ function admits(query, memory) {
 
 async function more(query, first) {
   const values = { limit: PAGE };
-  for (const [name] of FIELDS) if (query.get(name)) values[name] = query.get(name);
+  for (const name of FIELDS) if (query.get(name)) values[name] = query.get(name);
   if (query.get("superseded") === "1") values.include_superseded = true;
   if (state.cursor) values.cursor = state.cursor;
   const page = await ask("list_memories", values);
   state.cursor = page.cursor;
+  offer("context", page.memories.map((memory) => memory.context));
+  offer("type", page.memories.map((memory) => memory.type));
   if (first) {
     state.day = "";
     say(page.total ? `${count(page.total, "memory", "memories")}, the latest first` : "Nothing is remembered here.");
@@ -126,8 +140,9 @@ function row(memory) {
   const node = element("article", undefined, `memory${memory.superseded_by ? " replaced" : ""}`);
   const text = link("", addressOf(memory.id));
   text.append(element("bdi", memory.text));
-  const facts = [memory.context, memory.type, ...(memory.tags || []), memory.score ? `${Math.round(100 * memory.score)} % sure, said ${day(memory.said)}` : null, memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "a later statement took its place" : null];
-  node.append(text, flagged(memory.flags), element("p", facts.filter(Boolean).join(" · "), "remark"));
+  const facts = [...[memory.context, memory.type].filter((value) => !USUAL.has(value)), ...(memory.tags || []), memory.score ? `${Math.round(100 * memory.score)} % sure, said ${day(memory.said)}` : null, memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "a later statement took its place" : null];
+  node.append(text, flagged(memory.flags));
+  if (facts.some(Boolean)) node.append(element("p", facts.filter(Boolean).join(" · "), "remark"));
   for (const older of memory.replaced || []) node.append(element("p", `took the place of: ${older.text} (${day(older.said)})`, "remark"));
   return node;
 }
@@ -224,11 +239,11 @@ async function undo() {
 
 function filled() {
   const query = { q: find("memory-q").value.trim(), superseded: find("memory-superseded").checked ? "1" : "" };
-  for (const [name] of FIELDS) query[name] = find(`memory-${name}`).value.trim();
+  for (const name of FIELDS) query[name] = find(`memory-${name}`).value.trim();
   return query;
 }
 
-const lines = (name) => `/v1/default/banks/${encodeURIComponent(state.bank || state.home)}/memories/${name}`;
+const lines = (name) => `v1/default/banks/${encodeURIComponent(state.bank || state.home)}/memories/${name}`;
 
 // What `ctx memory export` writes, and `ctx memory import` reads: nothing of a memory is left out.
 async function exportAll() {
@@ -272,7 +287,7 @@ function parts(entries) {
 }
 
 find("memory-form").addEventListener("submit", (event) => { event.preventDefault(); location.hash = addressOf("", filled()); });
-find("memory-form").addEventListener("change", (event) => { if (event.target.type !== "search" && event.target.type !== "text") location.hash = addressOf("", filled()); });
+find("memory-form").addEventListener("change", (event) => { if (event.target.type !== "search") location.hash = addressOf("", filled()); });
 find("memory-bank-form").addEventListener("submit", (event) => {
   event.preventDefault();
   location.hash = address("memory", find("memory-bank").value.trim());

@@ -1,20 +1,20 @@
-// The page of a ctx server: every view has an address, and this leads to it.
+// The page of a ctx server: every view has an address; this shows the view of the address.
 import { find, loadHealth, onHealth, onUp, route, server, setTitle } from "./common.js";
+import * as activity from "./activity.js";
 import * as about from "./about.js";
 import * as connect from "./connect.js";
-import * as doc from "./document.js";
-import * as map from "./map.js";
+import * as doc from "./reader.js";
 import * as memory from "./memory.js";
 import * as search from "./search.js";
 import * as sources from "./sources.js";
 import * as tools from "./tools.js";
 
-const VIEWS = { search, doc, map, sources, memory, tools, connect, about };
-const TITLES = { map: "Map", sources: "Sources", memory: "Memory", tools: "Tools", connect: "Connect", about: "About" };
+const VIEWS = { search, doc, activity, sources, memory, tools, connect, about };
+const TITLES = { activity: "Activity", sources: "Sources", memory: "Memory", tools: "Tools", connect: "Connect", about: "About" };
 const scrolled = new Map(JSON.parse(sessionStorage.getItem("ctx-scrolled") || "[]")); // address -> how far down
 let shown = null;
 
-function lead() {
+function showView() {
   const place = route();
   const name = VIEWS[place.view] ? place.view : "search";
   const first = shown === null;
@@ -24,42 +24,35 @@ function lead() {
     if (current) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
   }
-  showTab();
   for (const view of Object.keys(VIEWS)) find(`view-${view}`).hidden = view !== name;
   setTitle(TITLES[name]);
   const changed = shown !== name;
   shown = name;
   const depth = scrolled.get(location.hash) || 0;
   const drawn = VIEWS[name].open(place, { first, changed });
-  if (changed && !first && name !== "search") document.querySelector(`#view-${name} h1`).focus({ preventScroll: true });
-  if (name === "doc" ? first && depth : changed) descend(depth, drawn); // a document that is opened goes to its passage
+  if (changed && !first && name !== "search") document.querySelector(`#view-${name} h1, #view-${name} #document-title`)?.focus({ preventScroll: true });
+  if (name === "doc" ? first && depth : changed) scrollTo(depth, drawn); // a document that is opened goes to its passage
 }
 
-// To where one was; what is still being drawn is not long enough yet.
-async function descend(depth, drawn) {
+// Scrolls to where one was, again when the view is drawn: before, it may be too short.
+async function scrollTo(depth, drawn) {
   const target = location.hash;
   window.scrollTo(0, depth);
   await drawn;
   if (location.hash === target) window.scrollTo(0, depth);
 }
 
-// On a phone the views are a strip: the one that is shown is in sight. The page itself stays where it is.
-function showTab() {
-  const strip = document.querySelector(".bar nav");
-  const tab = strip.querySelector("[aria-current]");
-  if (tab) strip.scrollLeft += tab.getBoundingClientRect().left - strip.getBoundingClientRect().left - strip.clientWidth / 3;
-}
-
 // Addresses of before the views had any: /?q=words#ID
 function translateOld() {
   const query = new URLSearchParams(location.search);
   const id = location.hash.slice(1);
-  if (/^[0-9a-f-]{36}$/.test(id)) history.replaceState(null, "", `/#/doc/${id}`);
-  else if (query.size) history.replaceState(null, "", `/#/search?${query}`);
+  if (/^[0-9a-f-]{36}$/.test(id)) history.replaceState(null, "", `${location.pathname}#/doc/${id}`);
+  else if (query.size) history.replaceState(null, "", `${location.pathname}#/search?${query}`);
 }
 
 history.scrollRestoration = "manual";
-window.addEventListener("hashchange", lead);
+about.applyTheme();
+window.addEventListener("hashchange", showView);
 window.addEventListener("scroll", () => { if (route().view === shown) scrolled.set(location.hash, window.scrollY); }, { passive: true });
 window.addEventListener("pagehide", () => sessionStorage.setItem("ctx-scrolled", JSON.stringify([...scrolled])));
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -95,14 +88,13 @@ async function refresh() {
 
 async function offerMemory() {
   find("memory-tab").hidden = !(await memory.available());
-  showTab();
 }
 
 onUp(() => refresh());
 onHealth((health) => search.setModes(health));
 translateOld();
 loadHealth().catch(() => {}).then(() => {
-  lead();
+  showView();
   sources.load();
   offerMemory();
 });

@@ -1,21 +1,27 @@
-// Search: a box, what narrows it, and the results with the reason of their rank.
-import { address, button, call, count, day, element, find, link, modesKnown, number, outward, parameters, route, server, setTitle } from "./common.js";
+// Search: a box, one row of filters, the results, and beside them the passage of the one that is selected.
+import { address, button, call, count, element, find, keep, kept, link, modesKnown, number, route, server, setTitle, wordPattern, wordsOf } from "./common.js";
+import { codeRows, colouredLines, isCode, kindOf } from "./code.js";
+import { hide, light, openInEditor, preview } from "./reader.js";
 
-const LIMIT = 100; // the most that the server gives; the counts beside the facets are of these
+const LIMIT = 100; // the most that the server gives; the filters count these
 const PAGE = 20; // rows shown at once
 const DEBOUNCE_MS = 140;
-const CHIPS = 8;
-const state = { results: [], current: -1, request: null, key: null, shown: 0, opener: null, timer: 0, open: false };
+const PAUSE_MS = 900; // without a key: the last word is taken as finished
+const PREVIEW_MS = 60;
+const NEAR = 0.4; // of the best score: what is only near in meaning and below it is left out
+const NEAREST = 3; // shown where no document has the words
+const SNIPPET_ROWS = 8;
+const MAX_RECENT = 8;
+const WIDE = matchMedia("(min-width: 64rem)");
+const state = { results: [], current: -1, request: null, key: null, shown: 0, opener: null, timer: 0, pause: 0, looking: 0, open: false, typing: false };
 
-const FACETS = [
-  ["source", "Source", (result) => result.source],
-  ["folder", "Folder", (result) => folderOf(result.source_id)],
-  ["kind", "Kind", (result) => kindOf(result.source_id)],
-];
+const FACETS = {
+  folder: ["All folders", (result) => folderOf(result.source_id)],
+  kind: ["All kinds", (result) => kindOf(result.source_id)],
+};
 
 // The first folder of a path; of an address (a page of a site) that of its host.
 const folderOf = (path) => /^(?:[a-z]+:\/\/[^/]+\/)?(?:[^/]+\/)?/i.exec(path)[0];
-const kindOf = (path) => (/\.([A-Za-z0-9]{1,8})$/.exec(path.split("/").pop()) || ["", ""])[1].toLowerCase();
 
 // ---- the view -------------------------------------------------------------------------------------------------------
 
@@ -29,34 +35,37 @@ export function open(place, { first, changed, again }) {
   state.opener = null;
   if (opener?.isConnected) opener.focus({ preventScroll: true });
   else if (changed && find("key-form").hidden && matchMedia("(pointer: fine)").matches && (first || !words)) find("query").focus({ preventScroll: true });
+  if (changed && state.current >= 0) look();
   return drawn;
 }
 
 function fill(query, words) {
   if (find("query").value.trim() !== words) find("query").value = words;
-  const mode = document.querySelector(`[name=mode][value="${CSS.escape(query.get("mode") || "hybrid")}"]`);
-  if (mode && !mode.disabled) mode.checked = true;
-  setSource(query.get("source") || "");
+  for (const name of ["source", "folder", "kind", "mode"]) choose(name, query.get(name) || "");
+}
+
+function choose(name, value) {
+  const select = find(name);
+  if (value && ![...select.options].some((option) => option.value === value)) select.add(new Option(value, value));
+  select.value = value;
+  if (name !== "mode") select.hidden = !value && select.options.length < 3;
 }
 
 export function close() {
   state.open = false;
   clearTimeout(state.timer);
+  clearTimeout(state.pause);
 }
 
 export const focus = () => { find("query").focus(); find("query").select(); };
 export const lastAddress = () => (state.key ? addressOf(wanted()) : "#/search");
-export const lit = () => state.results;
 
 function wanted() {
   const form = new FormData(find("search"));
-  const query = route().view === "search" ? route().query : new URLSearchParams();
-  return { q: form.get("query").trim(), mode: form.get("mode"), source: form.get("source") || "", folder: query.get("folder") || "", kind: query.get("kind") || "" };
+  return { q: form.get("query").trim(), mode: form.get("mode") || "", source: form.get("source") || "", folder: form.get("folder") || "", kind: form.get("kind") || "" };
 }
 
-function addressOf({ q, mode, source, folder, kind }) {
-  return address("search", "", { q, mode: mode === "hybrid" ? "" : mode, source, folder, kind });
-}
+const addressOf = (request) => address("search", "", request);
 
 // A new place to come back to is made by Enter and by a choice, not by each letter.
 function go(request, replace) {
@@ -72,48 +81,66 @@ function go(request, replace) {
 
 function typed() {
   clearTimeout(state.timer);
+  clearTimeout(state.pause);
+  state.typing = true;
   state.timer = setTimeout(() => {
-    const before = route().query.get("q");
-    go({ ...wanted(), folder: "", kind: "" }, Boolean(before));
+    choose("folder", "");
+    choose("kind", "");
+    go(wanted(), Boolean(route().query.get("q")));
   }, DEBOUNCE_MS);
+  state.pause = setTimeout(finish, PAUSE_MS);
 }
 
-function setSource(name) {
-  const select = find("source");
-  if (name && ![...select.options].some((option) => option.value === name)) select.add(new Option(name, name));
-  select.value = name;
+// The query is finished: its last word may be corrected now, and it is worth remembering.
+function finish() {
+  clearTimeout(state.pause);
+  if (!state.typing) return;
+  state.typing = false;
+  remember(wanted().q);
+  if (!state.results.some(hasWords)) search();
+}
+
+function remember(words) {
+  if (words) keep("recent", [words, ...kept("recent", []).filter((other) => other !== words)].slice(0, MAX_RECENT));
+}
+
+function showRecent() {
+  const recent = kept("recent", []);
+  find("recent").hidden = !recent.length;
+  find("recent-list").replaceChildren(...recent.map((words) => {
+    const item = element("li");
+    item.append(link(words, addressOf({ q: words })));
+    return item;
+  }));
 }
 
 export function setSources(sources) {
-  const select = find("source");
-  const chosen = select.value;
-  select.replaceChildren(new Option("All sources", ""), ...sources.map((source) => new Option(source.name, source.name)));
-  setSource(chosen);
+  const chosen = find("source").value;
+  find("source").replaceChildren(new Option("All sources", ""), ...sources.map((source) => new Option(source.name, source.name)));
+  choose("source", chosen);
 }
 
 export function setModes(health) {
   const off = health.model === null;
   find("mode-note").hidden = !off;
-  for (const choice of document.querySelectorAll("[name=mode]")) {
-    choice.disabled = off && choice.value !== "keyword";
-    if (off) choice.checked = choice.value === "keyword";
-  }
+  find("mode").hidden = off;
+  if (off) find("mode").value = "";
 }
 
 // ---- asking ---------------------------------------------------------------------------------------------------------
 
-function say(text, failed = false) {
+function say(text, notice = "", failed = false) {
   find("status").textContent = text;
   find("status").classList.toggle("error", failed);
+  find("notice").textContent = notice;
+  find("notice").hidden = !notice;
 }
 
-async function bodyOf(request, narrowed) {
-  const can = await parameters("search").catch(() => ({}));
-  const body = { query: request.q, mode: request.mode, limit: LIMIT, explain: true };
+function bodyOf(request, glob = "") {
+  const body = { query: request.q, mode: request.mode || "auto", limit: LIMIT, explain: true };
   if (request.source) body.source = request.source;
-  if (can.prefix) body.prefix = true;
-  const glob = globOf(request);
-  if (narrowed && glob && can.filters?.properties?.path) body.filters = { path: glob };
+  if (state.typing) body.prefix = true;
+  if (glob) body.filters = { path: glob };
   return body;
 }
 
@@ -128,63 +155,71 @@ async function search() {
   await modesKnown();
   if (!state.open) return;
   const request = wanted();
-  const key = JSON.stringify(request);
-  if (key === state.key) {
-    setTitle(request.q);
-    return;
-  }
+  const key = JSON.stringify([request, state.typing]);
+  setTitle(request.q);
+  if (key === state.key) return;
   state.key = key;
   state.request?.abort();
-  setTitle(request.q);
+  showWays([]);
   if (!request.q) {
     show([], request);
     say("");
-    showWays([]);
     return;
   }
   const aborter = new AbortController();
   state.request = aborter;
   const began = performance.now();
   try {
-    const body = await bodyOf(request, false);
-    const answer = await call("/tools/search", body, aborter.signal);
-    let results = answer.results.filter((result) => fits(result, request));
-    const narrower = request.folder || request.kind ? await bodyOf(request, true) : null;
-    if (narrower?.filters) results = (await call("/tools/search", narrower, aborter.signal)).results.filter((result) => fits(result, request));
+    const answer = await call("tools/search", bodyOf(request), aborter.signal);
+    const glob = globOf(request);
+    const narrowed = glob ? await call("tools/search", bodyOf(request, glob), aborter.signal) : answer;
     if (aborter.signal.aborted) return;
+    const fitting = narrowed.results.filter((result) => Object.entries(FACETS).every(([name, [, of]]) => !request[name] || of(result) === request[name]));
+    const results = worthShowing(fitting, request);
     showFacets(answer.results, request);
     show(results, request);
-    say(summary(results, answer, performance.now() - began));
+    const notes = [narrowed.partial, state.typing ? "" : narrowed.note].filter((note) => note && !note.startsWith("0 exact"));
+    say(summary(results, request, performance.now() - began), notes.join(". "));
     showWays(results.length ? [] : waysOut(request));
   } catch (error) {
     if (error.name === "AbortError") return;
     state.key = null;
     if (error.code === "down") {
-      say("No answer from the server: these are the results of before.", true);
+      say(state.results.length ? "The server does not answer. These are the results of the last search." : "", "", true);
       return;
     }
     show([], request);
-    showWays([]);
-    say(error.message, true);
+    say(error.message, "", true);
   }
 }
 
-const fits = (result, request) => FACETS.every(([name, , of]) => !request[name] || name === "source" || of(result) === request[name]);
+const hasWords = (result) => !result.explain || Boolean(result.explain.keyword);
 
-function summary(results, answer, took) {
-  const total = results.length;
-  const text = total === 0 ? "Nothing found" : total === LIMIT ? `The best ${LIMIT} documents` : count(total, "document");
-  const notes = [answer.partial, answer.note].filter(Boolean).map((note) => ` · ${note}`).join("");
-  return `${text} in ${Math.round(took)} ms${notes}`;
+// Everything is near in meaning to some degree: what has none of the words and is far below the best is left out.
+function worthShowing(results, request) {
+  if (request.mode === "semantic" || !results.length) return results;
+  if (!results.some(hasWords)) return results.slice(0, NEAREST);
+  return results.filter((result) => hasWords(result) || result.score >= NEAR * results[0].score);
 }
 
-// Where one may look who found nothing: what narrows the search let go, the other legs, the sources of an empty index.
+function summary(results, request, took) {
+  const time = `in ${Math.round(took)} ms`;
+  const exact = results.filter(hasWords).length;
+  if (!results.length) return `Nothing found ${time}`;
+  if (request.mode === "semantic") return `The ${count(results.length, "document")} nearest in meaning, ${time}`;
+  if (!exact) return `No document has “${request.q.slice(0, 80)}”. Nearest in meaning:`;
+  const near = results.length - exact;
+  const most = exact + near === LIMIT ? "The best " : "";
+  return `${most}${count(exact, "document")} with these words${near ? `, ${number(near)} near in meaning` : ""}, ${time}`;
+}
+
+// What else one may try who found nothing.
 function waysOut(request) {
   if (server.documents === 0) return [link("Nothing is indexed yet: see Sources", address("sources"), "button")];
-  const ways = [];
   const narrowing = [request.source, request.folder, request.kind && `.${request.kind}`].filter(Boolean);
-  if (narrowing.length) ways.push(link(`Search everywhere, not only in ${narrowing.join(", ")}`, addressOf({ ...request, source: "", folder: "", kind: "" }), "button"));
-  if (request.mode !== "hybrid" && server.health?.model) ways.push(link("Search by words and meaning", addressOf({ ...request, mode: "hybrid" }), "button"));
+  const ways = [];
+  if (narrowing.length) ways.push(link(`Search everywhere, not only in ${narrowing.join(", ")}`, addressOf({ q: request.q, mode: request.mode }), "button"));
+  if (request.mode === "keyword" && server.health?.model) ways.push(link("Search by words and meaning", addressOf({ ...request, mode: "" }), "button"));
   if (!ways.length) ways.push(link("See what is indexed", address("sources"), "button"));
   return ways;
 }
@@ -194,41 +229,15 @@ function showWays(ways) {
   find("ways").hidden = !ways.length;
 }
 
-// ---- facets ---------------------------------------------------------------------------------------------------------
-
 function showFacets(results, request) {
-  const rows = FACETS.map((facet) => facetRow(facet, results, request)).filter(Boolean);
-  find("facets").replaceChildren(...rows);
-  find("facets").hidden = !rows.length;
-}
-
-function facetRow([name, label, of], results, request) {
-  const counts = new Map();
-  for (const result of results) counts.set(of(result), (counts.get(of(result)) || 0) + 1);
-  counts.delete("");
-  const chosen = request[name];
-  if (chosen && !counts.has(chosen)) counts.set(chosen, 0);
-  if (counts.size < 2 && !chosen) return null;
-  const ordered = [...counts].sort((first, second) => second[1] - first[1] || (first[0] < second[0] ? -1 : 1));
-  const choice = ordered.findIndex(([value]) => value === chosen);
-  if (choice >= CHIPS) ordered.unshift(...ordered.splice(choice, 1)); // never behind "more": it is what one lets go again
-  const row = element("div", undefined, "facet");
-  row.setAttribute("role", "group");
-  row.setAttribute("aria-label", label);
-  row.append(element("span", label, "facet-name"));
-  const chips = ordered.map(([value, total]) => {
-    const chip = button("", () => go({ ...wanted(), [name]: chosen === value ? "" : value }), "chip");
-    chip.setAttribute("aria-pressed", String(chosen === value));
-    const text = element("bdi", value);
-    chip.append(text, element("small", String(total)));
-    return chip;
-  });
-  row.append(...chips.slice(0, CHIPS));
-  if (chips.length > CHIPS) {
-    const rest = button(`${chips.length - CHIPS} more`, () => rest.replaceWith(...chips.slice(CHIPS)), "chip quiet");
-    row.append(rest);
+  for (const [name, [all, of]] of Object.entries(FACETS)) {
+    const counts = new Map();
+    for (const result of results) counts.set(of(result), (counts.get(of(result)) || 0) + 1);
+    counts.delete("");
+    const ordered = [...counts].sort((first, second) => second[1] - first[1] || (first[0] < second[0] ? -1 : 1));
+    find(name).replaceChildren(new Option(all, ""), ...ordered.map(([value, total]) => new Option(`${value} (${total})`, value)));
+    choose(name, request[name]);
   }
-  return row;
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
@@ -238,16 +247,21 @@ function show(results, request) {
   state.current = -1;
   state.shown = 0;
   find("welcome").hidden = Boolean(request.q);
-  if (!request.q) find("facets").hidden = true;
+  if (!request.q) {
+    showRecent();
+    for (const name of Object.keys(FACETS)) find(name).hidden = true;
+  }
   find("results").replaceChildren();
+  find("view-search").classList.toggle("has-results", results.length > 0);
   showMore(request, history.state?.rows);
+  if (results.length && WIDE.matches) select(0);
+  else hide();
 }
 
 function showMore(request, most = PAGE) {
-  const best = { keyword: 0, semantic: 1 };
-  for (const result of state.results) best.keyword = Math.max(best.keyword, result.explain?.keyword?.score || 0);
   const rows = state.results.slice(state.shown, state.shown + most);
-  find("results").append(...rows.map((result, index) => resultRow(result, state.shown + index, request, best)));
+  find("results").append(...rows.map((result, index) => resultRow(result, state.shown + index, request)));
+  light(find("results"), wordPattern(request.q));
   state.shown += rows.length;
   const rest = state.results.length - state.shown;
   const more = find("more");
@@ -257,36 +271,48 @@ function showMore(request, most = PAGE) {
     const from = state.shown;
     showMore(request);
     history.replaceState({ rows: state.shown }, ""); // a reload shows as many
-    document.querySelectorAll("#results .open")[from]?.focus();
+    openers()[from]?.focus();
   };
 }
 
-function resultRow(result, index, request, best) {
-  const row = find("result-template").content.firstElementChild.cloneNode(true);
-  const opener = row.querySelector(".open");
-  opener.href = address("doc", result.id, { q: request.q, lines: `${result.start_line || 1}-${result.end_line || 1}` });
-  row.querySelector(".title").textContent = result.title;
-  row.querySelector(".fill").style.transform = `scaleX(${Math.max(0.04, result.score)})`;
-  row.querySelector(".score").title = `score ${result.score.toFixed(3)}`;
-  row.querySelector(".path").textContent = `${result.source_id}:${result.start_line}`;
-  row.querySelector(".heading").textContent = result.heading || "";
-  row.querySelector(".snippet").replaceChildren(...highlighted(result.snippet, result.highlights || []));
-  row.querySelector(".source").textContent = result.source;
-  const time = row.querySelector("time");
-  time.dateTime = result.updated_at;
-  time.textContent = day(result.updated_at);
-  if (result.explain) row.querySelector(".bars").replaceChildren(...bars(result, best));
-  else row.querySelector(".why").remove();
-  const out = outward("Open at its source", result.source_url);
-  if (out) {
-    out.className = "out";
-    row.querySelector(".out").replaceWith(out);
-  }
-  opener.addEventListener("click", () => {
-    state.current = index;
-    state.opener = opener;
+const openers = () => document.querySelectorAll("#results .open");
+const readerQuery = (result) => ({ q: wanted().q, lines: `${result.start_line || 1}-${result.end_line || 1}` });
+
+function resultRow(result, index, request) {
+  const row = element("li", undefined, "result");
+  const open = link("", address("doc", result.id, readerQuery(result)), "open");
+  const code = isCode(result.source_id);
+  const title = element("span", code ? result.symbol?.name || result.source_id.split("/").pop() : result.title, "title");
+  title.dir = "auto";
+  const place = element("span", undefined, "place");
+  place.append(element("bdi", `${result.source_id}:${result.start_line}`, "path"));
+  if (result.heading && !code) place.append(element("bdi", result.heading, "heading"));
+  open.append(title, place, code ? codeSnippet(result) : proseSnippet(result), element("span", reason(result, request), "reason"));
+  open.addEventListener("focus", () => select(index));
+  open.addEventListener("click", (event) => {
+    remember(request.q);
+    state.opener = open;
+    // A click beside the preview selects; Enter, and any click where there is none, opens.
+    if (event.detail === 0 || !WIDE.matches || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    select(index);
   });
+  row.append(open);
   return row;
+}
+
+function codeSnippet(result) {
+  const box = element("div", undefined, "snippet code");
+  const lines = colouredLines(result.snippet, result.source_id);
+  box.append(...codeRows(lines.slice(0, SNIPPET_ROWS), result.start_line));
+  return box;
+}
+
+function proseSnippet(result) {
+  const box = element("span", undefined, "snippet");
+  box.dir = "auto";
+  box.append(...highlighted(result.snippet.replace(/[.,;:]…$/, "…"), result.highlights || []));
+  return box;
 }
 
 export function highlighted(text, spans) {
@@ -302,65 +328,60 @@ export function highlighted(text, spans) {
   return parts;
 }
 
-// Why a result stands where it does: how well its words fit, against the best of this search, and how near its meaning is.
-function bars(result, best) {
-  const { keyword, semantic, semantic_weight: weight, terms, chunk, ...further } = result.explain;
-  const rows = [];
-  const legs = [["Words", keyword, keyword && best.keyword ? keyword.score / best.keyword : 0], ["Meaning", semantic, semantic ? semantic.score : 0]];
-  for (const [name, leg, share] of legs) {
-    if (!leg && !(name === "Words" ? best.keyword : weight !== undefined)) continue;
-    const bar = element("span", undefined, "leg");
-    const fill = element("span", undefined, "fill");
-    fill.style.transform = `scaleX(${Math.min(1, Math.max(0, share))})`;
-    bar.append(fill);
-    bar.setAttribute("aria-hidden", "true");
-    rows.push(element("span", name), bar, element("span", leg ? `${leg.score.toFixed(2)}, rank ${leg.rank}` : "not among them", "figure"));
-  }
-  const facts = [`score ${result.score.toFixed(3)}`];
-  if (weight !== undefined) facts.push(`meaning weighs ${Math.round(weight * 100)} %`);
-  if (terms?.length) facts.push(`has: ${terms.join(", ")}`);
-  for (const [name, value] of Object.entries(further)) {
-    if (name === "rules") facts.push(...rulesInWords(value));
-    else if (name !== "score" && value !== null && value !== "") facts.push(`${name.replaceAll("_", " ")}: ${typeof value === "object" ? JSON.stringify(value) : value}`);
-  }
-  rows.push(element("span", facts.join(" · "), "facts-line"));
-  return rows;
+function reason(result, request) {
+  if (!hasWords(result)) return "near in meaning";
+  const terms = result.explain?.terms; // stems
+  const absent = terms?.length ? wordsOf(request.q).filter((word) => !terms.some((term) => word.toLowerCase().startsWith(term.slice(0, -1)))) : [];
+  return absent.length ? `without ${absent.join(", ")}` : "";
 }
 
-// What a file is decides too: shares of the best score that its path and what it defines add, and the role it is held back for.
-function rulesInWords(rules) {
-  const gains = { path: "its path adds", definition: "what it defines adds" };
-  return Object.entries(rules).map(([name, value]) => (gains[name] ? `${gains[name]} ${share(value)}` : `held back to ${share(value)}, as ${name} are`));
+// ---- the selection --------------------------------------------------------------------------------------------------
+
+function select(index) {
+  state.current = index;
+  document.querySelectorAll("#results .result").forEach((row, position) => row.classList.toggle("current", position === index));
+  clearTimeout(state.looking);
+  if (WIDE.matches) state.looking = setTimeout(look, PREVIEW_MS);
 }
 
-const share = (value) => `${Math.round(value * 100)} %`;
-
-// ---- the keyboard ---------------------------------------------------------------------------------------------------
+function look() {
+  const result = state.results[state.current];
+  if (state.open && result && WIDE.matches) preview(find("preview"), result.id, new URLSearchParams(readerQuery(result)));
+}
 
 function move(step) {
-  const links = [...document.querySelectorAll("#results .open")];
+  const links = openers();
   if (!links.length) return;
-  state.current = Math.min(links.length - 1, Math.max(0, state.current + step));
-  document.querySelectorAll(".result").forEach((row, index) => row.classList.toggle("current", index === state.current));
-  links[state.current].focus();
+  const before = document.activeElement.closest?.(".result") || step < 0 ? state.current : -1;
+  links[Math.min(links.length - 1, Math.max(0, before + step))].focus();
 }
 
 export function key(event) {
+  const typing = event.target.matches("input, textarea, select");
+  const step = { ArrowDown: 1, ArrowUp: -1, ...(typing ? {} : { j: 1, k: -1 }) }[event.key];
   if (event.key === "Escape" && event.target === find("query")) {
     find("query").value = "";
-    go({ ...wanted(), q: "", folder: "", kind: "" });
-  } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !event.target.matches("select, [type=radio], textarea")) {
-    if (!state.results.length) return;
+    choose("folder", "");
+    choose("kind", "");
+    go(wanted());
+  } else if (event.key === "e" && !typing) {
+    openInEditor();
+  } else if (step && !event.target.matches("select, textarea") && state.results.length) {
     event.preventDefault();
-    if (event.key === "ArrowUp" && state.current <= 0) {
-      state.current = -1;
-      find("query").focus();
-    } else {
-      move(event.key === "ArrowDown" ? 1 : -1);
-    }
+    if (step < 0 && state.current <= 0) find("query").focus();
+    else move(step);
   }
 }
 
-find("search").addEventListener("submit", (event) => { event.preventDefault(); clearTimeout(state.timer); go(wanted()); });
+find("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  clearTimeout(state.timer);
+  clearTimeout(state.pause);
+  const done = !state.typing && state.key === JSON.stringify([wanted(), false]);
+  state.typing = false;
+  remember(wanted().q);
+  if (done && state.results.length) openers()[Math.max(0, state.current)].click(); // Enter once more
+  else go(wanted());
+});
 find("query").addEventListener("input", typed);
 find("search").addEventListener("change", (event) => { if (event.target.id !== "query") go(wanted()); });

@@ -28,12 +28,12 @@ export const nameOfState = (source) => {
 
 const indexed = (source) => (source.last_indexed_at ? ago(source.last_indexed_at) : "never");
 
-// Looks at once, and again by itself: each second while something is done or looked at, else now and then.
+// Looks now and again later: each second while something is done or looked at, else every few seconds.
 export async function load() {
   clearTimeout(state.timer);
   try {
-    state.sources = (await call("/tools/sources")).sources;
-    if (!state.silent) state.activity = await call("/activity").catch(quiet);
+    state.sources = (await call("tools/sources")).sources;
+    if (!state.silent) state.activity = await call("activity").catch(quiet);
     draw();
   } catch (error) {
     if (state.open && !state.sources.length) find("source-list").replaceChildren(element("p", error.message, "lead"));
@@ -44,7 +44,7 @@ export async function load() {
 
 onUp(() => { state.drawn = ""; });
 
-// A server that tells nothing of its work is not asked again.
+// A server without this endpoint is not asked again.
 function quiet(error) {
   if (error.code === "down") throw error;
   state.silent = error.code === "not_found";
@@ -81,11 +81,7 @@ function drawFacts(sources, pending, never) {
   server.documents = documents;
   const facts = [[documents, documents === 1 ? "document" : "documents"], [total("chunk_count"), total("chunk_count") === 1 ? "passage" : "passages"], [sources.length, sources.length === 1 ? "source" : "sources"]];
   if (pending) facts.push([pending, "being embedded"]);
-  find("facts").replaceChildren(...facts.map(([value, name]) => {
-    const item = element("li");
-    item.append(element("strong", number(value)), name);
-    return item;
-  }));
+  find("facts").replaceChildren(...facts.map(([value, name]) => element("li", `${number(value)} ${name}`)));
   find("welcome-lead").textContent = lead(sources, documents, never);
 }
 
@@ -148,7 +144,7 @@ function card(source, { runs, ages }, unfolded) {
   const list = pairs(facts);
   if (source.last_indexed_at) [...list.querySelectorAll("dd")].find((value) => value.previousSibling.textContent === "Last indexed").title = new Date(source.last_indexed_at).toLocaleString();
   node.append(title, list);
-  if (source.doc_count && ages?.[source.name]) node.append(agesPicture(ages[source.name]));
+  if (ages?.[source.name]?.filter(Boolean).length > 1) node.append(agesPicture(ages[source.name]));
   if (source.note) node.append(element("p", source.note, "note"));
   if (source.configured && source.healthy && source.last_indexed_at && !source.doc_count) node.append(element("p", NO_DOCUMENT, "note"));
   if (run) node.append(...runParts(source.name, run, unfolded));
@@ -156,7 +152,8 @@ function card(source, { runs, ages }, unfolded) {
   return node;
 }
 
-// When its documents last changed: a bar for each of the last months, and one for all that are older.
+// When its documents last changed: a bar for each of the last months, and one for all that are older. In one month,
+// as in a fresh clone, it says nothing.
 function agesPicture(ages) {
   const months = ages.length - 1;
   const most = Math.max(...ages);
@@ -216,7 +213,7 @@ async function refresh(name) {
   state.asked.set(name, "running");
   draw();
   try {
-    const { result } = await call("/tools/refresh", { source: name });
+    const { result } = await call("tools/refresh", { source: name });
     const [report] = result.sources;
     const changed = report.added + report.updated + report.deleted;
     state.asked.set(name, report.ok ? (changed ? `${count(changed, "document")} changed` : "Nothing had changed") : report.note || "It failed");

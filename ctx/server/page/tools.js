@@ -1,5 +1,5 @@
 // Every tool of the server with a form made from its schema, its reply, and the same call for a terminal.
-import { address, button, call, copyButton, element, find, link, route, server, setTitle } from "./common.js";
+import { absolute, address, call, copyButton, element, find, link, route, server, setTitle } from "./common.js";
 
 const MAX_SHOWN = 200_000; // characters of a reply; the copy has all
 const state = { rows: [], drawn: null };
@@ -7,30 +7,31 @@ const state = { rows: [], drawn: null };
 export async function open(_place, { again }) {
   if (!state.rows.length || again) {
     try {
-      state.rows = (await call("/tools/list")).tools;
+      state.rows = (await call("tools/list")).tools;
     } catch (error) {
       find("tool").replaceChildren(element("p", error.message, "lead"));
       state.drawn = null;
       return;
     }
   }
-  if (route().view === "tools") draw(route().id); // where one is by now
+  if (route().view === "tools") draw(route().id || "search");
 }
 
 function draw(name) {
   const tool = state.rows.find((row) => row.name === name);
-  find("tool-list").replaceChildren(...state.rows.map((row) => {
+  const entries = (builtin) => state.rows.filter((row) => row.builtin === builtin).map((row) => {
     const entry = link(row.name, address("tools", row.name), "entry");
     if (row.name === name) entry.setAttribute("aria-current", "true");
-    if (!row.builtin) entry.append(element("small", "yours or a pack's"));
     return entry;
-  }));
+  });
+  const [own, further] = [entries(true), entries(false)];
+  find("tool-list").replaceChildren(element("h2", "Documents"), ...own, ...(further.length ? [element("h2", "Memory and scripts"), ...further] : []));
   if (tool) setTitle(`${tool.name}, a tool`);
   const drawn = JSON.stringify([name, tool]);
   if (state.drawn === drawn) return; // a half-filled form stays, also when the list is read again
   state.drawn = drawn;
   if (tool) find("tool").replaceChildren(...toolParts(tool));
-  else find("tool").replaceChildren(element("p", name ? `This server has no tool called ${name.slice(0, 80)}.` : "Choose a tool.", "lead"));
+  else find("tool").replaceChildren(element("p", name ? `This server has no tool called ${name.slice(0, 80)}.` : "", "lead"));
 }
 
 function toolParts(tool) {
@@ -42,7 +43,15 @@ function toolParts(tool) {
   send.type = "submit";
   const row = element("div", undefined, "actions");
   row.append(send);
-  form.append(...fields.map((field) => field.node), row);
+  const further = fields.filter((field) => !field.required);
+  form.append(...fields.filter((field) => field.required).map((field) => field.node));
+  if (further.length) {
+    const box = element("details");
+    box.open = further.length === fields.length;
+    box.append(element("summary", `Options (${further.length})`), ...further.map((field) => field.node));
+    form.append(box);
+  }
+  form.append(row);
   const curl = element("pre");
   const reply = element("pre");
   const took = element("p", "", "remark");
@@ -83,7 +92,7 @@ async function callTool(tool, fields, reply, took, send) {
   took.classList.remove("error");
   took.textContent = "Calling…";
   try {
-    const answer = await call(`/tools/${encodeURIComponent(tool.name)}`, argumentsOf(fields));
+    const answer = await call(`tools/${encodeURIComponent(tool.name)}`, argumentsOf(fields));
     const text = JSON.stringify(answer, null, 2);
     took.textContent = `Answered in ${Math.round(performance.now() - began)} ms`;
     reply.textContent = text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}\n… (${text.length} characters)` : text;
@@ -98,7 +107,7 @@ async function callTool(tool, fields, reply, took, send) {
 
 // ---- a form from a schema -------------------------------------------------------------------------------------------
 
-// {node, name, read()}: read gives undefined where nothing is filled in, and throws where it does not fit.
+// {node, name, required, read()}: read gives undefined where nothing is filled in, and throws where it does not fit.
 function fieldOf(name, schema, required) {
   const node = element("div", undefined, "form-field");
   const label = element("label", name);
@@ -116,7 +125,7 @@ function fieldOf(name, schema, required) {
   } else {
     node.append(label, input);
   }
-  return { node, name, read: () => valueOf(name, schema, input) };
+  return { node, name, required, read: () => valueOf(name, schema, input) };
 }
 
 function kindOf(schema) {
@@ -185,5 +194,5 @@ function argumentsOf(fields) {
 export function curlLine(name, values) {
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const key = server.key ? " \\\n  -H \"Authorization: Bearer $CTX_KEY\"" : "";
-  return `curl ${quoted(`${location.origin}/tools/${name}`)}${key} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(JSON.stringify(values))}`;
+  return `curl ${quoted(absolute(`tools/${name}`))}${key} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(JSON.stringify(values))}`;
 }

@@ -1,0 +1,271 @@
+"""What clients searched and read: one row a call, the latest 10,000, in `memory.db`.
+
+A call is only queued; a thread writes it after the answer has gone out. Values that look like secrets are
+masked before they are written.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from ctx.clock import now_ms
+from ctx.errors import CtxError
+from ctx.memory.screen import screen
+from ctx.models import JSON, Caller
+from ctx.store.record import Statements
+from ctx.store.schema import Connection, connect, migrate, transaction
+
+logger = logging.getLogger(__name__)
+
+KEPT = 10_000  # rows
+COMPONENT = "activity"
+TABLE = """
+    CREATE TABLE activity (
+        no {key},
+        at_ms BIGINT NOT NULL,
+        interface TEXT NOT NULL,  -- rest | mcp | stdio | cli
+        client TEXT NOT NULL,  -- the name that it gives itself; "" where it gives none
+        tool TEXT NOT NULL,
+        query TEXT NOT NULL,  -- of a search; else what was read
+        hits BIGINT NOT NULL,
+        weak BIGINT NOT NULL,  -- 1: a search without a good hit
+        tokens BIGINT NOT NULL,  -- of the answer, about
+        paths TEXT NOT NULL  -- JSON: of the best hits, or of what was read
+    );
+    """
+_COLUMNS = ("at_ms", "interface", "client", "tool", "query", "hits", "weak", "tokens", "paths")
+_INSERT = f"INSERT INTO activity ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
+_MAX_CHARS = 500  # of a query
+_MAX_PATHS = 10
+_OPENED_MS = 30 * 60_000  # a read within this time of a search that found it belongs to that search
+_TYPED_MS = 60_000  # a search while typing replaces the one of a minute ago that it continues
+_BATCH = 500
+_GATHER_S = 0.2  # so that answers go out first, and many calls are one transaction
+_CLOSE_S = 2.0
+_CHARS_A_TOKEN = 4
+
+
+class Entry(NamedTuple):
+    """A call. `opened`: what the client then read of a search's hits."""
+
+    called_ms: int
+    interface: str
+    client: str
+    tool: str
+    query: str
+    hits: int
+    weak: bool
+    tokens: int
+    paths: tuple[str, ...]
+    opened: tuple[str, ...] = ()
+
+
+class _Noted(NamedTuple):
+    """A call that is not written yet."""
+
+    at_ms: int
+    tool: str
+    arguments: Mapping[str, JSON]
+    caller: Caller
+    reply: JSON
+    answer: JSON
+
+
+Begin = Callable[[], AbstractContextManager[Statements]]
+"""Begins a transaction that may write."""
+
+
+class Activity:
+    """The log of calls. Safe from several threads, beside other processes."""
+
+    def __init__(self, begin: Begin, close: Callable[[], None] = lambda: None) -> None:
+        self._begin = begin
+        self._close = close
+        self._queue: SimpleQueue[_Noted | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
+
+    def note(
+        self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
+    ) -> None:
+        """Queues a call: `reply` is the tool's own, `answer` what the client was sent."""
+        if caller.client is None:  # a script, or ctx itself
+            return
+        self._queue.put(_Noted(now_ms(), tool, arguments, caller, reply, answer))
+        with self._lock:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, name="ctx-activity", daemon=True)
+                self._writer.start()
+
+    def entries(self, limit: int = 100, offset: int = 0) -> list[Entry]:
+        """The latest calls, newest first. Raises `StoreError`."""
+        select = f"SELECT {', '.join(_COLUMNS)} FROM activity ORDER BY no DESC LIMIT ? OFFSET ?"
+        with self._begin() as connection:
+            rows = connection.execute(select, (limit, offset)).fetchall()
+        return _linked([_entry(row) for row in rows])
+
+    def clear(self) -> int:
+        """Deletes all entries; how many there were. Raises `StoreError`."""
+        with self._begin() as connection:
+            count = int(connection.execute("SELECT count(*) FROM activity").fetchone()[0])
+            connection.execute("DELETE FROM activity")
+        return count
+
+    def close(self) -> None:
+        """Writes what is queued."""
+        with self._lock:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            self._queue.put(None)
+            writer.join(_CLOSE_S)
+        self._close()
+
+    # -- the writer ------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, ended = self._rest_of_batch(first)
+            try:
+                with self._begin() as connection:
+                    for call in batch:
+                        _insert(connection, call)
+                    connection.execute(_TRIM, (KEPT,))
+            except CtxError as error:
+                logger.info("activity=unwritten calls=%d reason=%s", len(batch), error.message)
+            except Exception:
+                logger.exception("activity=unwritten calls=%d", len(batch))
+            if ended:
+                return
+
+    def _rest_of_batch(self, first: _Noted) -> tuple[list[_Noted], bool]:
+        """What else comes within `_GATHER_S`, and whether the end is among it."""
+        batch, end_s = [first], time.monotonic() + _GATHER_S
+        try:
+            while len(batch) < _BATCH:
+                call = self._queue.get(timeout=max(0.0, end_s - time.monotonic()))
+                if call is None:
+                    return batch, True
+                batch.append(call)
+        except Empty:
+            pass
+        return batch, False
+
+
+def _insert(connection: Statements, call: _Noted) -> None:
+    entry = _made(call)
+    if call.arguments.get("prefix"):
+        _drop_continued(connection, entry)
+    values = (*entry[:6], int(entry.weak), entry.tokens, json.dumps(entry.paths))
+    connection.execute(_INSERT, values)
+
+
+def _drop_continued(connection: Statements, entry: Entry) -> None:
+    """Deletes the client's last search where this one goes on typing it."""
+    last = connection.execute(
+        "SELECT no, query, at_ms, tool FROM activity WHERE interface = ? AND client = ?"
+        " ORDER BY no DESC LIMIT 1",
+        (entry.interface, entry.client),
+    ).fetchone()
+    if last is None or last[3] != "search" or entry.called_ms - int(last[2]) > _TYPED_MS:
+        return
+    before, now = str(last[1]), entry.query
+    if now.startswith(before) or before.startswith(now):
+        connection.execute("DELETE FROM activity WHERE no = ?", (last[0],))
+
+
+def _made(call: _Noted) -> Entry:
+    reply: Mapping[str, JSON] = call.reply if isinstance(call.reply, dict) else {}
+    results: Sequence[JSON] = reply.get("results") or ()
+    searched = call.tool == "search"
+    if searched:
+        subject, paths = call.arguments.get("query", ""), [row["source_id"] for row in results]
+    else:
+        paths = [path] if isinstance(path := reply.get("source_id") or reply.get("path"), str) else []
+        subject = call.arguments.get("path") or call.arguments.get("name") or "".join(paths)
+    weak = searched and (not results or str(reply.get("note", "")).startswith("0 exact matches"))
+    return Entry(
+        call.at_ms,
+        call.caller.door,
+        _masked(call.caller.client or "", 80),
+        call.tool,
+        _masked(subject, _MAX_CHARS),
+        0 if weak else len(results) if searched else 1,
+        weak,
+        _size(call.answer) // _CHARS_A_TOKEN,
+        tuple(_masked(path, _MAX_CHARS) for path in dict.fromkeys(paths[:_MAX_PATHS])),
+    )
+
+
+def _masked(text: str, most: int) -> str:
+    """The text on one line, secrets masked."""
+    return " ".join(screen(text[: 8 * most], "redact")[0].split())[:most]
+
+
+def _size(answer: JSON) -> int:
+    """How many characters an answer has, about."""
+    if isinstance(answer, dict):
+        return sum(_size(value) for value in answer.values()) + 4 * len(answer)
+    if isinstance(answer, list):
+        return sum(map(_size, answer))
+    return len(answer) if isinstance(answer, str) else 6
+
+
+def _entry(row: Sequence[JSON]) -> Entry:
+    at_ms, interface, client, tool, query, hits, weak, tokens, paths = row
+    return Entry(at_ms, interface, client, tool, query, hits, bool(weak), tokens, tuple(json.loads(paths)))
+
+
+def _linked(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, newest first, each search with what was opened of its hits."""
+    opened: dict[int, list[str]] = {}
+    for number, read in enumerate(entries):
+        if read.tool != "get" or not read.paths:
+            continue
+        for earlier in range(number + 1, len(entries)):
+            search = entries[earlier]
+            if read.called_ms - search.called_ms > _OPENED_MS:
+                break
+            same = (search.interface, search.client) == (read.interface, read.client)
+            if same and search.tool == "search" and read.paths[0] in search.paths:
+                opened.setdefault(earlier, []).insert(0, read.paths[0])
+                break
+    return [
+        entry._replace(opened=tuple(dict.fromkeys(opened.get(number, ()))))
+        for number, entry in enumerate(entries)
+    ]
+
+
+def file_activity(path: Callable[[], str]) -> Activity:
+    """The log in a SQLite file, which is made at the first call."""
+    opened: list[Connection] = []
+    lock = threading.Lock()
+
+    @contextmanager
+    def begin() -> Iterator[Statements]:
+        with lock:
+            connection = opened.pop() if opened else connect(path())
+            if connection.lost():
+                connection.close()
+                connection = connect(path())
+            try:
+                migrate(connection, COMPONENT, (TABLE.format(key="INTEGER PRIMARY KEY"),))
+                connection.execute("PRAGMA secure_delete = ON")
+                with transaction(connection):
+                    yield connection
+            except BaseException:
+                connection.close()
+                raise
+            opened.append(connection)
+
+    def close() -> None:
+        with lock:
+            while opened:
+                opened.pop().close()
+
+    return Activity(begin, close)
