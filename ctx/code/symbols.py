@@ -220,6 +220,8 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
 def _receiver(node: "Node") -> str:
     """The type that a method of Go belongs to."""
     receiver = node.child_by_field_name("receiver") if node.type == "method_declaration" else None
+    if receiver is None:
+        return ""
     words = re.findall(r"\w+", re.sub(r"\[.*?\]", "", _text(receiver)))
     return words[-1] if words else ""
 

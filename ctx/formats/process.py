@@ -101,8 +101,7 @@ class ReadingProcess:
         """The reply. Raises `_Ended`; the process is gone then."""
         channel = self._channel or self._start()
         try:
-            channel.sendall(REQUEST.pack(len(reader), len(data)) + reader.encode())
-            channel.sendall(data)
+            channel.sendall(REQUEST.pack(len(reader), len(data)) + reader.encode() + data)
             head = received(channel, REPLY.size)
             size = REPLY.unpack(head)[0] if head else 0
             reply = received(channel, size) if 0 < size <= MAX_REPLY_BYTES else None

@@ -31,6 +31,7 @@ MAX_LONG_LINE_CHUNKS = 200
 # hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every character outside
 # Latin. A blank costs a little so that a desert of them is cut too.
 _UNIT = 100
+_NUMPY_BYTES = 16_384  # above it numpy is faster, import included
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
 # A Hangul syllable is split into its letters. While costs are counted this character stands for one.
 _HANGUL, _HANGUL_MARK, _HANGUL_COST = re.compile("[\uac00-\ud7a3]"), "\x01", 250
@@ -426,10 +427,14 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _cumulative(body: str) -> "array[int]":
+def _cumulative(body: str) -> memoryview:
     """Element i is the cost of body[:i], in hundredths of a token."""
     if not body.isascii():
         body = _HANGUL.sub(_HANGUL_MARK, body)
     # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
     costs = (b"\0" + body.encode("latin-1", "replace")).translate(_COSTS)
-    return array("i" if len(costs) < 8_000_000 else "q", accumulate(costs))
+    if len(costs) < _NUMPY_BYTES:
+        return memoryview(array("q", accumulate(costs)))
+    import numpy as np  # 85 ms, and a search counts the tokens of short texts only
+
+    return memoryview(np.cumsum(np.frombuffer(costs, np.uint8), dtype=np.int64))

@@ -4,6 +4,7 @@ A chunk is cut to what an embedder reads; BM25 does better with more, since the 
 stand in one paragraph (docs/ranking.md has the figures).
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,11 +35,16 @@ def passages(stored: "StoredDocument") -> Iterator[Passage]:
     path = document.source_id
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
-    defined = [(each.name_line, each.name) for each in document.definitions if each.kind != "impl"]
+    # A name belongs to the first passage of its line: minified code has thousands on one.
+    defined = deque(
+        sorted((each.name_line, each.name) for each in document.definitions if each.kind != "impl")
+    )
     for first, span in _cuts(stored):
         chunks = stored.chunks[first : first + span]
         start, end = chunks[0].start, chunks[-1].end
-        first_line, last_line = chunks[0].start_line, chunks[-1].end_line
+        names: list[str] = []
+        while defined and defined[0][0] <= chunks[-1].end_line:
+            names.append(analyze.whole(defined.popleft()[1]))
         text = analyze.composed(document.body[start:end])
         headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
         head = analyze.composed(f"{path}\n{title}\n{headings}")
@@ -47,11 +53,7 @@ def passages(stored: "StoredDocument") -> Iterator[Passage]:
             span,
             [text, *filter(None, (analyze.additions(text), title))],
             [head, *filter(None, (analyze.additions(head),))],
-            list(
-                dict.fromkeys(
-                    analyze.whole(name) for line, name in defined if first_line <= line <= last_line
-                )
-            ),
+            list(dict.fromkeys(names)),
         )
 
 
