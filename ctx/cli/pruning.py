@@ -51,7 +51,7 @@ def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]
 
     workspace.indexer.forget_models(chosen)
     if dropped:
-        workspace.catalog.give_back()
+        workspace.catalog.vacuum()
     return dropped
 
 

@@ -7,18 +7,17 @@ locked until the commit, so that writes become visible in the order of their num
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from ctx.cluster.leases import Leases, turn, turn_or_done
 from ctx.cluster.postgres import Connection, Database
 from ctx.cluster.schema import COMPONENT, MIGRATIONS
 from ctx.errors import Busy, StoreError
 from ctx.models import source_kind
-from ctx.store.documents import Documents
-from ctx.store.embeddings import Embeddings
+from ctx.store.base import Catalog, IndexTurn
 from ctx.store.record import Statements, marks, model_no_of, rows_among, slices
 from ctx.store.rows import StoredDocument
 from ctx.store.write import Write
@@ -40,7 +39,7 @@ _SOUNDNESS = {
 }
 
 
-class PostgresCatalog(Documents, Embeddings):
+class PostgresCatalog(Catalog):
     """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises
     `StoreError`, `Busy`.
     """
@@ -65,12 +64,6 @@ class PostgresCatalog(Documents, Embeddings):
         except BaseException:
             self.database.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self.database.close()
@@ -99,7 +92,7 @@ class PostgresCatalog(Documents, Embeddings):
             row = connection.execute("SELECT current_database()").fetchone()
             return f"{connection.native.system} {row[0] if row else ''}"
 
-    def index_turn(self, name: str) -> Callable[[Callable[[], bool]], AbstractContextManager[bool]]:
+    def index_turn(self, name: str) -> IndexTurn:
         """`turn(done)`, a block in which this process alone brings the index of that name up to date; False
         where another has.
         """
@@ -207,9 +200,6 @@ class PostgresCatalog(Documents, Embeddings):
 
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
-
-    def give_back(self) -> None:
-        """Nothing to do: the server's autovacuum frees the space for later writes."""
 
     def check(self) -> list[str]:
         """What is wrong with the tables, a line each."""

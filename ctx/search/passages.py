@@ -12,7 +12,7 @@ from ctx.models import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span
 from ctx.search import boosts, fusion
 from ctx.search.markup import is_bare
 from ctx.search.snippets import Matcher, Terms
-from ctx.store.base import ReadCatalog
+from ctx.store.base import Catalog
 from ctx.text.filetypes import is_code
 
 if TYPE_CHECKING:  # numpy takes 70 ms to import
@@ -99,7 +99,7 @@ class Choice(NamedTuple):
 class Rows:
     """A cache of the catalog's rows for one search."""
 
-    def __init__(self, catalog: ReadCatalog) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
         self._definitions: dict[int, Sequence[Definition]] = {}

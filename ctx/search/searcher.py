@@ -32,7 +32,7 @@ from ctx.search.passages import (
     spans_to_read,
 )
 from ctx.search.snippets import Matcher
-from ctx.store.base import ReadCatalog, SearchIndex
+from ctx.store.base import Catalog, SearchIndex
 from ctx.text import analyze, filetypes
 from ctx.text.strings import counted, cut
 
@@ -110,7 +110,7 @@ class Searcher:
     """
 
     def __init__(
-        self, catalog: ReadCatalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
+        self, catalog: Catalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
     ) -> None:
         if settings.fusion not in fusion.METHODS:
             methods = ", ".join(fusion.METHODS)

@@ -7,9 +7,10 @@ number is never used again, nor is a document's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctx.clock import now_ms
+from ctx.items import Chunk, Document
 from ctx.models import NO_METADATA, Run
 from ctx.store.record import (
     Record,
@@ -23,11 +24,9 @@ from ctx.store.record import (
     set_unfinished,
     source_no_of,
 )
+from ctx.store.rows import Listing, StoredDocument
+from ctx.store.write import BatchRows
 from ctx.text.filetypes import is_code
-
-if TYPE_CHECKING:
-    from ctx.items import Chunk, Document
-    from ctx.store.rows import Listing, StoredDocument
 
 EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
 # Documents read at once: short transactions, or the log could not be cut while a projection is built.
@@ -40,7 +39,7 @@ _DOCUMENT = (
 )
 
 
-def _moved(connection: "Statements", batch: Sequence[tuple[int | None, str, int]]) -> list[tuple[int, int]]:
+def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]]) -> list[tuple[int, int]]:
     """(updated_ms, number) of the documents (source_no, source_id, updated_ms) that have another time."""
     moved = []
     for source_no, source_id, updated_ms in batch:
@@ -56,7 +55,7 @@ def _moved(connection: "Statements", batch: Sequence[tuple[int | None, str, int]
 class Documents(Record):
     """What is put in, taken out and noted of documents."""
 
-    _latest: "list[StoredDocument]"  # of the last write, until a projection takes it
+    _latest: list[StoredDocument]  # of the last write, until a projection takes it
     _fingerprint = "fingerprint"  # as whoever asks has seen it, and what is bound in that
 
     def _fingerprint_values(self) -> tuple[str, ...]:
@@ -85,7 +84,7 @@ class Documents(Record):
         with self._reading() as connection:
             return dict(rows_among(connection, sql, (source_no_of(connection, source),), source_ids))
 
-    def put_documents(self, batch: "Sequence[tuple[Document, Sequence[Chunk]]]") -> int:
+    def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
         """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document
         are.
 
@@ -95,8 +94,6 @@ class Documents(Record):
         """
         if not batch:
             return self.seq()
-        from ctx.store.write import BatchRows  # what a search has no use for
-
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
             stored = BatchRows(write, now_ms(), latest.values()).store()
@@ -140,14 +137,12 @@ class Documents(Record):
             write.connection.execute("DELETE FROM source WHERE no = ?", (source_no,))
         return seq
 
-    def document(self, id: str) -> "StoredDocument | None":
+    def document(self, id: str) -> StoredDocument | None:
         with self._reading() as connection:
             row = connection.execute(f"SELECT {_DOCUMENT} WHERE d.id = ?", (id,)).fetchone()
             return None if row is None else _stored(connection, row)
 
-    def list_documents(self, after: tuple[str, str] | None, limit: int) -> "list[Listing]":
-        from ctx.store.rows import Listing  # what a search has no use for
-
+    def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON "
@@ -157,7 +152,7 @@ class Documents(Record):
             )
             return [Listing._make(row) for row in rows]
 
-    def documents_since(self, seq: int) -> "Iterator[StoredDocument]":
+    def documents_since(self, seq: int) -> Iterator[StoredDocument]:
         """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is
         then, or later.
         """
@@ -175,7 +170,7 @@ class Documents(Record):
             yield from page
             cursor = (page[-1].seq, page[-1].document_no)
 
-    def take_batch(self) -> "list[StoredDocument]":
+    def take_batch(self) -> list[StoredDocument]:
         batch, self._latest = self._latest, []
         return batch
 
@@ -198,7 +193,7 @@ class Documents(Record):
                 ).fetchall()
             )
 
-    def export(self) -> "Iterator[StoredDocument]":
+    def export(self) -> Iterator[StoredDocument]:
         """As the protocol has it, from one steady view: the file's log grows while it is read."""
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
@@ -224,24 +219,6 @@ class Documents(Record):
                 return
             yield from (row[2] for row in rows)
             cursor = (rows[-1][0], rows[-1][1])
-
-    def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
-        """As the protocol has it. What one machine keeps, it stored."""
-        return {}
-
-    def server(self) -> tuple[bool, str] | None:
-        """Of the server that keeps this: whether it is as it should be, and a line on it. None where a file
-        does.
-        """
-        return None
-
-    def take_over(self, source: str) -> int:
-        """Counts the documents of a source as stored by this machine and by no configuration, so that whoever
-        runs it next may find them gone; how many were another machine's.
-        """
-        with self._writing() as write:
-            write.connection.execute("UPDATE source SET configuration = NULL WHERE name = ?", (source,))
-        return 0
 
     def history(self, seq: int) -> str | None:
         with self._reading() as connection:
@@ -300,11 +277,8 @@ class Documents(Record):
             }
 
 
-def _stored(connection: Statements, row: tuple[Any, ...]) -> "StoredDocument":
+def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
     """A stored document from a row of `_DOCUMENT`."""
-    from ctx.items import Document  # what a search has no use for
-    from ctx.store.rows import StoredDocument
-
     no, seq, first, count, *fields, metadata = row
     described = NO_METADATA if metadata is None else metadata_of(metadata)
     document = Document._make((*fields, described, ()))

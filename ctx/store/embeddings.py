@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ctx.errors import StoreError
+from ctx.identity import embedding_text
 from ctx.store.documents import EVERY, PAGE, documents_after, rows_after
 from ctx.store.record import (
     Record,
@@ -20,12 +21,11 @@ from ctx.store.record import (
     rows_among,
     slices,
 )
+from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 from ctx.text import filetypes
 
 if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
     import numpy as np
-
-    from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
 # Of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes.
@@ -37,7 +37,7 @@ _TEXT = "SELECT d.title, b.text FROM document d JOIN body b ON b.document_no = d
 _COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # of a vector
 
 
-def _stored(connection: "Statements", model_no: int, hashes: list[bytes]) -> set[bytes]:
+def _stored(connection: Statements, model_no: int, hashes: list[bytes]) -> set[bytes]:
     """Those of some texts that a model has read."""
     sql = "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({})"
     return {bytes(row[0]) for row in rows_among(connection, sql, (model_no,), hashes)}
@@ -51,8 +51,6 @@ class Embeddings(Record):
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
-        from ctx.identity import embedding_text  # what a search has no use for
-
         texts: dict[bytes, str] = {}
         title = body = ""
         last = 0  # the document of the row before: its chunks come together
@@ -92,9 +90,7 @@ class Embeddings(Record):
         """As the protocol has it. Where one machine embeds, nobody has to be told."""
         return list(chunk_nos)
 
-    def pending_chunks(self, model: str, after: int = 0) -> "Iterator[PendingChunk]":
-        from ctx.store.rows import PendingChunk
-
+    def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
         columns = "c.no, c.no - d.chunk_first, d.updated_ms, d.source_id, d.media_type"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -117,14 +113,12 @@ class Embeddings(Record):
                 role = filetypes.role(*filetypes.file(path, media_type))
                 yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)
 
-    def model_shares(self, besides: Collection[str] = ()) -> "list[ModelShare]":
+    def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
         with self._reading() as connection:
             models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
             return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
 
-    def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> "ModelShare":
-        from ctx.store.rows import ModelShare
-
+    def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> ModelShare:
         sql = "SELECT count(*) FROM embedding WHERE model_no = ?"
         count = int(connection.execute(sql, (model_no,)).fetchone()[0])
         sql = f"SELECT 1 FROM pending p WHERE p.model_no = ? AND NOT (TRUE{self._unclaimed}) LIMIT 1"
@@ -164,13 +158,11 @@ class Embeddings(Record):
         return seq
 
     def vectors_since(
-        self, model: str, seq: int, after: "VectorPosition | None" = None
-    ) -> "Iterator[VectorBatch]":
+        self, model: str, seq: int, after: VectorPosition | None = None
+    ) -> Iterator[VectorBatch]:
         """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded
         after it.
         """
-        from ctx.store.rows import VectorPosition
-
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
         if row is None:
@@ -189,8 +181,8 @@ class Embeddings(Record):
             yield _vector_batch(waiting, dim, position)
 
     def _vector_rows(
-        self, model_no: int, seq: int, after: "VectorPosition"
-    ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
+        self, model_no: int, seq: int, after: VectorPosition
+    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
         """Rows, and the position behind them: those of documents that were written, then those of texts that
         were embedded.
         """
@@ -202,9 +194,7 @@ class Embeddings(Record):
 
     def _vectors_of_documents(
         self, model_no: int, cursor: tuple[int, int]
-    ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
-        from ctx.store.rows import VectorPosition
-
+    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
         while True:
             with self._reading() as connection:
                 page = documents_after(connection, cursor, PAGE)
@@ -223,9 +213,7 @@ class Embeddings(Record):
 
     def _vectors_of_texts(
         self, model_no: int, seq: int, embedded: tuple[int, int]
-    ) -> "Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]":
-        from ctx.store.rows import VectorPosition
-
+    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
         while True:
             with self._reading() as connection:
                 embeddings = rows_after(
@@ -313,11 +301,9 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
 
 
 def _vector_batch(
-    rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: "VectorPosition"
-) -> "VectorBatch":
+    rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: VectorPosition
+) -> VectorBatch:
     import numpy as np  # 70 ms; whoever asks for vectors has it already
-
-    from ctx.store.rows import VectorBatch
 
     chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
     joined = b"".join(blobs)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog
     from ctx.cluster.opensearch import OpenSearchIndex
     from ctx.cluster.opensearch_client import Client
-    from ctx.store.base import ReadCatalog, SearchIndex
+    from ctx.store.base import Catalog, SearchIndex
     from ctx.store.sqlite import SqliteCatalog
 
     class Movable(Protocol):
@@ -64,7 +64,7 @@ class Plane:
     beside that.
     """
 
-    def __init__(self, settings: Index, folder: str, catalog: "Callable[[], ReadCatalog]") -> None:
+    def __init__(self, settings: Index, folder: str, catalog: "Callable[[], Catalog]") -> None:
         self._settings = settings
         self._folder = folder
         self._catalog = catalog

@@ -6,19 +6,19 @@ a method of `Record` and of `Write`. A write takes its `seq` as late as it can: 
 go no further.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
+from ctx.items import Chunk, SourceStatus
 from ctx.models import ChunkRow, Run, Span, StoredText
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from ctx.items import Chunk, SourceStatus
     from ctx.store.write import Write
 
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
@@ -34,38 +34,35 @@ _first = itemgetter(0)  # the document of a chunk as it is stored, the chunk of 
 _STRIDE = 16  # lists of values in a statement are as long as a multiple of this
 
 
-if TYPE_CHECKING:  # shapes, each a class less that a search makes
+class Rows(Protocol):
+    """The rows of a statement: a cursor of SQLite or PostgreSQL."""
 
-    class Rows(Protocol):
-        """The rows of a statement: a cursor of either engine."""
+    @property
+    def rowcount(self) -> int: ...
 
-        @property
-        def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
 
-        def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
 
-        def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
-        def __iter__(self) -> Iterator[Any]: ...
 
-    class Statements(Protocol):
-        """A connection within a transaction."""
+class Statements(Protocol):
+    """A connection inside a transaction."""
 
-        def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows: ...
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows: ...
 
-        def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
-else:
-    Statements = Any
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
 
 
 class Record:
     """The catalog's transactions, and what a search asks of its documents and sources."""
 
-    def _reading(self) -> "AbstractContextManager[Statements]":
+    def _reading(self) -> AbstractContextManager[Statements]:
         """A transaction with a steady view of everything."""
         raise NotImplementedError
 
-    def _glance(self) -> "AbstractContextManager[Statements]":
+    def _glance(self) -> AbstractContextManager[Statements]:
         """What one statement reads, which is a view of its own: without the cost of a transaction, if it has
         any.
         """
@@ -108,14 +105,12 @@ class Record:
             ).fetchall()
         return sorted(row[0] for row in rows)
 
-    def statuses(self, model: str | None, configured: Iterable[str]) -> "list[SourceStatus]":
+    def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
         """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the
         last that did not.
 
         A `model` of None (embeddings are off) leaves nothing pending.
         """
-        from ctx.items import SourceStatus  # what a search has no use for
-
         names = set(configured)
         with self._reading() as connection:
             runs = connection.execute(
@@ -283,7 +278,7 @@ def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
     return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
 
 
-def _by_number(rows: "Rows") -> dict[int, Sequence[Any]]:
+def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
     return {row[0]: row[1:] for row in rows}
 
 
@@ -384,9 +379,7 @@ def _rows_of_values(values: list[int], width: int) -> Iterator[tuple[str, list[i
         yield ", ".join((row,) * (len(of_one) // width)), of_one
 
 
-def chunks_between(connection: Statements, first: int, count: int) -> "tuple[Chunk, ...]":
-    from ctx.items import Chunk
-
+def chunks_between(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]:
     rows = connection.execute(
         'SELECT no - ?, start, "end", start_line, end_line, heading, text_hash '
         "FROM chunk WHERE no BETWEEN ? AND ? ORDER BY no",
@@ -396,7 +389,5 @@ def chunks_between(connection: Statements, first: int, count: int) -> "tuple[Chu
 
 
 def metadata_of(text: object) -> Mapping[str, object]:
-    import json  # 2 ms, and few documents have metadata
-
     value: Mapping[str, object] = json.loads(str(text))
     return value

@@ -7,11 +7,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 from ctx.errors import Busy, StoreError
-from ctx.store.documents import Documents
-from ctx.store.embeddings import Embeddings
+from ctx.store.base import Catalog
 from ctx.store.record import Statements, current_seq
 from ctx.store.rows import StoredDocument
 from ctx.store.schema import (
@@ -115,7 +114,7 @@ MIGRATIONS = (
 _IDLE_READERS = 8  # open connections kept for the next reader
 
 
-class SqliteCatalog(Documents, Embeddings):
+class SqliteCatalog(Catalog):
     """The `Catalog` in a SQLite file. Readers never wait: each call has its own connection, and one writes.
 
     Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy`
@@ -160,9 +159,6 @@ class SqliteCatalog(Documents, Embeddings):
         finally:
             connection.close()
 
-    def reach(self) -> None:
-        """Nothing: a file answers."""
-
     def close(self) -> None:
         with self._writing_lock:
             self._closed = True
@@ -171,12 +167,6 @@ class SqliteCatalog(Documents, Embeddings):
                 self._writer = None
         while self._idle:
             self._idle.pop().close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     # -- transactions ----------------------------------------------------------------------------------------
     def _reader(self) -> Connection:
@@ -239,7 +229,7 @@ class SqliteCatalog(Documents, Embeddings):
             pass  # nobody writes
         return size
 
-    def give_back(self) -> None:
+    def vacuum(self) -> None:
         if not self._writing_lock.acquire(timeout=self._timeout_s):
             raise Busy("the catalog is being written by another thread: try again")
         try:

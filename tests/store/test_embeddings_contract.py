@@ -74,7 +74,7 @@ def test_what_is_held_of_each_model_is_counted_and_can_be_dropped_alone(catalog:
     seq = catalog.seq()
     assert catalog.forget_embeddings("elder") == 2
     assert catalog.seq() > seq, "who follows the catalog is told"
-    catalog.give_back()
+    catalog.vacuum()
     assert [(share.model, share.embeddings) for share in catalog.model_shares()] == [("younger", 2)]
     assert (catalog.pending_count("younger"), catalog.pending_count("elder")) == (0, 2)
     assert sum(len(batch.sources) for batch in catalog.vectors_since("younger", 0)) == 2
