@@ -12,7 +12,7 @@ import os
 import sqlite3
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import BinaryIO, NamedTuple
 
@@ -24,7 +24,6 @@ from ctx.memory.ledger import Ledger
 from ctx.memory.location import count_memories, locate
 from ctx.memory.rows import stored_counts
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
-from ctx.memory.schema import bring_up_to_date
 from ctx.memory.split import divide, holds_old
 from ctx.models import JSON
 from ctx.scripts.store import COMPONENT as SCRIPTS
@@ -42,8 +41,6 @@ from ctx.store.schema import (
     discard_companions,
     discard_copy,
     holds_statements,
-    migrate,
-    passing_connection,
     store_error,
     translating,
 )
@@ -60,7 +57,6 @@ _MAX_KEYS_BYTES = 16 << 20
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 _IS_THERE = "there is a store here already; --replace puts the backup in its place"
 _COUNTED = ("document", "chunk", "embedding", "memories")
-_SHARED = ("meta.", "sqlite_")  # tables of every component, and SQLite's own
 _VERSIONS = {
     f"schema.{COMPONENT}": len(MIGRATIONS),
     "schema.memories": len(MEMORY_MIGRATIONS),
@@ -346,30 +342,17 @@ def _damaged(name: str) -> StoreError:
 
 
 def _check_catalog(path: str) -> None:
-    """Raises `StoreError` unless this is a catalog that this program can open, whole in every page."""
+    """Raises `StoreError` unless this is an intact database of ctx that this version can open."""
     _check_origin(path)
     problems = _problems(path)
     if problems:
         raise _damaged_catalog(problems[0])
     with _looked_at(path) as connection:
         versions = dict(connection.execute("SELECT key, value FROM meta WHERE key LIKE 'schema.%'"))
-        if not versions or not all(map(_is_version, versions.values())):
-            raise _odd("it says no version")
-        if any(version > _VERSIONS.get(key, 0) for key, version in versions.items()):
-            raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
-        _check_columns(versions, _columns(connection))
-
-
-def _check_columns(versions: dict[str, int], columns: set[str]) -> None:
-    """Raises `StoreError` for columns that a catalog of these versions lacks, or has and says nothing of."""
-    lacking = _columns_of(versions) - columns
-    if lacking:
-        raise _odd(f"it lacks {min(lacking)}")
-    # Memories alone are a store too: what no version is said of is made when the store is opened.
-    absent = {key: version for key, version in _VERSIONS.items() if key not in versions}
-    present = {name for name in _columns_of(absent) & columns if not name.startswith(_SHARED)}
-    if present:
-        raise _odd(f"it says no version of {min(present)}")
+    if not versions or not all(isinstance(version, int) and version > 0 for version in versions.values()):
+        raise _damaged_catalog("it does not say its version")
+    if any(version > _VERSIONS.get(key, 0) for key, version in versions.items()):
+        raise StoreError("the backup was made by a newer ctx, and nothing was changed: upgrade ctx")
 
 
 def _check_origin(path: str) -> None:
@@ -393,36 +376,6 @@ def _check_origin(path: str) -> None:
 
 def _damaged_catalog(reason: str) -> StoreError:
     return StoreError(f"the catalog in the backup is damaged, and nothing was changed ({reason})")
-
-
-def _is_version(value: JSON) -> bool:
-    return isinstance(value, int) and value > 0
-
-
-def _odd(reason: str) -> StoreError:
-    return StoreError(f"the catalog in the backup is none of ctx's making ({reason}); nothing was changed")
-
-
-def _columns_of(versions: Mapping[str, int]) -> set[str]:
-    """`table.column` of all that a catalog of these versions has; an older one's are not looked into."""
-    connection = passing_connection()
-    try:
-        if versions.get(f"schema.{COMPONENT}") == len(MIGRATIONS):
-            migrate(connection, COMPONENT, MIGRATIONS)
-        if versions.get("schema.memories") == len(MEMORY_MIGRATIONS):
-            bring_up_to_date(connection)
-        for component, migrations in ((SCRIPTS, SCRIPT_MIGRATIONS), (SERVER_KEYS, KEY_MIGRATIONS)):
-            if versions.get(f"schema.{component}") == len(migrations):
-                migrate(connection, component, migrations)
-        return _columns(connection)
-    finally:
-        connection.close()
-
-
-def _columns(connection: sqlite3.Connection) -> set[str]:
-    tables = "(SELECT name FROM sqlite_master WHERE type = 'table')"
-    rows = connection.execute(f"SELECT t.name || '.' || c.name FROM {tables} t, pragma_table_info(t.name) c")
-    return {row[0] for row in rows}
 
 
 def _put_in_place(

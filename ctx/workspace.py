@@ -115,7 +115,7 @@ class Workspace:
             url, path = self.config.store.url, self.config.db.path
             catalog = open_catalog(url, path) if url else file_catalog(path, reading=self._reading)
             self._opened.append(catalog.close)
-            check_whole(catalog, shared=bool(url))
+            check_whole(unfinished=catalog.unfinished(), shared=bool(url))
             return catalog
 
     @property
@@ -277,7 +277,7 @@ class Workspace:
                 max_tokens=self.config.chunking.max_tokens,
                 overlap_tokens=self.config.chunking.overlap_tokens,
                 work_lock=partial(work_lock, self.config.folder),
-                turn=None if isinstance(self.catalog, SqliteCatalog) else self.catalog.turn,
+                turn=self.catalog.turn,
                 configuration=ConfigurationFile.of(config.path, config.folder) if config.path else None,
             )
 
@@ -478,7 +478,7 @@ class Workspace:
                 leftovers=() if self.config.store.url else self.location.leftovers,
             )
             self._opened.append(partial(self._close_memory, store))
-            check_whole(store.rows, shared=bool(self.config.store.url))
+            check_whole(unfinished=store.rows.unfinished(), shared=bool(self.config.store.url))
             return store
 
     def _close_memory(self, store: "MemoryStore") -> None:

@@ -335,13 +335,9 @@ def test_a_store_that_was_never_indexed_gives_its_memories_back(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE meta SET value = 'one' WHERE key = 'schema.catalog'", "it says no version"),
-        ("UPDATE meta SET value = -5 WHERE key = 'schema.memories'", "it says no version"),
-        ("DROP TABLE document", "it lacks document.author"),
-        ("ALTER TABLE memories RENAME COLUMN deleted_ms TO gone_ms", "it lacks memories.deleted_ms"),
-        ("DELETE FROM meta", "it says no version"),
-        ("DELETE FROM meta WHERE key = 'schema.catalog'", "it says no version"),
-        ("DELETE FROM meta WHERE key = 'schema.memories'", "it says no version"),
+        ("UPDATE meta SET value = 'one' WHERE key = 'schema.catalog'", "it does not say its version"),
+        ("UPDATE meta SET value = -5 WHERE key = 'schema.memories'", "it does not say its version"),
+        ("DELETE FROM meta", "it does not say its version"),
     ],
 )
 def test_a_catalog_of_another_shape_is_refused_and_the_one_that_is_there_stays(

@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ctx import files
@@ -26,18 +27,17 @@ verified: dict[str, Stamp | None] = {}
 """tantivy folder -> stamp of its meta.json when this process wrote it or found all its files sound."""
 
 
-class Surviving:
-    """Turns what damaged files do to tantivy's Python interface (a panic, None for a number) into
+@contextmanager
+def damage_reported() -> Iterator[None]:
+    """Turns the errors of tantivy's Python interface over damaged files (a panic, None for a number) into
     `StoreError`.
     """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        # pyo3 gives its panic no public name, and it is a BaseException.
+    try:
+        yield
+    except BaseException as error:  # pyo3's panic is a BaseException without a public name
         if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
             raise StoreError(DAMAGED) from error
+        raise
 
 
 def keyword_state(path: str) -> dict[str, Any] | None:
@@ -107,7 +107,7 @@ def sound_files(folder: str) -> bool:
     from ctx.store.tantivy import KeywordIndex  # imports this module
 
     try:
-        with Surviving():
+        with damage_reported():
             KeywordIndex(folder, writable=False).close()
         if not all(_footer_holds(path) for path in _segment_files(folder)):
             return False

@@ -16,8 +16,8 @@ from ctx.store.base import Catalog
 from ctx.store.keyword_files import (
     FOLDER,
     KEYWORD_FORMAT,
-    Surviving,
     complete_files,
+    damage_reported,
     format_fault,
     keyword_state,
     sound_files,
@@ -77,7 +77,7 @@ class KeywordWriter:
         folder, fed = self._fed
         target = catalog.seq()
         try:
-            with Surviving():
+            with damage_reported():
                 self._add_documents(catalog, folder, fed, target)
         except BaseException:
             self._forget_writer()
@@ -176,7 +176,7 @@ class KeywordWriter:
     def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> int:
         """Adds what was written between these and publishes it; `target`."""
         try:
-            with Surviving():
+            with damage_reported():
                 self._add_documents(catalog, folder, applied, target, publish=True)
                 self._publish(catalog, folder, target)
         except BaseException:

@@ -4,7 +4,7 @@
                     defines a name in it
     keyword-N/      tantivy's files
     vectors/        see vectors.py; it has a state of its own, since either half can be lost and rebuilt alone
-    suspect         exists after a reader found damage: the next catch-up reads every byte
+    check-requested exists after a search found damage: the next catch-up reads all files
 
 Everything here is derived from the catalog. Whatever is missing, damaged, of another format or ahead of the
 catalog is rebuilt from it, without reading a source or embedding a text again. Both halves apply documents by
@@ -18,20 +18,22 @@ halves before it.
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ctx import file_writing, files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import Filters, Hit
+from ctx.store.base import Catalog
 from ctx.store.keyword_files import (
     DAMAGED,
     KEYWORD_FORMAT,
     STATE,
-    Surviving,
     check_reachable,
     complete_files,
+    damage_reported,
     format_fault,
     keyword_state,
     sound_files,
@@ -45,7 +47,6 @@ from ctx.text.strings import one_line, sound
 if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search does without
     import numpy as np
 
-    from ctx.store.base import Catalog
     from ctx.store.vectors import VectorReader, VectorWriter
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ _RETAINED = 20_000  # documents whose chunks are compared at once
 _FORMER_S = 60.0  # a query embedded with the model before has its answer long before that
 
 
-def _retain(catalog: "Catalog", writer: "VectorWriter", applied: int) -> None:
+def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
     """Drops the vectors of chunks that are gone since `applied`."""
     writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
     retained: dict[int, tuple[int, ...]] = {}
@@ -91,7 +92,7 @@ class LocalIndex:
         self._state_path = os.path.join(path, STATE)
         self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
         self._vectors_path = os.path.join(path, "vectors")
-        self._suspect_path = os.path.join(path, "suspect")
+        self._check_path = os.path.join(path, "check-requested")
         self._catching_up = Lock()
         self._opening = Lock()
         self._seen: Stamp | None = None
@@ -107,12 +108,12 @@ class LocalIndex:
     # -- searching -------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """See `SearchIndex`; [] while nothing is indexed. Raises `StoreError` if the files are damaged."""
-        with _Suspecting(self):
+        with self._searching():
             index = self._current_keyword()
             return [] if index is None else index.search(query, filters, k, prefix=prefix)
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        with _Suspecting(self):
+        with self._searching():
             index = self._current_keyword()
             if index is None:
                 return {}, []
@@ -120,12 +121,12 @@ class LocalIndex:
             return index.rarity(terms), index.defined(names) if self._defining else []
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        with _Suspecting(self):
+        with self._searching():
             index = self._current_keyword()
             return None if index is None else index.resembling(words)
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        with _Suspecting(self):
+        with self._searching():
             index = self._current_keyword()
             return [] if index is None else index.definitions(names, filters, k)
 
@@ -139,11 +140,8 @@ class LocalIndex:
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
         reader = self._vectors_of(model)
-        try:
+        with self._searching():
             return reader.search(vector, filters, k)
-        except StoreError:
-            self.suspect()
-            raise
 
     def both(
         self,
@@ -182,12 +180,21 @@ class LocalIndex:
         self._vectors = VectorReader(self._vectors_path, model)
         return self._vectors
 
-    def suspect(self) -> None:
-        """Asks the next writer, of any process, to read every byte."""
+    @contextmanager
+    def _searching(self) -> Iterator[None]:
+        """After an error the next writer, of any process, checks all files."""
         try:
-            os.close(files.open_file(self._suspect_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
+            with damage_reported():
+                yield
+        except StoreError:
+            self._request_check()
+            raise
+
+    def _request_check(self) -> None:
+        try:
+            os.close(files.open_file(self._check_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
         except OSError:
-            pass  # the folder is gone or read only: the caller has the error either way
+            pass  # the folder is gone or read only, and the caller reports the first error
 
     def applied_seq(self) -> int:
         """The seq of the catalog that both halves have applied; 0 if one is missing, damaged or outdated."""
@@ -218,7 +225,7 @@ class LocalIndex:
             reader.close()
         self._vectors = self._former = None
 
-    def __enter__(self) -> "LocalIndex":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -268,7 +275,7 @@ class LocalIndex:
         raise AssertionError("unreachable")
 
     # -- catching up -----------------------------------------------------------------------------------------
-    def catch_up(self, catalog: "Catalog") -> int:
+    def catch_up(self, catalog: Catalog) -> int:
         """See `Projection`. Rebuilds what is damaged, and publishes in steps if it takes long.
 
         After a `StoreError` (a full disk) readers still have what was published before, and the next call
@@ -278,9 +285,9 @@ class LocalIndex:
             raise StoreError("the index was opened to be read only")
         with self._catching_up:
             model, _ = self._embedding()
-            suspect = os.path.exists(self._suspect_path)
-            if suspect:
-                logger.warning("index is read in full reason=a reader could not use it")
+            recheck = os.path.exists(self._check_path)
+            if recheck:
+                logger.warning("checking all index files reason=a search failed on them")
                 verified.clear()
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()
@@ -292,12 +299,12 @@ class LocalIndex:
             if model is None:
                 file_writing.delete_folder(self._vectors_path)
             else:
-                applied = min(applied, self._catch_up_vectors(catalog, model, suspect=suspect))
-            if suspect:
-                os.unlink(self._suspect_path)
+                applied = min(applied, self._catch_up_vectors(catalog, model, recheck=recheck))
+            if recheck:
+                os.unlink(self._check_path)
             return applied
 
-    def feed(self, catalog: "Catalog") -> None:
+    def feed(self, catalog: Catalog) -> None:
         """Gives tantivy what was written since and publishes nothing, so that its threads index while the
         caller reads on. The next `catch_up` publishes it; a crash before that loses nothing.
         """
@@ -306,7 +313,7 @@ class LocalIndex:
         with self._catching_up:
             self._words.feed(catalog)
 
-    def _up_to_date(self, catalog: "Catalog", model: str) -> bool:
+    def _up_to_date(self, catalog: Catalog, model: str) -> bool:
         """Whether there is nothing to apply, by the two states and the sizes of the files; without numpy."""
         seq = catalog.seq()
         expected = {"applied": seq, "history": catalog.history(seq) or "", "model": model}
@@ -353,13 +360,13 @@ class LocalIndex:
 
             problems += check_vectors(self._vectors_path, model)
         if problems:
-            self.suspect()
+            self._request_check()
         return problems
 
-    def _catch_up_vectors(self, catalog: "Catalog", model: str, *, suspect: bool) -> int:
+    def _catch_up_vectors(self, catalog: Catalog, model: str, *, recheck: bool) -> int:
         from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
 
-        writer = VectorWriter(self._vectors_path, model, suspect=suspect, beneath=self._beneath)
+        writer = VectorWriter(self._vectors_path, model, recheck=recheck, beneath=self._beneath)
         if writer.history and catalog.history(writer.applied) != writer.history:
             logger.warning("vectors are rebuilt reason=of another catalog")
             writer.start_over()
@@ -376,7 +383,7 @@ class LocalIndex:
         return self._apply_to_vectors(catalog, model, writer)
 
     @staticmethod
-    def _apply_to_vectors(catalog: "Catalog", model: str, writer: "VectorWriter") -> int:
+    def _apply_to_vectors(catalog: Catalog, model: str, writer: "VectorWriter") -> int:
         target = catalog.seq()
         applied = writer.applied
         if applied == target and writer.history:
@@ -394,26 +401,10 @@ class LocalIndex:
         return target
 
     @staticmethod
-    def _complete(catalog: "Catalog", model: str, writer: "VectorWriter", target: int) -> bool:
+    def _complete(catalog: Catalog, model: str, writer: "VectorWriter", target: int) -> bool:
         """Whether there is a row for every chunk with an embedding, as far as can be told while others write.
 
         It is false after embeddings were forgotten: nothing else tells the index about that.
         """
         covered = catalog.stats()["chunks"] - catalog.pending_count(model)
         return writer.alive_count == covered or catalog.seq() != target
-
-
-class _Suspecting(Surviving):
-    """`Surviving`, and has the next writer read every byte after an error."""
-
-    def __init__(self, index: LocalIndex) -> None:
-        self._index = index
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            super().__exit__(kind, error, trace)
-        except StoreError:
-            self._index.suspect()
-            raise
-        if isinstance(error, StoreError):
-            self._index.suspect()

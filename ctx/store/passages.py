@@ -29,7 +29,7 @@ class Passage(NamedTuple):
     names: list[str]
 
 
-def passages(stored: "StoredDocument") -> Iterator[Passage]:
+def passages(stored: StoredDocument) -> Iterator[Passage]:
     """What a document is found by, in order."""
     document = stored.document
     path = document.source_id
@@ -57,7 +57,7 @@ def passages(stored: "StoredDocument") -> Iterator[Passage]:
         )
 
 
-def _cuts(stored: "StoredDocument") -> Iterator[tuple[int, int]]:
+def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
     """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long
     and even.
 

@@ -6,56 +6,46 @@ the search engine that `[index]` names.
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ctx.config.settings import Index
 from ctx.errors import StoreError
+from ctx.store.base import Catalog, SearchIndex
 from ctx.store.keyword_files import STATE, format_fault, keyword_state
 from ctx.store.local import LocalIndex
 from ctx.store.schema import is_locked
+from ctx.store.sqlite import SqliteCatalog
 
 if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog
     from ctx.cluster.opensearch import OpenSearchIndex
     from ctx.cluster.opensearch_client import Client
-    from ctx.store.base import Catalog, SearchIndex
-    from ctx.store.sqlite import SqliteCatalog
-
-    class Movable(Protocol):
-        """A store that `ctx migrate` writes."""
-
-        def unfinished(self) -> bool: ...
-
 
 Embedding = Callable[[], tuple[str | None, int | None]]
 
 
-def file_catalog(path: str, *, reading: bool) -> "SqliteCatalog":
+def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
     """The catalog in a file. A file that cannot be written can still be searched."""
-    from ctx.store.sqlite import SqliteCatalog
-
     return SqliteCatalog(path, read_only=reading or is_locked(path))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
-    """The catalog at a place: the address of a database, or a file. What is derived from it is beside `path`.
-    Raises `ConfigError`, `StoreError`.
+    """The catalog at a place: the URL of a database, or a file. What is derived from a database goes into the
+    folder of `path`. Raises `ConfigError`, `StoreError`.
     """
     if "://" in place:
         from ctx import cluster
 
         return cluster.open_catalog(place, path)
-    from ctx.store.sqlite import SqliteCatalog
-
     return SqliteCatalog(place)
 
 
-def check_whole(store: "Movable", *, shared: bool) -> None:
-    """Raises `StoreError` where a move into a store was broken off; `shared`: it is in a database."""
-    if store.unfinished():
+def check_whole(*, unfinished: bool, shared: bool) -> None:
+    """Raises `StoreError` if a migration into this store was interrupted. `shared`: it is a database."""
+    if unfinished:
         raise StoreError(
-            "the move into this store was broken off, and only a part of it is here: `ctx migrate --from "
-            f"{'FILE' if shared else 'postgresql://...'}` goes on with it"
+            "the migration into this store was interrupted, so only part of the data is here: "
+            f"run `ctx migrate --from {'FILE' if shared else 'postgresql://...'}` again to finish it"
         )
 
 
@@ -64,7 +54,7 @@ class Plane:
     beside that.
     """
 
-    def __init__(self, settings: Index, folder: str, catalog: "Callable[[], Catalog]") -> None:
+    def __init__(self, settings: Index, folder: str, catalog: Callable[[], Catalog]) -> None:
         self._settings = settings
         self._folder = folder
         self._catalog = catalog
@@ -76,7 +66,7 @@ class Plane:
         """Whether the index is in OpenSearch, where several machines may write it."""
         return self._settings.engine != "local"
 
-    def open(self, embedding: Embedding, *, writable: bool) -> "SearchIndex":
+    def open(self, embedding: Embedding, *, writable: bool) -> SearchIndex:
         """The index; `embedding` as for `LocalIndex`. Raises `ConfigError`."""
         if not self.remote:
             return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)
@@ -98,7 +88,6 @@ class Plane:
         from ctx.cluster.opensearch_part import Layout
 
         settings = self._settings
-        turn = getattr(self._catalog(), "index_turn", None)
         return OpenSearchIndex(
             self._client,
             embedding,
@@ -106,7 +95,7 @@ class Plane:
             layout=Layout(settings.shards, settings.replicas),
             owner=self._owner,
             writable=writable,
-            turn=turn(settings.name) if turn else None,
+            turn=self._catalog().index_turn(settings.name),
         )
 
     def reader(self) -> "OpenSearchIndex":
@@ -120,13 +109,10 @@ class Plane:
         return self.reader().published_model()
 
     def _owner(self) -> str:
-        """A name for the catalog: the database's, or that of this machine and store."""
-        identity = getattr(self._catalog(), "identity", None)
-        if identity is not None:
-            return str(identity())
+        """A name for the catalog: of the shared database, or of this machine and store."""
         from ctx.cluster.leases import machine_name
 
-        return machine_name(self._folder)
+        return self._catalog().identity() or machine_name(self._folder)
 
     def close(self) -> None:
         client, self._client = self._client, None

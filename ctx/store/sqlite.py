@@ -5,7 +5,7 @@ A file that is deleted or replaced while it is open is an error, which says to r
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Any
 
@@ -181,17 +181,25 @@ class SqliteCatalog(Catalog):
                 return connection
             connection.close()
 
-    def _keep(self, connection: Connection, *, clean: bool) -> None:
-        if clean and not self._closed and len(self._idle) < _IDLE_READERS:
-            self._idle.append(connection)
-        else:
+    @contextmanager
+    def _reading(self, *, steady: bool = True) -> Iterator[Connection]:
+        """A connection to read from. `steady`: in a transaction, so that all queries see the same state."""
+        if self._closed:
+            raise StoreError("the catalog is closed")
+        connection = self._reader()
+        try:
+            with transaction(connection, write=False) if steady else translating():
+                yield connection
+        except BaseException:
             connection.close()
+            raise
+        if self._closed or len(self._idle) >= _IDLE_READERS:
+            connection.close()
+        else:
+            self._idle.append(connection)
 
-    def _reading(self) -> "_Reading":
-        return _Reading(self, steady=True)
-
-    def _glance(self) -> "_Reading":
-        return _Reading(self, steady=False)
+    def _glance(self) -> AbstractContextManager[Connection]:
+        return self._reading(steady=False)
 
     def seq(self) -> int:
         with self._glance() as connection:
@@ -253,37 +261,6 @@ class SqliteCatalog(Catalog):
         except StoreError as error:
             return [error.message]
         return [] if problems == ["ok"] else problems
-
-
-class _Reading:
-    """One read. `steady`: in a transaction, so that all its queries see the same state."""
-
-    __slots__ = ("_catalog", "_connection", "_steady", "_view")
-
-    def __init__(self, catalog: SqliteCatalog, *, steady: bool) -> None:
-        self._catalog = catalog
-        self._steady = steady
-
-    def __enter__(self) -> Connection:
-        catalog = self._catalog
-        if catalog._closed:
-            raise StoreError("the catalog is closed")
-        connection = self._connection = catalog._reader()
-        self._view = transaction(connection, write=False) if self._steady else translating()
-        try:
-            self._view.__enter__()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        clean = False
-        try:
-            self._view.__exit__(kind, error, trace)
-            clean = error is None
-        finally:
-            self._catalog._keep(self._connection, clean=clean)
 
 
 class SqliteWrite(Write):

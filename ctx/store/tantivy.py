@@ -4,11 +4,12 @@ What it counts words over is a passage (passages.py). The texts themselves stay 
 """
 
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tantivy
 
@@ -16,11 +17,10 @@ from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.models import Filters, Hit, best_first
 from ctx.store.keyword_files import DAMAGED, keeps_to_itself
+from ctx.store.passages import passages
+from ctx.store.rows import StoredDocument
 from ctx.store.statefile import Stamp, stamp
 from ctx.text import analyze
-
-if TYPE_CHECKING:
-    from ctx.store.rows import StoredDocument
 
 MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
 ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
@@ -112,14 +112,12 @@ class KeywordIndex:
         # let it be one that nobody needs.
         self.delete(_NO_DOCUMENT)
 
-    def add(self, stored: "StoredDocument") -> bool:
+    def add(self, stored: StoredDocument) -> bool:
         """Puts a document in place of what the index has of it; visible after `commit`.
         Whether code in it defines a name.
         """
         self.delete(stored.document_no)
         document = stored.document
-        from ctx.store.passages import passages  # what no reader needs
-
         defining = False
         for passage in passages(stored):
             entry = tantivy.Document()
@@ -253,8 +251,6 @@ class KeywordIndex:
         """A folder of our own with links to all files: tantivy takes a lock beside what it reads, and some
         folders are read only.
         """
-        import tempfile  # 10 ms, and few stores are read only
-
         if self._links is None:
             self._links = tempfile.TemporaryDirectory(prefix="ctx-index-")
         linked_names = set(os.listdir(self._links.name))

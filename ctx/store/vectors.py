@@ -389,12 +389,12 @@ _verified: set[tuple[str, str, int]] = set()
 class VectorWriter:
     """Changes the vectors of a model. One at a time (`WriterLock`); readers see nothing before `publish`.
 
-    Opens what is published, after checking every file once per process (again if `suspect`). Starts over if
+    Opens what is published, after checking every file once per process (again if `recheck`). Starts over if
     that is damaged or of another model: `applied` is 0 then. `beneath` is the folder of the store; below it,
     no link is followed. Raises `StoreError`.
     """
 
-    def __init__(self, folder: str, model: str, *, suspect: bool = False, beneath: str | None = None) -> None:
+    def __init__(self, folder: str, model: str, *, recheck: bool = False, beneath: str | None = None) -> None:
         self._folder = folder
         self._beneath = beneath or folder
         self._model = model
@@ -404,7 +404,7 @@ class VectorWriter:
             self._last_number = max(map(_number, os.listdir(folder)), default=0)
         try:
             snapshot = open_snapshot(folder, model)
-            if snapshot is not None and (suspect or not self._marks(snapshot.segments) <= _verified):
+            if snapshot is not None and (recheck or not self._marks(snapshot.segments) <= _verified):
                 snapshot.check()
         except VectorsDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)

@@ -321,7 +321,7 @@ def test_a_damaged_row_is_never_a_result(tmp_path: Path, coded: bool) -> None:
         with pytest.raises(VectorsDamaged):
             reader.search(rows[49], Filters(), 1)
     assert check_vectors(str(tmp_path), "m")
-    assert VectorWriter(str(tmp_path), "m", suspect=True).row_count == 0
+    assert VectorWriter(str(tmp_path), "m", recheck=True).row_count == 0
 
 
 def test_a_file_cut_under_a_reader_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
