@@ -1,9 +1,8 @@
-"""The catalog's documents and chunks: what indexing puts in, what projections and moves take out, and what is
-noted of its runs. A search has no use for any of it: record.py has what that reads.
+"""The catalog's documents and chunks: how they are stored, deleted, listed, and read by an index.
 
 A chunk's text is a slice of its document's body and is not stored twice. The chunks of a document are written
-together and are numbered without a gap, so that a document row names them by the first and their count; a
-number is never used again, nor is a document's.
+together and numbered without a gap, so a document row names its first chunk and their count. Numbers of
+chunks and documents are never reused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +27,8 @@ from ctx.store.rows import Listing, StoredDocument
 from ctx.store.write import BatchRows
 from ctx.text.filetypes import is_code
 
-EVERY = 1 << 62  # above any number: together with a seq, "after all that was written at it"
-# Documents read at once: short transactions, or the log could not be cut while a projection is built.
+EVERY = 1 << 62  # above any number: the cursor (seq, EVERY) is after everything written at seq
+# Documents per page. Reads must be short transactions, or the write-ahead log grows while an index is built.
 PAGE = 200
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
@@ -40,7 +39,9 @@ _DOCUMENT = (
 
 
 def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]]) -> list[tuple[int, int]]:
-    """(updated_ms, number) of the documents (source_no, source_id, updated_ms) that have another time."""
+    """(updated_ms, no) of the given documents (source_no, source_id, updated_ms) whose stored time
+    differs.
+    """
     moved = []
     for source_no, source_id, updated_ms in batch:
         row = connection.execute(
@@ -53,15 +54,18 @@ def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]])
 
 
 class Documents(Record):
-    """What is put in, taken out and noted of documents."""
+    """Stores, deletes and lists documents."""
 
-    _latest: list[StoredDocument]  # of the last write, until a projection takes it
-    _fingerprint = "fingerprint"  # as whoever asks has seen it, and what is bound in that
+    _latest: list[StoredDocument]  # of the last write, until an index takes it
+    _fingerprint = "fingerprint"  # an SQL expression; PostgreSQL's depends on the machine
 
     def _fingerprint_values(self) -> tuple[str, ...]:
         return ()
 
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
+        """source_id -> fingerprint of a source's documents. With `below`, only for these ids and what is
+        under them (`id/...`).
+        """
         columns = f"SELECT source_id, {self._fingerprint} FROM document WHERE source_no = ?"
         with self._reading() as connection:
             values = (*self._fingerprint_values(), source_no_of(connection, source))
@@ -69,8 +73,7 @@ class Documents(Record):
                 return dict(connection.execute(columns, values))
             fingerprints: dict[str, str] = {}
             for top in below:
-                # "0" is the character after "/". Two ranges of the index; an OR of them would read all of the
-                # source.
+                # "0" is the character after "/". Two range scans; an OR of them would scan the whole source.
                 fingerprints.update(connection.execute(f"{columns} AND source_id = ?", (*values, top)))
                 fingerprints.update(
                     connection.execute(
@@ -80,17 +83,17 @@ class Documents(Record):
         return fingerprints
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
+        """source_id -> content_hash for those that exist."""
         sql = "SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN ({})"
         with self._reading() as connection:
             return dict(rows_among(connection, sql, (source_no_of(connection, source),), source_ids))
 
     def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
-        """As the protocol has it. Chunks that are the same as before keep their numbers, if all of a document
-        are.
+        """Stores or replaces whole documents with their chunks and returns the new seq. A document keeps its
+        number, and unchanged chunks keep theirs if none of the document's chunks changed.
 
-        `Chunk.ordinal` must count from 0. A document that comes twice counts as it comes last. Raises
-        `StoreError` also for text that is not Unicode (lone surrogates), and stores nothing of the batch
-        then.
+        `Chunk.ordinal` must count from 0. If a document occurs twice, the last one counts. Raises
+        `StoreError`, and stores nothing of the batch, also for text with lone surrogates.
         """
         if not batch:
             return self.seq()
@@ -101,7 +104,9 @@ class Documents(Record):
         return stored[0].seq
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
-        """As the protocol has it. Only another `updated_ms` is a write that a projection has to apply."""
+        """Updates (source, source_id, fingerprint, updated_ms) of documents with the same content and returns
+        the seq. Only a changed `updated_ms` takes a new seq.
+        """
         if not batch:
             return self.seq()
         with self._writing() as write:
@@ -121,12 +126,14 @@ class Documents(Record):
         return seq
 
     def delete_documents(self, source: str, source_ids: Sequence[str]) -> int:
+        """Deletes documents and returns the new seq. Unknown ids are ignored."""
         sql = "SELECT no, chunk_first, chunk_count FROM document WHERE source_no = ? AND source_id IN ({})"
         with self._writing() as write:
             spans = rows_among(write.connection, sql, (write.source(source),), source_ids)
             return write.drop_documents(list(spans))
 
     def delete_source(self, source: str) -> int:
+        """Deletes a source with all its documents and returns the new seq."""
         with self._writing() as write:
             source_no = write.source(source)
             seq = write.drop_documents(
@@ -143,6 +150,7 @@ class Documents(Record):
             return None if row is None else _stored(connection, row)
 
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
+        """Documents by source and source_id after the position `after` (source, source_id)."""
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON "
@@ -153,8 +161,8 @@ class Documents(Record):
             return [Listing._make(row) for row in rows]
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
-        """As the protocol has it. Pages are read one by one: a document written meanwhile comes as it is
-        then, or later.
+        """The documents written after `seq`, in order of seq: what an index has yet to apply. Reads page by
+        page, so a document that is written meanwhile comes in its new version, or later.
         """
         cursor = (seq, EVERY)
         while True:
@@ -171,10 +179,12 @@ class Documents(Record):
             cursor = (page[-1].seq, page[-1].document_no)
 
     def take_batch(self) -> list[StoredDocument]:
+        """Returns once what the last write of this process stored, so that an index need not read it back."""
         batch, self._latest = self._latest, []
         return batch
 
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """(seq, document_no, chunk_nos) of the documents written after `seq`, in order of seq."""
         cursor = (seq, EVERY)
         while True:
             with self._reading() as connection:
@@ -186,6 +196,7 @@ class Documents(Record):
             cursor = page[-1][:2]
 
     def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
+        """(seq, document_no) of the documents deleted after `seq`, in order of seq."""
         with self._reading() as connection:
             return iter(
                 connection.execute(
@@ -194,7 +205,9 @@ class Documents(Record):
             )
 
     def export(self) -> Iterator[StoredDocument]:
-        """As the protocol has it, from one steady view: the file's log grows while it is read."""
+        """Every document by source and source_id, all from one snapshot. The write-ahead log grows
+        meanwhile.
+        """
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
                 rows = self._stream(
@@ -204,7 +217,7 @@ class Documents(Record):
                     yield _stored(connection, row)
 
     def ids(self) -> Iterator[str]:
-        """The id of every document, in the order of their chunks; those that are written meanwhile may be
+        """The ids of all documents in the order of their chunks. Documents written meanwhile may be
         missing.
         """
         cursor = (-1, -1)
@@ -221,6 +234,12 @@ class Documents(Record):
             cursor = (rows[-1][0], rows[-1][1])
 
     def history(self, seq: int) -> str | None:
+        """A name for the writes up to `seq`, which stays the same as long as they are the same writes.
+
+        An index that has applied `seq` under another name followed another catalog (a restored backup, a new
+        file) and must be rebuilt. None: `seq` is ahead of the catalog, or deletions after it are no longer
+        known. The index must be rebuilt then, too.
+        """
         with self._reading() as connection:
             known_from = connection.execute(
                 "SELECT value FROM meta WHERE key = 'deletions_known_from'"
@@ -233,7 +252,7 @@ class Documents(Record):
         return str(row[0]) if row else None
 
     def mark_unfinished(self, unfinished: bool) -> None:
-        """Notes that a move into this store is under way, or that it has ended."""
+        """Marks this store as the target of an unfinished migration, or removes the mark."""
         with self._writing() as write:
             set_unfinished(write.connection, unfinished)
 
@@ -249,10 +268,8 @@ class Documents(Record):
             )
 
     def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
-        """How many documents of each source changed last within each of the `spans` before `until_ms`, the
-        latest first.
-
-        One more count at the end is of all that are older. What bears a date to come counts as the latest.
+        """How many documents of each source were last updated in each of the `spans` before `until_ms`,
+        newest span first. The last count is of all older documents. Future dates count as the newest span.
         """
         counts: dict[str, list[int]] = {}
         with self._reading() as connection:
@@ -268,6 +285,7 @@ class Documents(Record):
         return counts
 
     def stats(self) -> Mapping[str, int]:
+        """Counts of the whole store: documents, chunks, embeddings, size_bytes."""
         with self._reading() as connection:
             return {
                 "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
@@ -278,7 +296,7 @@ class Documents(Record):
 
 
 def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
-    """A stored document from a row of `_DOCUMENT`."""
+    """Makes a stored document from a row of `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
     described = NO_METADATA if metadata is None else metadata_of(metadata)
     document = Document._make((*fields, described, ()))
@@ -292,9 +310,9 @@ def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
 def rows_after(
     connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
 ) -> list[Any]:
-    """Rows of a table with (seq, no, …) after `seen`, in that order.
+    """Rows of a table with (seq, no, ...) after the cursor `seen`, in order.
 
-    Two queries, since one over the pair would walk all rows of a seq again for each page.
+    Two queries, because one query over the pair would scan all rows of a seq again for each page.
     """
     rows = connection.execute(
         f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
@@ -309,6 +327,8 @@ def rows_after(
 def documents_after(
     connection: Statements, seen: tuple[int, int], limit: int
 ) -> list[tuple[int, int, int, int]]:
-    """(seq, no, chunk_first, chunk_count) of the documents written after `seen`, a pair (seq, no)."""
+    """(seq, no, chunk_first, chunk_count) of the documents written after the cursor `seen`, a pair
+    (seq, no).
+    """
     select = "SELECT seq, no, chunk_first, chunk_count FROM document WHERE"
     return rows_after(connection, select, (), seen, limit)

@@ -1,9 +1,9 @@
 """The catalog's embeddings.
 
-They are kept by the hash of the text they stand for: what was embedded once is not embedded again, wherever
-the text moves. They are kept as float16: half the file, and the cosine moves by less than 0.001
-(tests/store), a tenth of what the quantised model itself is off by. What awaits an embedding is kept as a
-table (`pending`) for every model that has any, since asking a million chunks takes a second.
+They are stored by the hash of their text: a text is embedded once, even if it moves to another document.
+Vectors are stored as float16, which halves the file and changes a cosine by less than 0.001, a tenth of the
+error of the quantised model itself. Chunks without an embedding are listed in a table (`pending`) for each
+model, because finding them among a million chunks takes a second.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,36 +24,39 @@ from ctx.store.record import (
 from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 from ctx.text import filetypes
 
-if TYPE_CHECKING:  # numpy costs 70 ms; only embeddings need it
+if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     import numpy as np
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
-# Of an embedding besides its vector: numbers, the hash of its text, and both again in two indexes.
+# Bytes of an embedding besides its vector: numbers and the text hash, and both again in two indexes.
 _ROW_BYTES = 130
-UNIT_TOLERANCE = 0.01  # an embedder's own float16 output is off by 0.001
+UNIT_TOLERANCE = 0.01  # float16 changes the length by 0.001
 
 
 _TEXT = "SELECT d.title, b.text FROM document d JOIN body b ON b.document_no = d.no WHERE d.no = ?"
-_COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # of a vector
+_COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # columns of a row that becomes a vector
 
 
 def _stored(connection: Statements, model_no: int, hashes: list[bytes]) -> set[bytes]:
-    """Those of some texts that a model has read."""
+    """Which of these texts have an embedding of the model."""
     sql = "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({})"
     return {bytes(row[0]) for row in rows_among(connection, sql, (model_no,), hashes)}
 
 
 class Embeddings(Record):
-    """What awaits an embedding, what has one, and their vectors."""
+    """Stores and reads embeddings, and finds the chunks that need one."""
 
-    _unclaimed = ""  # a condition on the row `p` of pending
+    _unclaimed = ""  # SQL condition on the row `p` of pending: no other machine is embedding it
 
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
+        """(text_hash, text to embed) of chunks without an embedding of `model`, oldest chunk first, each hash
+        once. With `chunk_nos`, only of these chunks, in this order.
+        """
         texts: dict[bytes, str] = {}
         title = body = ""
-        last = 0  # the document of the row before: its chunks come together
+        last = 0  # the document of the previous row; chunks of a document follow each other
         with self._reading() as connection:
             rows = self._pending_rows(connection, model_no_of(connection, model), chunk_nos)
             for document_no, start, end, heading, text_hash in rows:
@@ -65,14 +68,14 @@ class Embeddings(Record):
                     title, body = connection.execute(_TEXT, (document_no,)).fetchone()
                     last = document_no
                 texts[text_hash] = embedding_text(title, heading, body[start:end])
-            del rows  # or its statement would be open at the transaction's end
+            del rows  # else its statement would still be open at the end of the transaction
         return list(texts.items())
 
     def _pending_rows(
         self, connection: Statements, model_no: int | None, chunk_nos: Sequence[int] | None
     ) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """(document_no, start, end, heading, text_hash) of the chunks that await the model, or of those of
-        `chunk_nos` in their order.
+        """(document_no, start, end, heading, text_hash) of the pending chunks, or of those in `chunk_nos`, in
+        this order.
         """
         columns = 'SELECT c.document_no, c.start, c."end", c.heading, c.text_hash FROM'
         if model_no is None:
@@ -87,10 +90,11 @@ class Embeddings(Record):
             yield from connection.execute(f"{select} AND {key} = ?", (*values, chunk_no))
 
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
-        """As the protocol has it. Where one machine embeds, nobody has to be told."""
+        """Reserves chunks for `for_s` seconds and returns those that no other machine has reserved."""
         return list(chunk_nos)
 
     def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
+        """The chunks numbered above `after` that have no embedding of `model`, by number."""
         columns = "c.no, c.no - d.chunk_first, d.updated_ms, d.source_id, d.media_type"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -114,6 +118,7 @@ class Embeddings(Record):
                 yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)
 
     def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
+        """What each model takes up in the store, except the models in `besides`; oldest model first."""
         with self._reading() as connection:
             models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
             return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
@@ -126,13 +131,13 @@ class Embeddings(Record):
         return ModelShare(name, count, count * (2 * dim + _ROW_BYTES), claimed)
 
     def models(self) -> list[str]:
-        """The models that have embeddings here, the first one first."""
+        """The models that have embeddings here, oldest first."""
         with self._reading() as connection:
             return [row[0] for row in connection.execute("SELECT name FROM model ORDER BY no")]
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
-        """As the protocol has it. Raises `StoreError` for a vector that is not finite, not of unit length or
-        of another size.
+        """Stores (text_hash, float32 unit vector) and returns the new seq. Known hashes are ignored. Raises
+        `StoreError` for a vector that is not finite, not of unit length or of another size.
         """
         if not batch:
             return self.seq()
@@ -160,8 +165,8 @@ class Embeddings(Record):
     def vectors_since(
         self, model: str, seq: int, after: VectorPosition | None = None
     ) -> Iterator[VectorBatch]:
-        """As the protocol has it, first what belongs to documents written after `seq`, then what was embedded
-        after it.
+        """The vectors of chunks whose document or embedding was written after `seq`. A chunk may occur twice.
+        With `after`, only those behind this position.
         """
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
@@ -183,12 +188,10 @@ class Embeddings(Record):
     def _vector_rows(
         self, model_no: int, seq: int, after: VectorPosition
     ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
-        """Rows, and the position behind them: those of documents that were written, then those of texts that
-        were embedded.
-        """
+        """Rows with the position behind them: first by document, then by embedding."""
         if not after.embedded:
             yield from self._vectors_of_documents(model_no, (after.seq, after.no))
-        if seq:  # else every document came above
+        if seq:  # else all documents came above
             position = (after.seq, after.no) if after.embedded else (seq, EVERY)
             yield from self._vectors_of_texts(model_no, seq, position)
 
@@ -232,13 +235,14 @@ class Embeddings(Record):
                         f"SELECT {_COLUMNS} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
                         "JOIN source s "
                         "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
-                        f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # the others came above
+                        f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # newer documents came above
                         (*nos, seq),
                     )
             yield VectorPosition(True, *embedded), rows
 
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
-        import numpy as np  # 70 ms; whoever asks for vectors has it already
+        """text_hash -> float32 vector, for texts that have an embedding of this model."""
+        import numpy as np
 
         sql = "SELECT text_hash, vector FROM embedding WHERE model_no = ? AND text_hash IN ({})"
         with self._reading() as connection:
@@ -248,6 +252,7 @@ class Embeddings(Record):
             }
 
     def forget_embeddings(self, model: str) -> int:
+        """Deletes all embeddings of a model (`ctx embed rebuild`); returns how many."""
         with self._writing() as write:
             model_no = model_no_of(write.connection, model)
             if model_no is None:
@@ -260,6 +265,11 @@ class Embeddings(Record):
         return count
 
     def trim_embeddings(self) -> int:
+        """Deletes embeddings of texts that are in no chunk any more, once they outnumber the others; returns
+        how many.
+
+        Until then they are kept, because texts come back: a branch is switched, a folder is mounted again.
+        """
         with self._reading() as connection:
             largest = connection.execute(
                 "SELECT max(n) FROM (SELECT count(*) AS n FROM embedding GROUP BY model_no)"
@@ -269,10 +279,7 @@ class Embeddings(Record):
         return self.drop_unused_embeddings()
 
     def drop_unused_embeddings(self) -> int:
-        """Deletes the embeddings of texts that no chunk holds any more, of all models; how many.
-
-        They are kept until then because texts come back: a branch is switched, a folder is mounted again.
-        """
+        """Deletes embeddings of all models whose text is in no chunk any more; returns how many."""
         with self._writing() as write:
             write.take_turn()
             return write.connection.execute(
@@ -283,7 +290,7 @@ class Embeddings(Record):
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:
     """text_hash -> float16 bytes, and the number of dimensions."""
-    import numpy as np  # 70 ms; whoever embeds has it already
+    import numpy as np
 
     try:
         matrix = np.stack([np.asarray(vector, dtype=np.float32) for _, vector in batch])
@@ -303,14 +310,14 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
 def _vector_batch(
     rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: VectorPosition
 ) -> VectorBatch:
-    import numpy as np  # 70 ms; whoever asks for vectors has it already
+    import numpy as np
 
     chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
     joined = b"".join(blobs)
     if len(joined) != 2 * dim * len(rows):
         raise StoreError("the catalog holds an embedding of the wrong size: run `ctx embed rebuild`")
     vectors = np.frombuffer(joined, dtype="<f2").reshape(len(rows), dim).astype(np.float32)
-    # Rounding to float16 moved the length.
+    # Rounding to float16 changed the length.
     vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     return VectorBatch(
         np.array(chunk_nos, dtype=np.int64),

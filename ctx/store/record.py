@@ -1,9 +1,9 @@
-"""What every catalog in SQL shares: the transactions it needs, and what a search reads. The rest is in
-documents.py and embeddings.py.
+"""What SQLite and PostgreSQL catalogs share: their transactions, and the reads of a search. Writes and
+embeddings are in documents.py and embeddings.py.
 
-The SQL is the part that SQLite and PostgreSQL have in common, with `?` for a value. What they do not share is
-a method of `Record` and of `Write`. A write takes its `seq` as late as it can: until it is over, projections
-go no further.
+The SQL works in both engines, with `?` for a value. Where they differ, `Record` and `Write` have a method to
+override. A write takes its `seq` as late as possible, because until it commits no index can go beyond that
+seq.
 """
 
 import json
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
-MOVING = "moving"  # in `meta` from the first to the last write of a move into this store
-# What a search reads of chunks, and which.
+MOVING = "moving"  # the key in `meta` that marks an unfinished migration into this store
+# What a search reads of chunks, and the condition for a run of numbers.
 _CHUNKS = 'SELECT document_no, no, start_line, end_line, heading, start, "end"'
 _IN_RUN = "CROSS JOIN chunk WHERE no >= run.first AND no < run.past"
-_BOUND = 500  # values bound to one statement, about
+_BOUND = 500  # maximum number of values bound to one statement, about
 _DEFINITION = "name, qualified, kind, signature, start_line, name_line, end_line"
-_place_of_definition = itemgetter(0, -1)  # of a row: its document and its ordinal
-_first = itemgetter(0)  # the document of a chunk as it is stored, the chunk of the fields of a `ChunkRow`
-_STRIDE = 16  # lists of values in a statement are as long as a multiple of this
+_place_of_definition = itemgetter(0, -1)  # sort key of a definition's row: document and ordinal
+_first = itemgetter(0)  # the document of a chunk row; the chunk number of a `ChunkRow`
+# lists of bound values are padded to a multiple of this, so that engines can cache the statements
+_STRIDE = 16
 
 
 class Rows(Protocol):
@@ -56,36 +57,35 @@ class Statements(Protocol):
 
 
 class Record:
-    """The catalog's transactions, and what a search asks of its documents and sources."""
+    """Transactions, and what a search reads of documents and sources."""
 
     def _reading(self) -> AbstractContextManager[Statements]:
-        """A transaction with a steady view of everything."""
+        """A read transaction: all queries see the same state."""
         raise NotImplementedError
 
     def _glance(self) -> AbstractContextManager[Statements]:
-        """What one statement reads, which is a view of its own: without the cost of a transaction, if it has
-        any.
-        """
+        """A connection for a single read statement, which needs no transaction."""
         return self._reading()
 
     def _writing(self) -> "AbstractContextManager[Write]":
-        """A transaction that is committed at the end of the block, and rolled back on any exception."""
+        """A write transaction, committed at the end of the block and rolled back on any exception."""
         raise NotImplementedError
 
     def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """Rows one after the other, however many there are, within the transaction."""
+        """Streams rows within the transaction."""
         raise NotImplementedError
 
     def _size_bytes(self, statements: Statements) -> int:
-        """What all of it weighs where it is kept."""
+        """Size of the database on disk."""
         raise NotImplementedError
 
     def seq(self) -> int:
+        """The number of the last write that an index must apply. Recording a run takes none."""
         with self._reading() as connection:
             return current_seq(connection)
 
     def unfinished(self) -> bool:
-        """Whether a move into this store was begun and has not come to its end."""
+        """Whether a migration into this store has begun and not ended."""
         with self._reading() as connection:
             return is_unfinished(connection)
 
@@ -99,6 +99,7 @@ class Record:
         return None if row is None else Run(row[0], bool(row[1]), *row[2:])
 
     def filled_sources(self) -> list[str]:
+        """The sources that have documents, by name, configured or not."""
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT name FROM source WHERE EXISTS (SELECT 1 FROM document WHERE source_no = source.no)"
@@ -106,10 +107,10 @@ class Record:
         return sorted(row[0] for row in rows)
 
     def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
-        """As the protocol has it. A source whose last run failed is not healthy; `last_indexed_ms` is of the
-        last that did not.
+        """The status of every source that is configured or has documents, configured ones first, by name. A
+        source whose last run failed is not healthy; `last_indexed_ms` is the time of the last successful run.
 
-        A `model` of None (embeddings are off) leaves nothing pending.
+        With `model` None (embeddings are off) nothing is pending.
         """
         names = set(configured)
         with self._reading() as connection:
@@ -163,6 +164,7 @@ class Record:
             return int(connection.execute(sql, (model_no,)).fetchone()[0])
 
     def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
+        """Which of these chunks have no embedding of `model`."""
         sql = "SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({})"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -173,12 +175,14 @@ class Record:
     # -- documents -------------------------------------------------------------------------------------------
 
     def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
+        """The rows of these chunks, by chunk_no. Deleted ones are missing."""
         return self._chunk_rows(
             (f"WITH run (first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN}", bounds)
             for rows, bounds in runs(chunk_nos)
         )
 
     def span_rows(self, spans: Sequence[Span]) -> dict[int, ChunkRow]:
+        """The rows of the chunks in these spans, by chunk_no. Deleted ones are missing."""
         return self._chunk_rows(
             (
                 f"WITH run (no_of_document, first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN} "
@@ -189,7 +193,7 @@ class Record:
         )
 
     def _chunk_rows(self, queries: Iterable[tuple[str, Sequence[int]]]) -> dict[int, ChunkRow]:
-        """The chunks that each query gives, as `_CHUNKS` has them, with what they are of."""
+        """The chunks of each query (with the columns `_CHUNKS`), joined with their documents."""
         chunk_rows: dict[int, ChunkRow] = {}
         with self._reading() as connection:
             for sql, bounds in queries:
@@ -210,11 +214,13 @@ class Record:
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
+        """(document_no, source_id, media type) of these documents. Deleted ones are missing."""
         sql = "SELECT no, source_id, media_type FROM document WHERE no IN ({})"
         with self._glance() as connection:
             return list(rows_among(connection, sql, (), document_nos))
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
+        """The numbers of the documents whose media type and source_id pass both tests."""
         with self._reading() as connection:
             types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
             media_types = [name for name in types if media_type(name)]
@@ -224,6 +230,7 @@ class Record:
             return frozenset(no for no, source_id in rows if path(source_id))
 
     def bodies(self, document_nos: Sequence[int]) -> dict[int, StoredText]:
+        """document_no -> text. Deleted documents are missing."""
         sql = (
             "SELECT d.no, d.id, s.name, d.source_id, d.title, d.media_type, b.text FROM document d "
             "JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no WHERE d.no IN ({})"
@@ -232,15 +239,18 @@ class Record:
             return {row[0]: StoredText(*row) for row in rows_among(connection, sql, (), document_nos)}
 
     def media_types(self) -> dict[str, int]:
+        """media type -> number of documents."""
         with self._reading() as connection:
             sql = "SELECT media_type, count(*) FROM document GROUP BY media_type"
             return {row[0]: row[1] for row in connection.execute(sql)}
 
     def definitions_of(self, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
+        """document_no -> its definitions by start. Documents without definitions are missing."""
         with self._reading() as connection:
             return definitions_among(connection, document_nos)
 
     def definitions_named(self, name: str, limit: int) -> list[tuple[int, Definition]]:
+        """(document_no, definition) of the definitions with this name."""
         with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT document_no, {_DEFINITION} FROM definition WHERE name = ? "
@@ -250,9 +260,12 @@ class Record:
             return [(row[0], Definition(*row[1:])) for row in rows]
 
     def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
+        """Values that start with `begun`, in order. `field` is "source", "path" (optionally of one `source`)
+        or "id".
+        """
         columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
         column = columns[field]
-        # SQLite then goes through the sources and reads of each what begins so, not every path there is.
+        # Makes SQLite scan only the paths with this prefix in each source, not all paths.
         joint = " CROSS JOIN" if field == "path" else ","
         with self._reading() as connection:
             rows = connection.execute(
@@ -264,6 +277,7 @@ class Record:
             return [value for (value,) in rows]
 
     def chunks_of(self, document_no: int) -> Sequence[int]:
+        """The chunk numbers of a document, in order; none if it was deleted."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)
@@ -272,7 +286,7 @@ class Record:
 
 
 def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
-    """Our error for what an engine's module says of a value that it cannot take."""
+    """Our error for a value that the database driver cannot store."""
     if isinstance(error, OverflowError):
         return StoreError(TOO_LARGE)
     return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
@@ -285,7 +299,7 @@ def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
 def _joined(
     chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """The fields of `ChunkRow` of the chunks that are of these documents, as `_chunk_rows` reads both."""
+    """Joins chunk rows with their documents into the fields of `ChunkRow`."""
     rows = []
     for document_no, no, start_line, end_line, heading, start, end in chunks:
         if document_no in documents:
@@ -305,7 +319,7 @@ def is_unfinished(connection: Statements) -> bool:
 
 
 def set_unfinished(connection: Statements, unfinished: bool) -> None:
-    """Notes in `meta` that a move into this store is under way, or that it has ended."""
+    """Marks this store as the target of an unfinished migration, or removes the mark."""
     if unfinished:
         connection.execute(f"INSERT INTO meta VALUES ('{MOVING}', 1) ON CONFLICT (key) DO NOTHING")
     else:
@@ -327,13 +341,13 @@ def chunk_total(connection: Statements) -> int:
 
 
 def marks(values: Sequence[object]) -> str:
-    """What stands between the brackets of `IN (…)`; of no values, what nothing is equal to."""
+    """Placeholders for `IN (...)`; NULL, which equals nothing, if there are no values."""
     return ", ".join("?" * len(values)) or "NULL"
 
 
 def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
-    """The values in runs for `IN (…)`, each filled up with its last one: an engine then prepares few
-    statements, and finds them again.
+    """Splits values for `IN (...)`. Each part is padded with its last value, so that the engine sees few
+    different statements and can cache them.
     """
     for start in range(0, len(values), _BOUND):
         run = [*values[start : start + _BOUND]]
@@ -343,13 +357,13 @@ def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
 def rows_among(
     connection: Statements, sql: str, values: tuple[object, ...], chosen: Sequence[object]
 ) -> Iterator[Any]:
-    """The rows of a statement that ends in `IN ({})`, which is filled with what is chosen, in runs."""
+    """The rows of a statement that ends in `IN ({})`, queried for a part of `chosen` at a time."""
     for run in slices(chosen):
         yield from connection.execute(sql.format(marks(run)), (*values, *run))
 
 
 def definitions_among(connection: Statements, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
-    """document_no -> the definitions in it, in the order of their start; without those that have none."""
+    """document_no -> its definitions by start. Documents without definitions are missing."""
     sql = f"SELECT document_no, {_DEFINITION}, ordinal FROM definition WHERE document_no IN ({{}})"
     found: dict[int, list[Definition]] = {}
     for row in sorted(set(rows_among(connection, sql, (), document_nos)), key=_place_of_definition):
@@ -358,10 +372,10 @@ def definitions_among(connection: Statements, document_nos: Sequence[int]) -> di
 
 
 def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """The numbers as runs without a gap, for `FROM (VALUES …) run` and as many as one statement takes: the
-    rows of `VALUES`, and what is bound to them, the first of each run and the number behind its last.
+    """The numbers as runs without gaps: rows for `FROM (VALUES ...) run`, and the values to bind (first
+    number, last number + 1), as many at a time as one statement takes.
 
-    A run is looked for once, where `IN (…)` would look for each of its numbers.
+    One lookup per run is faster than one per number.
     """
     present = set(numbers)
     behind = {number + 1 for number in present}
@@ -370,7 +384,9 @@ def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _rows_of_values(values: list[int], width: int) -> Iterator[tuple[str, list[int]]]:
-    """Rows of values for `VALUES`, each so wide, and the values; as many at a time as one statement takes."""
+    """Rows for `VALUES` with `width` columns, and the values to bind, as many at a time as one statement
+    takes.
+    """
     row = f"({marks(range(width))})"
     bound = _BOUND // width * width
     for start in range(0, len(values), bound):

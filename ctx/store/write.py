@@ -1,7 +1,6 @@
-"""What a write of the catalog does in SQL: the transaction, and the rows that a batch of documents becomes.
+"""The SQL of catalog writes: the transaction, and storing a batch of documents.
 
-What SQLite and PostgreSQL do not share is a method of `Write`. A search from the command line loads none of
-this.
+Where SQLite and PostgreSQL differ, `Write` has a method to override.
 """
 
 import json
@@ -21,9 +20,9 @@ from ctx.store.record import (
 )
 from ctx.store.rows import StoredDocument
 
-# A projection further behind is rebuilt, which then costs about as much as catching up.
+# An index that is further behind is rebuilt, which costs about as much as catching up.
 DELETIONS_KEPT = 100_000
-EPOCHS_KEPT = 1_000  # writing processes, the last ones
+EPOCHS_KEPT = 1_000  # of the latest writing processes
 _COLUMNS = (
     "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, "
     "author, created_ms, metadata, stored_ms, chunk_first, chunk_count"
@@ -31,39 +30,41 @@ _COLUMNS = (
 
 
 class Write:
-    """A writing transaction, and what every kind of write shares."""
+    """A write transaction."""
 
     def __init__(self, connection: Statements) -> None:
         self.connection = connection
 
     def next_seq(self) -> int:
-        """The number of this write, taken now."""
+        """Takes the next number for this write."""
         raise NotImplementedError
 
     def seq(self) -> int:
-        """The number up to which no write is under way."""
+        """The number up to which all writes are committed."""
         return current_seq(self.connection)
 
     def take_turn(self) -> None:
-        """Waits for the writes that are under way, and has others wait: for one that must see all of them."""
+        """Waits for the running writes and makes later ones wait."""
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
-        """The first of so many numbers in a row that no document, and no chunk, ever had."""
+        """The first of `documents` new document numbers, and of `chunks` new chunk numbers."""
         raise NotImplementedError
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:
-        """The numbers of these sources, which are made where they are missing."""
+        """The numbers of these sources; creates missing ones."""
         return {name: self.ensure_source(name) for name in sorted(names)}
 
     def own_columns(self, source: str) -> dict[str, str]:
-        """What this engine notes of a document besides what all do: the same columns for every source."""
+        """Columns that only this engine has, with their values. The names are the same for every source."""
         return {}
 
     def supersede(self, document_nos: Sequence[int]) -> None:
-        """Keeps what others than this machine know of documents that it is about to write."""
+        """Saves the fingerprints of other machines before their documents are replaced."""
 
     def source(self, name: str) -> int | None:
-        """The number of a source, where there is one. Nobody else writes documents of it until this ends."""
+        """The number of a source if it exists. No other transaction writes its documents until this
+        one ends.
+        """
         return source_no_of(self.connection, name)
 
     def ensure_source(self, name: str) -> int:
@@ -79,7 +80,7 @@ class Write:
         )
 
     def ensure_model(self, name: str, dim: int) -> int:
-        """The number of a model; one that is new has every chunk pending."""
+        """The number of a model. All chunks are pending for a new one."""
         row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
         if row is None:
             no = self.connection.execute(
@@ -100,14 +101,15 @@ class Write:
         return int(row[0])
 
     def drop_documents(self, documents: Sequence[tuple[int, int, int]]) -> int:
-        """Deletes documents given as (no, chunk_first, chunk_count); the seq after it."""
+        """Deletes documents given as (no, chunk_first, chunk_count) and returns the new seq."""
         if not documents:
             return self.seq()
         nos = [(no,) for no, _, _ in documents]
         self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
         self.connection.executemany("DELETE FROM definition WHERE document_no = ?", nos)
         self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
-        seq = self.next_seq()  # before rows of `pending`, which a writer of embeddings locks after its number
+        # before deleting from `pending`: a writer of embeddings also locks in this order
+        seq = self.next_seq()
         self.drop_chunks([(first, first + count) for _, first, count in documents])
         self.connection.executemany(
             "INSERT INTO deletion (seq, document_no) VALUES (?, ?)", [(seq, no) for no, _, _ in documents]
@@ -137,17 +139,17 @@ class Write:
 
 
 class _Entry(NamedTuple):
-    """A document of a batch beside what the catalog has of it."""
+    """A document of a batch, with what the catalog has of it."""
 
     document: Document
     chunks: Sequence[Chunk]
     metadata: str | None
     row: tuple[int, int, int, int] | None  # no, chunk_first, chunk_count, stored_ms
-    unchanged: bool  # as many chunks, and the same ones
+    unchanged: bool  # its chunks are the stored ones
 
 
 class BatchRows:
-    """The rows that a batch of documents becomes."""
+    """Stores a batch of documents."""
 
     def __init__(
         self, write: Write, present_ms: int, batch: Iterable[tuple[Document, Sequence[Chunk]]]
@@ -174,8 +176,8 @@ class BatchRows:
         return _Entry(document, chunks, metadata, row, unchanged)
 
     def _places(self, next_document: int, next_chunk: int) -> tuple[list[tuple[_Entry, int, int, int]], int]:
-        """Each document's number, its first chunk's, and when its chunks were written; and the number behind
-        the last chunk.
+        """(entry, document number, first chunk number, time of its chunks) for each document, and the number
+        after the last new chunk.
         """
         places: list[tuple[_Entry, int, int, int]] = []
         for entry in self._entries:
@@ -192,7 +194,7 @@ class BatchRows:
         return places, next_chunk
 
     def store(self) -> list[StoredDocument]:
-        """Writes them; the documents as they are stored, by number."""
+        """Writes the batch; returns the stored documents by number."""
         changed = [entry for entry in self._entries if not entry.unchanged]
         next_document, first_chunk = self._write.numbers(
             sum(entry.row is None for entry in changed), sum(len(entry.chunks) for entry in changed)
@@ -204,7 +206,7 @@ class BatchRows:
         self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
         self._store_documents(places, seq)
         self._note_pending(first_chunk, next_chunk)
-        # By number, of which no two are the same.
+        # Document numbers are distinct, so nothing else is compared.
         return sorted(
             StoredDocument(
                 no, seq, entry.document, tuple(entry.chunks), tuple(range(first, first + len(entry.chunks)))
@@ -213,7 +215,9 @@ class BatchRows:
         )
 
     def _store_texts(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
-        """The bodies, definitions and new chunks: the bulk, which no other writer has to wait for."""
+        """Writes bodies, definitions and new chunks: most of the work, before the seq is taken, so that other
+        writers do not wait for it.
+        """
         self._connection.executemany(
             "INSERT INTO body (document_no, text) VALUES (?, ?) "
             "ON CONFLICT (document_no) DO UPDATE SET text = excluded.text",
