@@ -10,7 +10,7 @@ from ctx.config.find import find_config, shown_path, trusted_as
 from ctx.config.trust import asked, requests
 from ctx.config.trust_file import TrustFile, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.indexing.run import IndexReport
+from ctx.indexing.report import IndexReport
 from ctx.items import Document, SourceStatus
 from ctx.models import AUTO, JSON, MODES, SearchResult
 from ctx.search.searcher import SearchReply

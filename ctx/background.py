@@ -10,7 +10,7 @@ from ctx import upkeep
 from ctx.errors import StoreError
 
 if TYPE_CHECKING:
-    from ctx.indexing.run import IndexReport
+    from ctx.indexing.report import IndexReport
     from ctx.indexing.watch import Watcher
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
@@ -52,7 +52,7 @@ class Background:
 
     def publish_state(self, path: str) -> None:
         """Keeps a file with the state of the indexer, for the worker processes."""
-        from ctx.indexing.state import publish  # 150 ms with the indexer
+        from ctx.indexing.status import publish  # 150 ms with the indexer
 
         self._run("ctx-state", partial(publish, self._workspace.indexer, path))
 

@@ -541,8 +541,8 @@ class Workspace:
             )
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        """What the indexer does and did (ctx/indexing/state.py); None if there is no indexer."""
-        from ctx.indexing.state import indexer_state  # 150 ms with the indexer
+        """What the indexer does and did (ctx/indexing/status.py); None if there is no indexer."""
+        from ctx.indexing.status import indexer_state  # 150 ms with the indexer
 
         return None if self.indexer_at_work is None else indexer_state(self.indexer_at_work)
 
@@ -559,6 +559,6 @@ class WorkerWorkspace(Workspace):
         self._state = state
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        from ctx.indexing.state import published  # 150 ms with the indexer
+        from ctx.indexing.status import published  # 150 ms with the indexer
 
         return published(self._state)

@@ -27,8 +27,9 @@ from ctx.config import Config
 from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest, ConfigError, CtxError
-from ctx.indexing.indexer import EmbedReport
-from ctx.indexing.run import EMPTY, IndexReport, Progress
+from ctx.indexing.embedding import EmbedReport
+from ctx.indexing.report import EMPTY, IndexReport
+from ctx.indexing.run import Progress
 from ctx.indexing.window import Window
 from ctx.indexing.worker import ROLES, Worker
 from ctx.items import SourceStatus

@@ -10,29 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector, ScanLog
 from ctx.embed import Embedder
-from ctx.errors import BadRequest, Busy, NotFound
-from ctx.indexing.order import EmbeddingQueue
-from ctx.indexing.run import ConfigurationFile, IndexReport, IndexRun, Progress
+from ctx.errors import Busy, NotFound
+from ctx.indexing.embedding import EmbeddingQueue, EmbeddingRun, EmbedReport
+from ctx.indexing.report import IndexReport
+from ctx.indexing.run import ConfigurationFile, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
 from ctx.items import SourceItem, SourceStatus
 from ctx.models import source_kind
 from ctx.store.base import Catalog, Projection
 
-if TYPE_CHECKING:  # numpy takes 70 ms to import
-    import numpy as np
-
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 60.0  # for another process that writes: a run of many documents
-EMBED_BATCH = 256  # texts between two commits: about two seconds of work that a crash may cost
-TOLD_EVERY = 32  # texts between two reports of progress: a second of work of a slow machine
-# After which the texts of a machine that died are another one's; embedding a batch takes seconds.
-CLAIM_S = 300.0
 PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
 PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
 # And how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s.
@@ -56,12 +50,6 @@ Raises `Busy`.
 
 def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
     return nullcontext(stop)
-
-
-class EmbedReport(NamedTuple):
-    embedded: int
-    pending: int
-    duration_s: float
 
 
 class _Task(NamedTuple):
@@ -363,16 +351,26 @@ class Indexer:
             return EmbedReport(0, 0, time.monotonic() - began_s)
         try:
             with self._embedding_queue() as queue:
-                return self._embed(self.model, queue, began_s, limit, progress, stop)
+                run = EmbeddingRun(
+                    self.catalog,
+                    self.model,
+                    queue,
+                    self._open_embedder,
+                    self.writing,
+                    self._embedded,
+                    limit=limit,
+                    progress=progress,
+                    stop=stop,
+                )
+                count = run.run()
+            return EmbedReport(count, self.catalog.pending_count(self.model), time.monotonic() - began_s)
         finally:
             self._embedding = False
             self._now(phase="idle", source=None, done=0, total=None)
 
     @contextmanager
     def _embedding_queue(self) -> Iterator[EmbeddingQueue]:
-        """The chunks to embed; from the end if another process embeds them too, so that they meet in the
-        middle.
-        """
+        """The chunks to embed. If another process embeds too, this one starts at the other end."""
         lock = self._work_lock("embedding")
         try:
             lock.acquire(0)
@@ -384,81 +382,9 @@ class Indexer:
         finally:
             lock.release()
 
-    def _embed(
-        self,
-        model: str,
-        queue: EmbeddingQueue,
-        began_s: float,
-        limit: int | None,
-        progress: Progress | None,
-        stop: threading.Event | None,
-    ) -> EmbedReport:
-        count = 0
-        embedder = None
-        while stop is None or not stop.is_set():
-            size = EMBED_BATCH if limit is None else min(EMBED_BATCH, limit - count)
-            texts = self._next_texts(model, queue, size)
-            if not texts:
-                break
-            embedder = embedder or self._open_embedder()
-            if embedder is None:
-                break
-            self._embedding = True
-            # The vectors are made outside the lock: another process may index meanwhile, and equal hashes
-            # mean equal vectors.
-            total = count + self.catalog.pending_count(model)
-            vectors = self._vectors(embedder, texts, count, total, progress, stop)
-            with self.writing() as index:
-                self.catalog.put_embeddings(model, vectors)
-                index.catch_up(self.catalog)
-            count += len(vectors)
-            if progress:
-                progress("embed", count, count + self.catalog.pending_count(model))
-        return EmbedReport(count, self.catalog.pending_count(model), time.monotonic() - began_s)
-
-    def _vectors(
-        self,
-        embedder: Embedder,
-        texts: Sequence[tuple[bytes, str]],
-        count: int,
-        total: int,
-        progress: Progress | None,
-        stop: threading.Event | None,
-    ) -> "list[tuple[bytes, np.ndarray]]":
-        """The vectors of texts by their hashes; of the first of them where it is to stop. `count` of `total`
-        were made before.
-        """
-        vectors = []
-        embeddings = embedder.embed([text for _, text in texts], stop=stop)
-        for vector, (digest, _) in zip(embeddings, texts, strict=False):
-            vectors.append((digest, vector))
-            read = count + len(vectors)
-            self._now(phase="embedding", source=None, done=read, total=max(read, total))
-            if progress and len(vectors) % TOLD_EVERY == 0 and len(vectors) < len(texts):
-                progress("embed", read, max(read, total))
-        if len(vectors) < len(texts) and (stop is None or not stop.is_set()):
-            raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
-        return vectors
-
-    def _next_texts(self, model: str, queue: EmbeddingQueue, size: int) -> list[tuple[bytes, str]]:
-        """The next texts to embed, at most `size`; none when nothing is pending any more."""
-        if size <= 0:
-            return []
-        queue.add(self.catalog.pending_chunks(model, queue.newest))
-        for refilled in (False, True):
-            if refilled:
-                # What was embedded once may be pending anew under an old number (`ctx embed rebuild`
-                # elsewhere). Once only: what another machine has claimed stays pending until that has read
-                # it.
-                queue.add(self.catalog.pending_chunks(model))
-            while True:
-                numbers = self.catalog.claim(model, queue.take(size), CLAIM_S)
-                texts = self.catalog.pending_texts(model, size, numbers)
-                if texts:
-                    return texts
-                if not len(queue):
-                    break
-        return []
+    def _embedded(self, done: int, total: int) -> None:
+        self._embedding = True
+        self._now(phase="embedding", source=None, done=done, total=total)
 
     def warm(self, *, documents: bool) -> None:
         """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder

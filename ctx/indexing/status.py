@@ -1,9 +1,21 @@
-"""What the indexer is doing, for whoever asks: one snapshot, no locks to hold."""
+"""What the indexer is doing: for `/health`, `/activity`, and in a file for a server's worker processes."""
 
+import json
+import os
+import threading
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from ctx.connectors.base import Problem
+from ctx.indexing.report import IndexReport
 from ctx.models import JSON
+
+if TYPE_CHECKING:
+    from ctx.indexing.indexer import Indexer
+
+MAX_PROBLEMS = 200  # problems listed per run; all of them are counted
+PUBLISH_S = 0.5  # between two checks for changes
 
 # A rate is of the last minute: long enough to be steady, short enough to follow the machine's load.
 PACE_OVER_S = 60.0
@@ -59,3 +71,52 @@ class Pace:
             looks.popleft()
         seconds, steps = now_s - looks[0][0], done - looks[0][1]
         return steps / seconds if steps and seconds >= PACE_AFTER_S else None
+
+
+def indexer_state(indexer: "Indexer") -> dict[str, JSON]:
+    """`health` and `degraded` for `/health`; `activity` and `runs` (the last one of each source) for
+    `/activity`.
+    """
+    activity = indexer.activity
+    return {
+        "health": activity.health(),
+        "degraded": list(activity.degraded),
+        "activity": {**activity._asdict(), "degraded": list(activity.degraded)},
+        "runs": {name: _report(report) for name, report in sorted(dict(indexer.reports).items())},
+    }
+
+
+def _report(report: IndexReport) -> JSON:
+    return {
+        **report.answer(),
+        "skipped": report.skipped,
+        "problems": _problems(report.problems),
+        "notes": _problems(report.notes),
+        "skips": _problems(report.skips),
+        "seconds": round(report.duration_s, 2),
+    }
+
+
+def _problems(problems: Sequence[Problem]) -> list[JSON]:
+    return [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
+
+
+def publish(indexer: "Indexer", path: str, stopping: threading.Event) -> None:
+    """Writes the state to a file whenever it has changed, until `stopping`."""
+    written = ""
+    while True:
+        state = json.dumps(indexer_state(indexer))
+        if state != written:
+            with open(f"{path}.new", "w", encoding="ascii") as file:
+                file.write(state)
+            os.replace(f"{path}.new", path)
+            written = state
+        if stopping.wait(PUBLISH_S):
+            return
+
+
+def published(path: str) -> dict[str, JSON]:
+    """The state that another process has published."""
+    with open(path, encoding="ascii") as file:
+        state: dict[str, JSON] = json.load(file)
+    return state

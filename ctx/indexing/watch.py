@@ -20,7 +20,7 @@ from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.defaults import SKIPPED_FOLDERS
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
-from ctx.indexing.run import IndexReport
+from ctx.indexing.report import IndexReport
 from ctx.indexing.status import FIRST_ANSWERS_S
 from ctx.items import SourceItem
 

@@ -8,8 +8,8 @@ or its claim, runs out.
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
@@ -20,18 +20,6 @@ logger = logging.getLogger(__name__)
 ROLES = ("scan", "embed", "pump")
 SCAN_EVERY_S = 60.0  # of sources without an interval of their own
 LOOK_EVERY_S = 2.0  # between two looks at what is pending
-
-
-class _Work(NamedTuple):
-    """What the log says of work that fails, and of the next time that it does not."""
-
-    failure: str
-    success: str
-    subject: str = ""
-
-
-_PUMP = _Work("index not brought up to date", "index is brought up to date again")
-_EMBED = _Work("embedding failed", "embedding works again")
 
 
 class NoProjection:
@@ -71,7 +59,7 @@ class Worker:
         self._roles = roles
         self._intervals_s = intervals_s
         self._next_s = dict.fromkeys(indexer.connectors, 0.0)
-        self._failing: dict[_Work, str] = {}  # work that failed last, and why: told once
+        self._failing: dict[str, str] = {}  # work that failed the last time -> why; logged once
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. What fails is logged, and tried again."""
@@ -80,62 +68,51 @@ class Worker:
             self.work(stop)
             stop.wait(LOOK_EVERY_S)
 
-    def _scan_due(self, stop: threading.Event) -> bool:
-        whole = True
-        for name in list(self._next_s):
-            if self._next_s[name] <= time.monotonic() and not stop.is_set():
-                whole = self._scan(name, stop) and whole
-        return whole
-
     def work(self, stop: threading.Event) -> bool:
-        """Runs what is due and embeds what is pending, once; whether nothing failed."""
-        whole = True
+        """Runs the sources that are due and embeds what is pending, once. Returns whether all succeeded."""
+        succeeded = True
         if "scan" in self._roles:
-            whole = self._scan_due(stop)
+            for name in list(self._next_s):
+                if self._next_s[name] <= time.monotonic() and not stop.is_set():
+                    succeeded = self._scan(name, stop) and succeeded
         if "embed" in self._roles and not stop.is_set():
-            whole = self._embed(stop) and whole
+            succeeded = self._attempt("embedding", partial(self._embed, stop)) and succeeded
         if "pump" in self._roles and not stop.is_set():
-            whole = self._pump() and whole
-        return whole
-
-    def _pump(self) -> bool:
-        try:
-            self._indexer.repair()
-        except CtxError as error:
-            return self._failed(_PUMP, error)
-        self._worked(_PUMP)
-        return True
+            succeeded = self._attempt("index update", self._update_index) and succeeded
+        return succeeded
 
     def _scan(self, name: str, stop: threading.Event) -> bool:
-        work = _Work("index run failed", "index run works again", f" source={name}")
         self._next_s[name] = time.monotonic() + self._intervals_s.get(name, SCAN_EVERY_S)
-        try:
-            report = self._indexer.run_source(self._indexer.connectors[name], stop=stop)
-        except Busy as error:
-            logger.debug("source=%s is another's turn: %s", name, error.message)
-            return True
-        except CtxError as error:
-            return self._failed(work, error)
-        self._worked(work)
-        return report.ok
+
+        def run() -> bool:
+            try:
+                return self._indexer.run_source(self._indexer.connectors[name], stop=stop).ok
+            except Busy as error:
+                logger.debug("another process is indexing source=%s: %s", name, error.message)
+                return True
+
+        return self._attempt("index run", run, f" source={name}")
 
     def _embed(self, stop: threading.Event) -> bool:
-        try:
-            report = self._indexer.embed(stop=stop)
-        except CtxError as error:
-            return self._failed(_EMBED, error)
-        self._worked(_EMBED)
+        report = self._indexer.embed(stop=stop)
         if report.embedded:
             logger.info("embedded=%d pending=%d", report.embedded, report.pending)
         return True
 
-    def _failed(self, work: _Work, error: CtxError) -> bool:
-        """False, having told it once."""
-        if self._failing.get(work) != error.message:
-            logger.error("%s%s reason=%s", work.failure, work.subject, error.message)
-        self._failing[work] = error.message
-        return False
+    def _update_index(self) -> bool:
+        self._indexer.repair()
+        return True
 
-    def _worked(self, work: _Work) -> None:
-        if self._failing.pop(work, None) is not None:
-            logger.info("%s%s", work.success, work.subject)
+    def _attempt(self, work: str, action: Callable[[], bool], subject: str = "") -> bool:
+        """The result of `action`. An error is logged once, until its reason changes or the work succeeds."""
+        key = work + subject
+        try:
+            succeeded = action()
+        except CtxError as error:
+            if self._failing.get(key) != error.message:
+                logger.error("%s failed%s reason=%s", work, subject, error.message)
+            self._failing[key] = error.message
+            return False
+        if self._failing.pop(key, None) is not None:
+            logger.info("%s works again%s", work, subject)
+        return succeeded

@@ -145,6 +145,6 @@ def test_a_worker_tells_once_that_the_search_engine_is_away(
         worker = Worker(space.indexer, ["pump"], {})
         assert [worker.work(threading.Event()) for _ in range(3)] == [False] * 3
     assert [record.message for record in caplog.records].count(
-        "index not brought up to date reason=OpenSearch cannot be reached: is it running, and is [index] url "
+        "index update failed reason=OpenSearch cannot be reached: is it running, and is [index] url "
         "its address?"
     ) == 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ctx.indexing.order import EmbeddingQueue
+from ctx.indexing.embedding import EmbeddingQueue
 from ctx.store.rows import PendingChunk
 
 

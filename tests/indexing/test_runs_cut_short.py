@@ -8,7 +8,8 @@ import pytest
 
 from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
-from ctx.indexing.run import IndexReport, IndexRun
+from ctx.indexing.report import IndexReport
+from ctx.indexing.run import IndexRun
 from ctx.items import Content, SourceItem
 from ctx.store.sqlite import SqliteCatalog
 

@@ -1,0 +1,156 @@
+"""Embeds the chunks that have no embedding yet."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple
+
+from ctx.connectors.base import Progress
+from ctx.embed import Embedder
+from ctx.errors import BadRequest
+from ctx.store.base import Catalog, Projection
+from ctx.store.rows import PendingChunk
+
+if TYPE_CHECKING:  # numpy takes 70 ms to import
+    import numpy as np
+
+EMBED_BATCH = 256  # texts per transaction: a crash costs about two seconds of work
+PROGRESS_EVERY = 32  # texts between two progress reports
+CLAIM_S = 300.0  # how long texts stay reserved for a machine that died; a batch takes seconds
+
+
+class EmbedReport(NamedTuple):
+    embedded: int
+    pending: int
+    duration_s: float
+
+
+def priority(chunk: PendingChunk) -> tuple[bool, int, int, int]:
+    """Chunks with a lower value are embedded first.
+
+    Sources and pages come before tests, examples and change logs. Then breadth first: the opening of each
+    document, its second chunk, the third and fourth, the fifth to eighth and so on; in each round the
+    documents that changed last come first.
+    """
+    return chunk.secondary, chunk.ordinal.bit_length(), -chunk.updated_ms, chunk.chunk_no
+
+
+class EmbeddingQueue:
+    """The numbers of the chunks that wait for an embedding. What is added later comes before the rest, so a
+    changed document is embedded while a large backlog waits.
+
+    Nothing of it is stored: it is made of what is pending. `backwards` starts from the end, for a second
+    process that embeds the same chunks.
+    """
+
+    def __init__(self, *, backwards: bool = False) -> None:
+        self.newest = 0  # the highest number ever added
+        self._backwards = backwards
+        self._numbers: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, chunks: Iterable[PendingChunk]) -> None:
+        numbers = [chunk.chunk_no for chunk in sorted(chunks, key=priority, reverse=not self._backwards)]
+        self.newest = max([self.newest, *numbers])
+        self._numbers.extendleft(numbers)
+
+    def take(self, count: int) -> list[int]:
+        """The next `count` numbers, or all there are. One may have been embedded meanwhile."""
+        return [self._numbers.popleft() for _ in range(min(count, len(self._numbers)))]
+
+
+class EmbeddingRun:
+    """Embeds chunks in the order of a queue, `limit` at most.
+
+    `writing()` is the index under its lock, taken once per batch. `working(done, total)` is called after each
+    text, `progress` now and then.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        model: str,
+        queue: EmbeddingQueue,
+        open_embedder: Callable[[], Embedder | None],
+        writing: Callable[[], AbstractContextManager[Projection]],
+        working: Callable[[int, int], None],
+        *,
+        limit: int | None,
+        progress: Progress | None,
+        stop: threading.Event | None,
+    ) -> None:
+        self._catalog = catalog
+        self._model = model
+        self._queue = queue
+        self._open_embedder = open_embedder
+        self._writing = writing
+        self._working = working
+        self._limit = limit
+        self._progress = progress
+        self._stop = stop
+        self._count = 0
+
+    def run(self) -> int:
+        """Embeds until nothing is pending; returns how many texts. Raises the embedder's errors."""
+        embedder = None
+        while not self._stopped():
+            left = EMBED_BATCH if self._limit is None else self._limit - self._count
+            texts = self._next_texts(min(EMBED_BATCH, left))
+            if not texts:
+                break
+            embedder = embedder or self._open_embedder()
+            if embedder is None:
+                break
+            # Outside the lock, so that another process can index meanwhile: equal hashes have equal vectors.
+            vectors = self._vectors(embedder, texts)
+            with self._writing() as index:
+                self._catalog.put_embeddings(self._model, vectors)
+                index.catch_up(self._catalog)
+            self._count += len(vectors)
+            if self._progress:
+                total = self._count + self._catalog.pending_count(self._model)
+                self._progress("embed", self._count, total)
+        return self._count
+
+    def _stopped(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
+
+    def _vectors(
+        self, embedder: Embedder, texts: Sequence[tuple[bytes, str]]
+    ) -> "list[tuple[bytes, np.ndarray]]":
+        """(hash, vector) of these texts, or of the first of them after a stop."""
+        vectors = []
+        total = self._count + self._catalog.pending_count(self._model)
+        embeddings = embedder.embed([text for _, text in texts], stop=self._stop)
+        for vector, (digest, _) in zip(embeddings, texts, strict=False):
+            vectors.append((digest, vector))
+            done = self._count + len(vectors)
+            self._working(done, max(done, total))
+            if self._progress and len(vectors) % PROGRESS_EVERY == 0 and len(vectors) < len(texts):
+                self._progress("embed", done, max(done, total))
+        if len(vectors) < len(texts) and not self._stopped():
+            raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
+        return vectors
+
+    def _next_texts(self, size: int) -> list[tuple[bytes, str]]:
+        """The next texts to embed, at most `size`; none if nothing is pending any more."""
+        if size <= 0:
+            return []
+        self._queue.add(self._catalog.pending_chunks(self._model, self._queue.newest))
+        texts = self._queued_texts(size)
+        if not texts:
+            # A chunk with an old number can become pending again (`ctx embed rebuild` in another process).
+            # Only once: chunks that another machine has reserved stay pending until it has embedded them.
+            self._queue.add(self._catalog.pending_chunks(self._model))
+            texts = self._queued_texts(size)
+        return texts
+
+    def _queued_texts(self, size: int) -> list[tuple[bytes, str]]:
+        texts: list[tuple[bytes, str]] = []
+        while not texts and len(self._queue):
+            numbers = self._catalog.claim(self._model, self._queue.take(size), CLAIM_S)
+            texts = self._catalog.pending_texts(self._model, size, numbers)
+        return texts
