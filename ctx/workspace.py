@@ -19,7 +19,7 @@ from ctx.config.find import user_folder
 from ctx.config.settings import PackSettings
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
-from ctx.indexing.model_switch import Succession, key_of, notes_path
+from ctx.indexing.model_switch import ModelSwitch, key_of, notes_path
 from ctx.items import SourceStatus
 from ctx.models import JSON, Caller, CallProgress
 from ctx.scripts.sources import configured_connectors, script_file
@@ -138,7 +138,7 @@ class Workspace:
         """The index as readers see it: it follows what this process or another one publishes."""
 
         def answering() -> tuple[str | None, int | None]:
-            return key_of(self.succession.answering())
+            return key_of(self.model_switch.answering())
 
         with self._lock:
             index = self.plane.open(answering, writable=False)
@@ -159,24 +159,24 @@ class Workspace:
         return None if self.embedder is None else self.embedder.model
 
     @cached_property
-    def succession(self) -> Succession:
+    def model_switch(self) -> ModelSwitch:
         """Which model answers after another one was configured."""
         with self._lock:
-            succession = Succession(
+            model_switch = ModelSwitch(
                 self.config.embedding,
                 self.config.db.path,
                 lambda: self.embedder,
                 notes_path(os.environ),
                 published=self.plane.published_model if self.plane.remote else None,
             )
-            self._opened.append(succession.close)
-            return succession
+            self._opened.append(model_switch.close)
+            return model_switch
 
     @property
     def question_embedder(self) -> Embedder | None:
         """Embeds a question with the model whose vectors the index has loaded."""
         for _ in range(_HOLD_TRIES):
-            embedder = self.succession.answering()
+            embedder = self.model_switch.answering()
             if embedder is None or self.index.hold(embedder.model):
                 break  # else another model's vectors were published just now
         return embedder
@@ -213,7 +213,7 @@ class Workspace:
         """The health of every source that is configured or still holds documents."""
         statuses = self.catalog.statuses(self.model, self.source_names())
         indexer = self.indexer_at_work
-        return [*statuses] if indexer is None else indexer.with_ailments(statuses)
+        return [*statuses] if indexer is None else indexer.with_failures(statuses)
 
     def unconfigured(self) -> list[SourceStatus]:
         """The sources with documents that this configuration lacks: perhaps another one names them."""
@@ -256,14 +256,14 @@ class Workspace:
         shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
 
         def embedding() -> tuple[str | None, int | None]:
-            return key_of(self.succession.indexed(self.catalog))
+            return key_of(self.model_switch.indexed(self.catalog))
 
         def open_projection() -> "Projection":
             return self.plane.open(embedding, writable=True) if self._projecting else NoProjection()
 
         config = self.config
         with self._lock:
-            self.succession.note()
+            self.model_switch.note()
             return Indexer(
                 configured_connectors(config, self.runner),
                 self.catalog,

@@ -22,7 +22,7 @@ def replaced_models(workspace: Workspace) -> list[ModelShare]:
     """
     if workspace.model is None:
         return []
-    names = [name for name in (workspace.model, workspace.succession.published()) if name]
+    names = [name for name in (workspace.model, workspace.model_switch.published()) if name]
     return workspace.catalog.model_shares(names)
 
 

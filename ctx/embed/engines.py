@@ -5,12 +5,13 @@ processor's cache, nothing is padded, and a vector cannot depend on its neighbou
 the same session at once.
 """
 
+import difflib
 import json
 import logging
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,16 +94,6 @@ def unit(vector: Vector) -> Vector:
     return np.asarray(vector / length if length else vector, np.float32)
 
 
-class Engine(Protocol):
-    """A loaded model. The vectors are of any length."""
-
-    tokenizer: Any
-
-    def passage(self, text: str) -> Vector: ...
-
-    def query(self, text: str) -> Vector: ...
-
-
 class DirectEngine:
     """The shipped model on onnxruntime. It is as fast as with fastembed, whose import takes 1.1 s."""
 
@@ -151,6 +142,8 @@ class FastembedEngine:
         result: Vector = next(iter(self._model.query_embed([text])))
         return result
 
+
+Engine = DirectEngine | FastembedEngine
 
 _registered: set[str] = set()
 _registry = threading.Lock()  # fastembed's list of custom models is one for the process
@@ -244,8 +237,6 @@ def named_dim(name: str) -> int:
     models = {entry["model"].lower(): entry for entry in listed_models()}
     entry = models.get(name.lower())
     if entry is None:
-        import difflib
-
         matches = difflib.get_close_matches(name.lower(), models, n=3, cutoff=0.3)
         hint = f" (near: {', '.join(models[key]['model'] for key in matches)})" if matches else ""
         raise ConfigError(

@@ -1,11 +1,13 @@
 """Embedding on this machine: the shipped model, or any other that fastembed can load."""
 
+import hashlib
 import json
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -116,8 +118,6 @@ class LocalEmbedder:
         """
         if not texts:
             return
-        from concurrent.futures import Future, ThreadPoolExecutor  # 10 ms, and a question needs none of it
-
         engine = self._engine or until_stopped(lambda: self._loaded(download=True), stop)
         if engine is None:
             return
@@ -273,8 +273,6 @@ def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
         with open(os.path.join(folder, "sha256.json"), encoding="utf-8") as file:
             sums = json.load(file)["files"]
         return {name: sums[name] for name in ("model.onnx", "tokenizer.json")}
-    import hashlib  # it loads OpenSSL, 2.5 ms, and the shipped model's sums are written down
-
     sums = {}
     weights = os.path.dirname(model_file)
     for name in sorted({model_file, "tokenizer.json", *_external_data(folder, weights)}):

@@ -1,8 +1,8 @@
-"""Chunks: where a document is cut, so that each piece is read whole by the embedder and says one thing.
+"""Cuts documents into chunks that an embedder can read whole and that are about one thing.
 
-A document is a tree of headings. A subtree that fits in one chunk is one; small neighbours under one parent
-are joined; what does not fit is cut at the best border near the point that makes the pieces even. Sizes are
-estimates in wordpieces: the real tokenizer reads 3 MB/s, and the estimate 300.
+A document is a tree of headings. A subtree that fits into one chunk becomes one; small neighbours under one
+parent are joined; a longer section is split at the best border near the point that makes even pieces. Sizes
+are estimated in wordpieces: the tokenizer reads 3 MB/s, the estimate 300.
 """
 
 import re
@@ -19,23 +19,23 @@ from ctx.items import Chunk, Extracted, Heading
 from ctx.text.filetypes import is_prose
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
-SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with its neighbour where it can be
-MAX_PATH_CHARS = 200  # a longer heading path loses its outermost parts: it must not crowd out the text
-MAX_LEVEL = 12  # deeper headings count as this deep; bounds the recursion
+SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with a neighbour if possible
+MAX_PATH_CHARS = 200  # longer heading paths lose their outer parts, to leave space for text
+MAX_LEVEL = 12  # deeper headings count as this level; bounds the recursion
 LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or an embedded image
-# All long lines of a document together; they are cut coarser rather than more often.
+# For all long lines of a document together; more text makes larger chunks, not more.
 MAX_LONG_LINE_CHUNKS = 200
 
-# Hundredths of a wordpiece by character, fitted by least squares to 4350 samples of Markdown,
-# reStructuredText, Python, Go, C, JavaScript and plain text (measured how well they
-# hold). WordPiece makes a token of every punctuation mark and, in this vocabulary, of every character outside
-# Latin. A blank costs a little so that a desert of them is cut too.
+# Hundredths of a wordpiece per character, fitted by least squares to 4350 samples of Markdown,
+# reStructuredText, Python, Go, C, JavaScript and plain text. WordPiece makes a token of each punctuation mark
+# and, in this vocabulary, of each character outside Latin. A blank costs a little so that long runs of blanks
+# are split, too.
 _UNIT = 100
 _NUMPY_BYTES = 16_384  # above it numpy is faster, import included
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
-# A Hangul syllable is split into its letters. While costs are counted this character stands for one.
+# A Hangul syllable is split into its letters. This character replaces one while costs are counted.
 _HANGUL, _HANGUL_MARK, _HANGUL_COST = re.compile("[\uac00-\ud7a3]"), "\x01", 250
-_HEAD_CHAR, _HEAD_WIDE_CHAR = 30, 100  # a title or path, by its length alone: it is mostly words
+_LABEL_CHAR, _LABEL_WIDE_CHAR = 30, 100  # per character of a title or path, which is mostly words
 
 _SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
 _ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
@@ -67,14 +67,13 @@ _COSTS = _costs()  # by Latin-1 code
 def chunk(
     extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0
 ) -> list[Chunk]:
-    """Cuts a document into chunks, in order of their start; none reaches over two pages (slides, sheets,
+    """Cuts a document into chunks, in order of their start. No chunk spans two pages (slides, sheets,
     messages).
 
-    Without overlap every non-blank character of the body is in exactly one chunk. `max_tokens` (estimated
-    wordpieces) bounds title, heading path and text together; only lines over LONG_LINE may exceed it, where a
-    document has a great many of them. `overlap_tokens` are repeated from the piece before when one section is
-    cut in several. A document without text has one chunk with an empty span, so that its title and path can
-    be found.
+    Without overlap, each non-blank character of the body is in exactly one chunk. `max_tokens` (estimated
+    wordpieces) limits title, heading path and text together; only documents with very many lines over
+    LONG_LINE may exceed it. `overlap_tokens` are repeated from the previous piece when a section is split. A
+    document without text gets one chunk with an empty span, so that its title and path can be found.
     """
     body = extracted.body
     if not body or body.isspace():
@@ -87,21 +86,21 @@ def chunk(
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many wordpieces a text has: within a fifth for prose, a quarter for code."""
+    """The estimated number of wordpieces: within a fifth for prose, a quarter for code."""
     return _cumulative(text)[len(text)] // _UNIT if text else 0
 
 
 class _Group(NamedTuple):
-    """Neighbouring sections that go into one chunk; `lead`: the parent's own text, and nothing else yet."""
+    """Neighbouring sections for one chunk. `intro`: it is only the parent's own text so far."""
 
     start: int
     end: int
     path: str
-    lead: bool
+    intro: bool
 
 
 class _Cutter:
-    """One document on the bench. `pieces` grows by (start, end, heading path), in order."""
+    """Cuts one document. `pieces` collects (start, end, heading path), in order."""
 
     __slots__ = ("atoms", "body", "coarse_room", "continued", "costs", "ends", "limit", "long_lines",
                  "overlap", "pages", "paths", "pieces", "prose", "rooms", "small", "starts",
@@ -124,21 +123,21 @@ class _Cutter:
         self.coarse_room = (
             sum(costs[end] - costs[start] for start, end in self.long_lines) // MAX_LONG_LINE_CHUNKS
         )
-        self._lay_out(extracted.headings, title)
+        self._measure_sections(extracted.headings, title)
 
-    def _lay_out(self, headings: tuple[Heading, ...], title: str) -> None:
-        """Per heading: where its section starts, its path, the room under it, and the index after the last
-        section below it.
+    def _measure_sections(self, headings: tuple[Heading, ...], title: str) -> None:
+        """For each heading: the start of its section, its path, the space for text under it, and the index
+        after its last subsection.
         """
         count = len(headings)
         self.starts = starts = [heading.start for heading in headings]
         self.ends = ends = [count] * count
         self.paths: list[str] = []
-        self.continued: dict[str, str] = {}  # path of a definition -> the path of its later pieces
+        self.continued: dict[str, str] = {}  # path of a definition -> path of its later pieces
         self.rooms: list[int] = []
-        # A long title or path takes half the room at most.
+        # A long title or path takes at most half of the space.
         half = self.limit // 2
-        title_room = self.limit - _head_cost(title)
+        title_room = self.limit - _label_cost(title)
         self.title_room = max(half, title_room)
         open_: list[tuple[int, int, str]] = []  # (level, index, path) of the headings above
         for i, (_, level, name, signature) in enumerate(headings):
@@ -146,50 +145,49 @@ class _Cutter:
             while open_ and open_[-1][0] >= level:
                 ends[open_.pop()[1]] = i
             path = open_[-1][2] if open_ else ""
-            # The first heading is the title more often than not, and the title is read with every chunk
-            # anyway.
+            # The first heading is usually the title, which is part of every chunk anyway.
             if name and (i or not self.prose or name.casefold() != title.casefold()):
                 if signature:
                     self.continued[_path_to(path, name)] = _path_to(path, signature)
                 path = _path_to(path, name)
             open_.append((level, i, path))
             self.paths.append(path)
-            self.rooms.append(max(half, title_room - _head_cost(path)))
+            self.rooms.append(max(half, title_room - _label_cost(path)))
         starts.append(len(self.body))
 
     def pack_document(self) -> None:
         count = len(self.paths)
         if count == 1 and not self.body[: self.starts[0]].strip():
-            lead = (0, 0)
+            intro = (0, 0)
             self.starts[0] = 0
         else:
-            lead = (0, self.starts[0])
-        self._pack(0, count, "", self.title_room, lead)
+            intro = (0, self.starts[0])
+        self._pack(0, count, "", self.title_room, intro)
 
     def _bare(self, start: int, end: int) -> bool:
-        """A heading and nothing under it: one line with letters, the others adornment."""
+        """Whether this is a heading with nothing under it: one line with letters, the others decoration."""
         return end - start < 400 and len(_LINE_WITH_LETTERS.findall(self.body, start, end)) < 2
 
-    def _pack(self, first: int, last: int, path: str, room: int, lead: tuple[int, int]) -> None:
-        """Packs the sections `first..last` that lie under `path`, after the parent's own text `lead`."""
+    def _pack(self, first: int, last: int, path: str, room: int, intro: tuple[int, int]) -> None:
+        """Packs the sections `first..last` under `path`, after the parent's own text `intro`."""
         costs, starts = self.costs, self.starts
-        group: _Group | None = _Group(*lead, path, True)  # what waits for a neighbour
-        if _NON_BLANK.search(self.body, *lead) is None:
+        group: _Group | None = _Group(*intro, path, True)  # waiting for a neighbour
+        if _NON_BLANK.search(self.body, *intro) is None:
             group = None
-        elif costs[lead[1]] - costs[lead[0]] > room:
-            self._split(*lead, path, room)
+        elif costs[intro[1]] - costs[intro[0]] > room:
+            self._split(*intro, path, room)
             group = None
         i = first
         while i < last:
             j = self.ends[i]
             start, end, own_room = starts[i], starts[j], self.rooms[i]
             if group is not None:
-                opens_page = start in self.pages  # a hit names its page: no chunk reaches over two
+                opens_page = start in self.pages  # a hit names its page, so no chunk spans two
                 joined = None if opens_page else self._joined(group, i, path, room)
                 if joined is not None:
                     group, i = joined, j
                     continue
-                if not opens_page and self._goes_on(group):
+                if not opens_page and self._needs_next(group):
                     start = group.start
                 else:
                     self.pieces.append((group.start, group.end, group.path))
@@ -202,47 +200,49 @@ class _Cutter:
                 self._pack(i + 1, j, self.paths[i], own_room, (start, starts[i + 1]))
             i = j
         if group is not None:
-            self._flush(group.start, group.end, group.path)
+            self._add_last(group.start, group.end, group.path)
 
     def _joined(self, group: "_Group", section: int, path: str, room: int) -> "_Group | None":
-        """The group with a section, where they are small neighbours that fit together."""
+        """The group with a section added, if they are small neighbours and fit together; else None."""
         costs = self.costs
         start, end = self.starts[section], self.starts[self.ends[section]]
         group_cost, cost = costs[start] - costs[group.start], costs[end] - costs[start]
         if (group_cost >= self.small and cost >= self.small) or group_cost + cost > room:
             return None
-        # A heading alone says nothing of its own: what it goes with gives the path.
-        alone = group.lead and self._bare(group.start, group.end) and group_cost + cost <= self.rooms[section]
+        # A heading alone says little: use the path of the section below it.
+        alone = (
+            group.intro and self._bare(group.start, group.end) and group_cost + cost <= self.rooms[section]
+        )
         return _Group(group.start, end, self.paths[section] if alone else path, False)
 
-    def _goes_on(self, group: "_Group") -> bool:
-        """Whether a group cannot stand alone and goes with what follows it, though under a deeper path than
-        its own.
+    def _needs_next(self, group: "_Group") -> bool:
+        """Whether a group is too small to stand alone and is joined with the next section, although that has
+        a longer path.
         """
         cost = self.costs[group.end] - self.costs[group.start]
         if cost >= self.small:
             return False
-        return (group.lead and cost * 2 < self.small) or self._bare(group.start, group.end)
+        return (group.intro and cost * 2 < self.small) or self._bare(group.start, group.end)
 
-    def _flush(self, start: int, end: int, path: str) -> None:
-        """The last group of a parent; a heading alone joins the piece before it, which it may make an eighth
-        too large.
+    def _add_last(self, start: int, end: int, path: str) -> None:
+        """Adds the last group of a parent. A heading alone joins the previous piece, which may become an
+        eighth too large.
         """
         if start not in self.pages and self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
             before_start, _, before_path = self.pieces[-1]
-            room = self.limit - min(self.limit - self.title_room + _head_cost(before_path), self.limit // 2)
+            room = self.limit - min(self.limit - self.title_room + _label_cost(before_path), self.limit // 2)
             if self.costs[end] - self.costs[before_start] <= room + self.limit // 8:
                 self.pieces[-1] = (before_start, end, before_path)
                 return
         self.pieces.append((start, end, path))
 
     def _split(self, start: int, end: int, path: str, room: int) -> None:
-        """Cuts a stretch without headings into even pieces; its long lines apart and more coarsely.
+        """Splits text without headings into even pieces, and its long lines into larger ones.
 
-        The first piece of a definition has its first line; the others have its signature in their path.
+        The first piece of a definition has its first line; the other pieces have its signature in their path.
         """
         continued = self.continued.get(path, path)
-        room = max(self.limit // 2, room - max(0, _head_cost(continued) - _head_cost(path)))
+        room = max(self.limit // 2, room - max(0, _label_cost(continued) - _label_cost(path)))
         i = bisect_left(self.long_lines, (start, start))
         while i < len(self.long_lines) and self.long_lines[i][0] < end:
             line_start, line_end = self.long_lines[i]
@@ -253,7 +253,7 @@ class _Cutter:
         self._cut_evenly(start, end, path, continued, room)
 
     def _cut_evenly(self, start: int, end: int, path: str, continued: str, room: int) -> str:
-        """Cuts a stretch into even pieces, the first under `path`; the path for what follows."""
+        """Splits text into even pieces, the first under `path`. Returns the path for what follows."""
         costs, body, pieces, overlap = self.costs, self.body, self.pieces, min(self.overlap, room // 2)
         first = start
         while True:
@@ -264,7 +264,7 @@ class _Cutter:
                 return continued if end > start else path
             step = room - overlap if start > first else room
             high = bisect_right(costs, costs[start] + step, start, min(end, start + step)) - 1
-            if high <= start:  # one character dearer than a chunk
+            if high <= start:  # a single character costs more than a chunk
                 high = start + 1
             even = remainder // -(-remainder // step)
             ideal = min(bisect_left(costs, costs[start] + even, start, high), high)
@@ -276,11 +276,11 @@ class _Cutter:
                 match = _NON_BLANK.search(body, start, end)
                 if match is None:
                     return path
-                # Blank lines go, the first line's indentation stays.
+                # Drop blank lines; keep the first line's indentation.
                 start = max(start, body.rfind("\n", start, match.start()) + 1)
 
     def _reach_back(self, first: int, start: int, overlap: int) -> int:
-        """Where a piece that begins at `start` begins with its overlap: at a line, else at a word."""
+        """Where a piece that starts at `start` starts with its overlap: at a line, else at a word."""
         if not overlap:
             return start
         low = bisect_left(self.costs, self.costs[start] - overlap, first, start)
@@ -293,9 +293,7 @@ class _Cutter:
         return word + 1 if word >= 0 else low
 
     def _cut(self, start: int, ideal: int, high: int, room: int) -> int:
-        """The best place in (start, high] to end a piece, by kind of border first, then by nearness to
-        `ideal`.
-        """
+        """The best end for a piece in (start, high]: by kind of border first, then by distance to `ideal`."""
         low = start + (high - start) // 3
         whole, inside = self._atoms_near(start, high, room) if self.atoms else ((), False)
         border = self._border_by_atoms(start, low, ideal, high, room, whole) if whole else None
@@ -312,7 +310,7 @@ class _Cutter:
         return border
 
     def _border_by_lines(self, end: str, low: int, before_stop: int, ideal: int, high: int) -> int | None:
-        """Behind the nearest line end, or behind the first of the two of a blank line."""
+        """After the nearest line end, or after the first of the two line ends of a blank line."""
         before = self.body.rfind(end, low, before_stop)
         after = self.body.find(end, ideal, high)
         if before >= 0 and (after < 0 or ideal - before < after - ideal):
@@ -322,7 +320,7 @@ class _Cutter:
     def _border_by_atoms(
         self, start: int, low: int, ideal: int, high: int, room: int, whole: Sequence[tuple[int, int]]
     ) -> int | None:
-        """At an end of a block that is to stay whole, or at a blank line outside of them."""
+        """At an end of a block that should stay whole, or at a blank line outside such blocks."""
         borders = [border for span in whole for border in span if low < border <= high]
         position = self.body.find("\n\n", low, high)
         while position >= 0:
@@ -331,7 +329,7 @@ class _Cutter:
             position = self.body.find("\n\n", position + 2, high)
         if borders:
             return min(borders, key=lambda border: abs(border - ideal))
-        # A block that would fit a chunk of its own crosses the end: leave it whole for the next.
+        # A block that fits into a chunk of its own crosses the end: leave it for the next chunk.
         for a, _ in whole:
             if start < a <= low and (self.costs[a] - self.costs[start]) * 10 > room:
                 return a
@@ -345,7 +343,7 @@ class _Cutter:
         return self._border_by_lines("\n", low, ideal, ideal, high)
 
     def _border_in_code(self, low: int, ideal: int, high: int) -> int | None:
-        """At the line that is indented least."""
+        """At the least indented line."""
         lines = [
             (len(match[1]), abs(match.start(1) - ideal), match.start(1))
             for match in _INDENT.finditer(self.body, low, high)
@@ -353,7 +351,7 @@ class _Cutter:
         return min(lines)[2] if lines else None
 
     def _atoms_near(self, start: int, high: int, room: int) -> tuple[list[tuple[int, int]], bool]:
-        """The atoms that meet (start, high) and would fit a chunk of their own; and whether a bigger one
+        """The atoms that overlap (start, high) and fit into a chunk of their own; and whether a larger one
         spans `high`.
         """
         atoms, costs = self.atoms, self.costs
@@ -373,8 +371,8 @@ class _Cutter:
     def chunks(self, title: str) -> list[Chunk]:
         body = self.body
         chunks: list[Chunk] = []
-        line, counted = 1, 0  # the line at character `counted`
-        head, head_path = embedding_text(title, "", ""), ""
+        line, counted = 1, 0  # `line` is the line of character `counted`
+        label, label_path = embedding_text(title, "", ""), ""
         for start, end, path in self.pieces:
             text = body[start:end].rstrip()
             if not text:
@@ -383,29 +381,29 @@ class _Cutter:
                 indented = text.lstrip()
                 start += text.rfind("\n", 0, len(text) - len(indented)) + 1
                 text = body[start:end].rstrip()
-            if path is not head_path:
-                head, head_path = embedding_text(title, path, ""), path
-            # With overlap a piece may begin before the last one ended.
+            if path is not label_path:
+                label, label_path = embedding_text(title, path, ""), path
+            # With overlap a piece may start before the end of the previous one.
             line += (
                 body.count("\n", counted, start) if start >= counted else -body.count("\n", start, counted)
             )
             counted = start + len(text)
             last = line + text.count("\n")
-            chunks.append(Chunk(len(chunks), start, counted, line, last, path, text_hash(head + text)))
+            chunks.append(Chunk(len(chunks), start, counted, line, last, path, text_hash(label + text)))
             line = last
         return chunks
 
 
 def _path_to(path: str, name: str) -> str:
-    """The path of a heading below that of another; of one too long the end."""
+    """The path of a heading below another. A path that is too long loses its outer parts."""
     path = f"{path} > {name}" if path else name
     while len(path) > MAX_PATH_CHARS and " > " in path:
         path = path.partition(" > ")[2]
     return path
 
 
-def _head_cost(head: str) -> int:
-    return len(head) * (_HEAD_CHAR if head.isascii() else _HEAD_WIDE_CHAR)
+def _label_cost(label: str) -> int:
+    return len(label) * (_LABEL_CHAR if label.isascii() else _LABEL_WIDE_CHAR)
 
 
 def _long_lines(body: str) -> list[tuple[int, int]]:
@@ -414,7 +412,7 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     size = len(body)
     position = 0
-    while position + stride <= size:  # a line of 2 * stride characters holds one of these windows whole
+    while position + stride <= size:  # a line of 2 * stride characters contains one of these windows
         end = body.find("\n", position, position + stride)
         if end < 0:
             start = body.rfind("\n", 0, position) + 1
@@ -431,7 +429,7 @@ def _cumulative(body: str) -> memoryview:
     """Element i is the cost of body[:i], in hundredths of a token."""
     if not body.isascii():
         body = _HANGUL.sub(_HANGUL_MARK, body)
-    # One byte a character: what Latin-1 lacks becomes "?". The NUL before it makes element 0 zero.
+    # One byte per character; what Latin-1 lacks becomes "?". The leading NUL makes element 0 zero.
     costs = (b"\0" + body.encode("latin-1", "replace")).translate(_COSTS)
     if len(costs) < _NUMPY_BYTES:
         return memoryview(array("q", accumulate(costs)))

@@ -37,11 +37,10 @@ def priority(chunk: PendingChunk) -> tuple[bool, int, int, int]:
 
 
 class EmbeddingQueue:
-    """The numbers of the chunks that wait for an embedding. What is added later comes before the rest, so a
-    changed document is embedded while a large backlog waits.
+    """The numbers of the chunks to embed. Chunks added later come first, so a changed document is embedded
+    while a large backlog waits.
 
-    Nothing of it is stored: it is made of what is pending. `backwards` starts from the end, for a second
-    process that embeds the same chunks.
+    Nothing of it is stored. `backwards` starts at the end, for a second process that embeds the same chunks.
     """
 
     def __init__(self, *, backwards: bool = False) -> None:

@@ -1,8 +1,8 @@
-"""Brings the whole store up to date: runs sources, then embeds what no embedding covers yet.
+"""Brings the store up to date: indexes sources, then embeds new chunks.
 
-One process writes at a time, by an OS lock that is held for a run, for a batch of a run that is slow (a site,
-a bucket, a script), for a run once its repository is fetched, or for a batch of embeddings, never longer, so
-that `ctx index` beside a server waits seconds at most. Searches never wait for any of this.
+One process writes at a time. It holds a file lock for one run, for one batch of a slow run (a site, a bucket,
+a script), or for one batch of embeddings, so that `ctx index` beside a server waits a few seconds at most. A
+run that first fetches its source takes the lock after that. Searches never wait.
 """
 
 import logging
@@ -27,14 +27,14 @@ from ctx.store.base import Catalog, Projection
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 60.0  # for another process that writes: a run of many documents
-PROBLEMS_LOGGED = 20  # lines a run may add to the log; the report has all of them
-PUBLISH_EVERY_S = 1.0  # how old the searchable snapshot may grow when a run begins
-# And how old when it has lasted: a commit and the merges it brings cost the engine 0.3 s.
+PROBLEMS_LOGGED = 20  # lines per run in the log; the report has all of them
+PUBLISH_EVERY_S = 1.0  # how old the published index may become at the beginning of a run
+# And later in the run: a commit with its merges costs the engine 0.3 s.
 PUBLISH_AT_LAST_S = 10.0
 
 
 Items = Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]
-"""What stands in for a connector's `scan` where only a part of a source is looked at."""
+"""Replaces a connector's `scan` to read only part of a source."""
 
 
 class Lock(Protocol):
@@ -43,7 +43,7 @@ class Lock(Protocol):
 
 
 Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
-"""A block in which no other machine runs the source of that name, and the event that ends it early.
+"""A block in which no other machine indexes the source of this name, and the event that ends the run early.
 Raises `Busy`.
 """
 
@@ -53,7 +53,7 @@ def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManage
 
 
 class _Task(NamedTuple):
-    """A source to be run, and how."""
+    """A source to index, and how."""
 
     connector: Connector
     full: bool
@@ -64,7 +64,7 @@ class _Task(NamedTuple):
 
 
 class _Publishing:
-    """The index that a run writes to: held from when it is first asked for, published now and then."""
+    """The index that a run writes to. It is opened at the first use and published now and then."""
 
     def __init__(self, catalog: Catalog, hold: Callable[[], Projection]) -> None:
         self._catalog = catalog
@@ -73,7 +73,7 @@ class _Publishing:
         self._began_s = self._published_s = 0.0
 
     def begin(self) -> Projection:
-        """The index, from now on held."""
+        """Opens the index, which then stays open."""
         if self._index is None:
             self._index = self._hold()
             self._index.catch_up(self._catalog)
@@ -86,9 +86,9 @@ class _Publishing:
         yield
 
     def publish(self) -> None:
-        """Has searches see what was written, if it is time to."""
+        """Publishes what was written, if the last time is long enough ago."""
         index, now_s = self.begin(), time.monotonic()
-        # After 1, 3 and 9 s, then every 10: each leaves segments to merge, and merging is a fifth of the
+        # After 1, 3 and 9 s, then every 10 s: each commit adds segments, and merging is a fifth of the
         # engine's work.
         if now_s - self._published_s > min(
             max(PUBLISH_EVERY_S, (now_s - self._began_s) * 2 / 3), PUBLISH_AT_LAST_S
@@ -100,10 +100,10 @@ class _Publishing:
 
 
 class Indexer:
-    """Runs sources and embeds. Safe from several threads: one of them writes, the others wait.
+    """Indexes sources and embeds chunks. Safe to use from several threads: one writes, the others wait.
 
-    `open_index()` gives an index opened for writing; it is closed before the lock is released.
-    `work_lock(work)` is the lock of what is done without the index's: `reading git:site`, `embedding`.
+    `open_index()` opens the index for writing; it is closed before the lock is released. `work_lock(work)` is
+    the lock for work that does not need the index: `reading git:site`, `embedding`.
     """
 
     def __init__(
@@ -138,13 +138,11 @@ class Indexer:
         self._embedding = False
         self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # of the last run, by source
-        self._problems: dict[str, set[int]] = {}  # likewise
-        # Why the last run of a source failed: told once, until it changes.
-        self._failures: dict[str, str | None] = {}
+        self._problems: dict[str, set[int]] = {}  # problems of the last run, by source
 
     def select(self, names: Sequence[str]) -> list[Connector]:
-        """The connectors of these names or types; all of them for none or "all". Raises `NotFound` naming the
-        known ones.
+        """The connectors with these names or types; all of them for none or "all". Raises `NotFound` with the
+        known names.
         """
         if not names or "all" in names:
             return list(self.connectors.values())
@@ -174,8 +172,8 @@ class Indexer:
         stop: threading.Event | None = None,
         window: Window | None = None,
     ) -> list[IndexReport]:
-        """Indexes the named sources (all for none), one after the other; a report each. Raises `Busy` and
-        `StoreError`. With a `window` only what lies in it, and nothing is deleted.
+        """Indexes these sources (all for none) one after the other and returns their reports. With a
+        `window`, takes only items in it and deletes nothing. Raises `Busy`, `StoreError`.
         """
         reports = []
         for connector in self.select(names):
@@ -201,7 +199,7 @@ class Indexer:
         stop: threading.Event | None = None,
         items: Items | None = None,
     ) -> IndexReport:
-        """Indexes one source. `items` as in `IndexRun`."""
+        """Indexes one source. `items` as for `IndexRun`."""
 
         def report_progress(source: str, done: int, total: int | None) -> None:
             self._now(phase="indexing", source=source, done=done, total=total)
@@ -220,7 +218,7 @@ class Indexer:
             )
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
-        # A failure is told once, until it changes.
+        # A failure is logged once, until it changes.
         news = self.degrade(report.source, None if report.ok else report.note)
         counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
         logger.log(
@@ -232,7 +230,7 @@ class Indexer:
         return report
 
     def _run_at_once(self, task: _Task) -> IndexReport:
-        """One run under the lock, from its beginning to its end; from its first batch on, where the source is
+        """Runs under the lock: from the beginning, or from the first batch on if the source is
         fetched first.
         """
         with ExitStack() as stack:
@@ -250,7 +248,7 @@ class Indexer:
         return report
 
     def _run_slowly(self, task: _Task) -> IndexReport:
-        """One run that takes the lock of the index for each batch only, while others may write in between."""
+        """Runs with the lock only for each batch, so that others can write in between."""
         with self._reading(task.connector):
             self._now(phase="indexing", source=task.connector.name, done=0, total=None)
             report = self._index(task, None, self._batch)
@@ -261,9 +259,7 @@ class Indexer:
 
     @contextmanager
     def _reading(self, connector: Connector) -> Iterator[None]:
-        """A block in which nobody else reads this source: two runs would delete by what each believed to be
-        known.
-        """
+        """A block in which no one else reads this source: two runs would delete each other's documents."""
         lock = self._work_lock(f"reading {connector.name}")
         lock.acquire(self.lock_timeout_s)
         try:
@@ -274,7 +270,7 @@ class Indexer:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """The lock for what a slow run has ready; then the run goes on as it was."""
+        """The lock for one batch of a slow run."""
         before = self.activity
         with self._resumed() as index:
             yield
@@ -283,7 +279,7 @@ class Indexer:
 
     @contextmanager
     def _resumed(self) -> Iterator[Projection]:
-        """The index under the lock, for a run that is under way."""
+        """The index under the lock, for a run in progress; keeps its progress report."""
         before = self.activity
         with self.writing() as index:
             self._resume(before)
@@ -293,9 +289,7 @@ class Indexer:
         self._now(phase=activity.phase, source=activity.source, done=activity.done, total=activity.total)
 
     def _log_problems(self, report: IndexReport) -> None:
-        """A line for each thing that was not amiss the last time: a broken file in a source that is polled is
-        told once.
-        """
+        """Logs problems that the last run did not have: a broken file in a polled source is logged once."""
         before = self._problems.get(report.source, set())
         news = [problem for problem in report.problems if hash(problem) not in before]
         for problem in news[:PROBLEMS_LOGGED]:
@@ -336,14 +330,12 @@ class Indexer:
         stop: threading.Event | None = None,
         rebuild: bool = False,
     ) -> EmbedReport:
-        """Embeds what is pending, newest snapshot published every few seconds. Raises what the embedder
-        raises.
-        """
+        """Embeds what is pending; each batch is searchable at once. Raises the embedder's errors."""
         began_s = time.monotonic()
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
         if rebuild:
-            self.warm(documents=True)  # nothing is dropped for an embedder that does not answer
+            self.warm(documents=True)  # before anything is deleted, in case the embedder does not answer
             with self.writing() as index:
                 self.catalog.forget_embeddings(self.model)
                 index.catch_up(self.catalog)
@@ -387,8 +379,8 @@ class Indexer:
         self._now(phase="embedding", source=None, done=done, total=total)
 
     def warm(self, *, documents: bool) -> None:
-        """Loads what embeds questions, or documents, so that nobody waits for it. Raises what the embedder
-        raises.
+        """Loads the model for queries, or for documents, before it is needed. Raises the embedder's
+        errors.
         """
         embedder = self._open_embedder() if self.model is not None else None
         if embedder is not None and documents:
@@ -397,7 +389,7 @@ class Indexer:
             embedder.embed_query("warm")
 
     def forget(self, names: Sequence[str]) -> int:
-        """Drops sources that are no longer configured, with their documents; how many documents."""
+        """Deletes sources that are no longer configured, with their documents; returns how many documents."""
         dropped = 0
         with self.writing() as index:
             for name in names:
@@ -407,20 +399,20 @@ class Indexer:
         return dropped
 
     def forget_models(self, choose: Callable[[], Sequence[str]]) -> int:
-        """Drops the embeddings of the models that `choose()` names once nobody else writes; how many."""
+        """Deletes the embeddings of the models that `choose()` returns under the lock; returns how many."""
         with self.writing() as index:
             count = sum(self.catalog.forget_embeddings(model) for model in choose())
             index.catch_up(self.catalog)
         return count
 
     def repair(self) -> None:
-        """Brings the index to the catalog's state, rebuilding what is missing or damaged."""
+        """Brings the index up to date with the catalog; rebuilds what is missing or damaged."""
         with self.writing() as index:
             index.catch_up(self.catalog)
 
     def mend(self, *, adopt: bool = False) -> list[str]:
-        """What was wrong with the index, a line each, after reading all of it; it has been built anew.
-        `adopt`: another catalog's too.
+        """Reads the whole index, rebuilds it if there are problems, and returns one line for each. `adopt`:
+        also if it belongs to another catalog.
         """
         with self.writing() as index:
             problems = index.check()
@@ -434,8 +426,8 @@ class Indexer:
 
     @contextmanager
     def writing(self) -> Iterator[Projection]:
-        """The index, opened for writing, under the lock. Raises `Busy` naming the holder when it is not free
-        in time.
+        """The index, opened for writing, under the lock. Raises `Busy` with the holder if the lock is not
+        free in time.
         """
         with self._mutex:
             before = self.activity
@@ -453,14 +445,14 @@ class Indexer:
                     index.close()
             finally:
                 self._lock.release()
-                # A batch of embeddings may be under way beside what was written here, or end with it.
+                # A batch of embeddings may be in progress in another thread, or end with this write.
                 work = before if before.phase == "embedding" else IDLE
                 phase = "embedding" if self._embedding else "idle"
                 self._now(phase=phase, source=None, done=work.done, total=work.total)
 
     def degrade(self, key: str, reason: str | None) -> bool:
-        """Notes (or, with None, clears) something that does not work as it should; `key` is its first words.
-        Whether that is news.
+        """Sets, or with None clears, the reason why something does not work; `key` names it. Returns whether
+        that is news.
         """
         before = self.activity.degraded
         after = tuple(line for line in before if not line.startswith(f"{key}: "))
@@ -469,25 +461,23 @@ class Indexer:
         self.activity = self.activity._replace(degraded=after)
         return set(after) != set(before)
 
-    def ailment(self, key: str) -> str | None:
-        """What `degrade` has noted under that key."""
+    def failure(self, key: str) -> str | None:
+        """The reason set by `degrade` for this key."""
         lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
         return next((line.removeprefix(f"{key}: ") for line in lines), None)
 
-    def with_ailments(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
-        """What a catalog says of its sources, and of those that ail what it could not be told: on a full disk
-        no run writes that it failed.
+    def with_failures(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
+        """The catalog's statuses, with failures it does not know of: on a full disk a failed run cannot be
+        recorded.
         """
-        notes = {status.name: self.ailment(status.name) for status in statuses if status.healthy}
+        notes = {status.name: self.failure(status.name) for status in statuses if status.healthy}
         return [
             status._replace(healthy=False, note=notes[status.name]) if notes.get(status.name) else status
             for status in statuses
         ]
 
     def await_first_run(self) -> None:
-        """Says that the sources will be looked at: who asks meanwhile is not told that there is nothing to
-        do.
-        """
+        """Reports indexing before the first run begins, so that nobody takes the store for complete."""
         if self.connectors and self.activity.phase == "idle":
             self._now(phase="indexing", source=None, done=0, total=None)
 

@@ -17,8 +17,8 @@ class Change(NamedTuple):
 
 
 class IndexReport(NamedTuple):
-    """What a run of one source did. `ok` is False where the source as a whole could not be read; `note` says
-    why.
+    """The result of indexing one source. `ok` is False if the source as a whole could not be read; `note`
+    says why.
     """
 
     source: str
@@ -28,24 +28,24 @@ class IndexReport(NamedTuple):
     unchanged: int
     deleted: int
     chunks: int
-    skipped: int  # binary or empty of text
-    empty: int  # of those the empty ones
+    skipped: int  # binary, or without text
+    empty: int  # how many of the skipped ones are empty
     problems: tuple[Problem, ...]
     note: str | None
     revision: str | None
     duration_s: float
-    notes: tuple[Problem, ...] = ()  # what is worth knowing though nothing failed
-    skips: tuple[Problem, ...] = ()  # the skipped ones and why, as far as MAX_NAMED goes: empty ones last
-    changes: tuple[Change, ...] = ()  # what was stored and deleted, as far as MAX_NAMED goes
+    notes: tuple[Problem, ...] = ()  # remarks about what was indexed
+    skips: tuple[Problem, ...] = ()  # skipped items with the reason, at most MAX_NAMED, empty ones last
+    changes: tuple[Change, ...] = ()  # stored and deleted documents, at most MAX_NAMED
 
     def answer(self) -> dict[str, JSON]:
-        """What `refresh` says of it."""
+        """The reply of the tool `refresh`."""
         counts = {name: getattr(self, name) for name in ("added", "updated", "unchanged", "deleted")}
         about = {"note": self.note, "revision": self.revision}
         return {"source": self.source, "ok": self.ok, **counts, "failed": len(self.problems), **about}
 
 
-# How what holds no text begins, and what to call it. The longer beginnings first.
+# Magic numbers of files without text. Longer ones first.
 _BEGINNINGS = (
     (b"PK\x03\x04", "an archive, or a document of a kind that ctx does not read"),
     (b"\xd0\xcf\x11\xe0", "an office document of the old kind: save it in the new one, or as text"),
@@ -59,11 +59,11 @@ _BEGINNINGS = (
 )
 
 
-EMPTY = "empty"  # or nothing but spaces and line ends: there are many such files, and nobody misses them
+EMPTY = "empty"  # or only white space: such files are common, and nobody misses them
 
 
 def why_no_text(content: Content) -> str:
-    """Why there is nothing to index in what was read."""
+    """Why there is nothing to index."""
     data = content.data
     if not data.strip():
         return EMPTY

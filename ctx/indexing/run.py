@@ -1,7 +1,7 @@
-"""One index run of one source: scan, read, extract, chunk, store, delete.
+"""Indexes one source: scan, read, extract, chunk, store, delete.
 
-A bad item is a line of the report, never the end of the run. Each batch is a transaction of the catalog, so a
-run that dies leaves a store that opens, and the next run completes it.
+A bad item becomes a line in the report and does not end the run. Each batch is a transaction of the catalog:
+if a run dies, the store is consistent and the next run completes it.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ from ctx.models import Run
 from ctx.store.base import Catalog
 from ctx.text.strings import counted
 
-# A transaction of about 0.1 s: short enough for other writers, long enough to amortise the fsync.
+# A transaction takes about 0.1 s: short for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256
 BATCH_CHARACTERS = 4_000_000
-SINGLE_LOOKUPS = 200  # more than that read the fingerprints of the whole source at once
+SINGLE_LOOKUPS = 200  # after so many lookups, read all fingerprints of the source at once
 
 
 _NO_RUN = Run(finished_ms=0, ok=True, note=None, revision=None, signature="")
 
 
 class _Batch:
-    """Documents on their way to the catalog."""
+    """Documents to be stored."""
 
     def __init__(self) -> None:
         self.put: list[tuple[Document, list[Chunk]]] = []
@@ -49,8 +49,8 @@ class _Batch:
 
 
 class _Known(Mapping[str, str]):
-    """The fingerprints of a source, looked up as they are asked for: an edit of one file must not read those
-    of all.
+    """The fingerprints of a source, read when needed: an edit of one file must not read those of all
+    files.
     """
 
     def __init__(self, catalog: Catalog, source: str) -> None:
@@ -74,7 +74,7 @@ class _Known(Mapping[str, str]):
         return isinstance(source_id, str) and super().__contains__(source_id)
 
     def below(self, tops: Iterable[str]) -> set[str]:
-        """The known ids that are one of `tops` or under one."""
+        """The known ids that are in `tops` or under one of them."""
         return set(self._catalog.fingerprints(self._source, list(tops)))
 
     def __iter__(self) -> Iterator[str]:
@@ -90,12 +90,12 @@ class _Known(Mapping[str, str]):
 
 
 class ConfigurationFile(NamedTuple):
-    """The file that configures sources, by its way from the store: a project that is copied or moved with its
-    store stays what it is.
+    """The file that configures sources, as a path relative to the store: a project can be copied or moved
+    with its store.
     """
 
     name: str
-    folder: str  # the store's, without links
+    folder: str  # of the store, without links
 
     @classmethod
     def of(cls, path: str, folder: str) -> "ConfigurationFile":
@@ -103,32 +103,30 @@ class ConfigurationFile(NamedTuple):
         return cls(os.path.relpath(os.path.realpath(path), folder), folder)
 
     def beside(self, name: str) -> str:
-        """Where another one of that name lies."""
+        """The path of another configuration with this name."""
         return os.path.normpath(os.path.join(self.folder, name))
 
 
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
-    """What must be equal for a known fingerprint to mean "nothing to do":
-    how the source is read, and how text is cut.
+    """Must be equal for a known fingerprint to mean "unchanged": how the source is read, and how text
+    is cut.
     """
     return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
 def read_alike(signature: str, other: str) -> bool:
-    """Whether two signatures differ at most in where the source lies, which machines have at different
-    places.
-    """
+    """Whether two signatures differ at most in the place of the source, which differs between machines."""
     (place, _, rest), (other_place, _, other_rest) = signature.partition("|"), other.partition("|")
     return place.partition("@")[0] == other_place.partition("@")[0] and rest == other_rest
 
 
 class IndexRun:
-    """One run of one source; `run` once.
+    """One run of one source; call `run` once.
 
-    `full` reads everything again. `published` is called after each batch, for a projection that wants to
-    follow. `items` stands in for `connector.scan` where only some paths are looked at (watch mode): then
-    nothing but `log.gone` is deleted. Whatever is written is written within `writing()`. `configuration` is
-    the file that configures the source; what another one configures otherwise is left alone.
+    `full` reads everything again. `published` is called after each batch, for an index that follows. `items`
+    replaces `connector.scan` to look only at some paths (watch mode); then only `log.gone` is deleted. All
+    writes happen inside `writing()`. `configuration` is the file that configures the source; a source that
+    another file configures differently is left alone.
     """
 
     def __init__(
@@ -169,9 +167,10 @@ class IndexRun:
         self._added = self._updated = self._replaced = self._touched = 0
         self._chunks = self._skipped = self._empty = 0
         self._skips: list[Problem] = []
-        self._voids: list[Problem] = []  # apart: there may be so many that the others would not be named
+        # a separate list, because there may be so many that no others would be listed
+        self._voids: list[Problem] = []
         self._changes: list[Change] = []
-        self._total: int | None = None  # of what the scan yields, once it was worth counting
+        self._total: int | None = None  # number of items, counted once the first batch is full
         self._begin(partial=items is not None)
         self._first = items is None and not self._existing
 
@@ -193,7 +192,7 @@ class IndexRun:
                 self._begin(partial=False)
                 self._take(self._connector.scan)
         except SourceError as error:
-            note = error.message.removeprefix(f"{self._source}: ")  # whoever shows it names the source
+            note = error.message.removeprefix(f"{self._source}: ")  # callers name the source themselves
             self._log.complete = False
         departed = self._here(self._departed())
         for source_id in departed:
@@ -222,7 +221,7 @@ class IndexRun:
         )
 
     def _note_defaults(self) -> None:
-        """Says what is left out by its name, and that an index made by an older version has grown."""
+        """Notes what was left out because of its name, and that an older version indexed fewer files."""
         left_out = +self._log.left_out
         copies = left_out.pop(WORKTREE, 0)
         del left_out[BINARY]
@@ -241,14 +240,14 @@ class IndexRun:
             self._log.note("", "without `include_globs` every text file is read now: the index has grown")
 
     def _unchanged_count(self, departed: list[str]) -> int:
-        """How many documents are as they were."""
+        """How many documents did not change."""
         if self._log.news:
             return len(self._existing) - self._replaced - len(departed)
         return len(self._log.unchanged) + self._touched
 
     def _check_whose(self) -> None:
-        """Raises `SourceError` where the source is that of another file, which is still there, and is read
-        otherwise by it: what is only there would be deleted.
+        """Raises `SourceError` if another configuration file, which still exists, reads this source
+        differently: this run would delete that one's documents.
         """
         ours, last = self._configuration, self._last
         if ours is None or last.configuration in (None, ours.name) or last.signature == self._signature:
@@ -278,9 +277,7 @@ class IndexRun:
                     self._published()
 
     def _tell(self) -> None:
-        """Says how far the run is. The total is counted once, and not for a run that ends with its first
-        batch.
-        """
+        """Reports progress. The total is counted once, and not for a run of a single batch."""
         if self._progress is None:
             return
         if self._total is None and self._log.expected is not None:
@@ -288,8 +285,8 @@ class IndexRun:
         self._progress(self._source, len(self._present) + self._skipped + self._empty, self._total)
 
     def _read(self, item: SourceItem) -> None:
-        """Reads one item into the batch. What holds no text is not present: an older version of it has to
-        go.
+        """Reads one item into the batch. An item without text does not count as present, so that its older
+        version is deleted.
         """
         try:
             content = item.read()
@@ -302,7 +299,7 @@ class IndexRun:
             extracted = extract(content, item.source_id)
         except SourceError as error:
             self._log.problem(item.source_id, error.message)
-            return  # it is present: the last good version stays
+            return  # it counts as present: the last good version stays
         if extracted is None:
             self._skip(item.source_id, why_no_text(content))
             self._present.discard(item.source_id)
@@ -320,7 +317,7 @@ class IndexRun:
             names.append(Problem(source_id, reason))
 
     def _unchanged(self, source_id: str, digest: bytes) -> bool:
-        """Whether only the fingerprint of a known item is new."""
+        """Whether only the fingerprint of a known item changed."""
         if self._reread or source_id not in self._existing:
             return False
         return self._catalog.content_hashes(self._source, [source_id]).get(source_id) == digest
@@ -344,7 +341,8 @@ class IndexRun:
         )
         if extracted.note:
             self._log.note(item.source_id, extracted.note)
-        chunks: list[Chunk] = []  # a dry run reads, since what has no text is not stored, and goes no further
+        # a dry run reads items, because those without text are not stored, but does not chunk them
+        chunks: list[Chunk] = []
         if not self._dry_run:
             chunks = chunk(
                 extracted, extracted.title, max_tokens=self._max_tokens, overlap_tokens=self._overlap_tokens
@@ -354,7 +352,7 @@ class IndexRun:
         self._chunks += len(chunks)
         known = item.source_id in self._existing
         self._replaced += known
-        if known and self._last is not _NO_RUN:  # a first run that was killed has told nobody what it stored
+        if known and self._last is not _NO_RUN:  # a killed first run has reported nothing
             self._updated += 1
             self._changed("updated", item.source_id)
         else:
@@ -373,8 +371,8 @@ class IndexRun:
         self._batch = _Batch()
 
     def _departed(self) -> list[str]:
-        """The ids to delete: known and no longer there.
-        A scan that did not see everything deletes only what it knows to be gone.
+        """The ids to delete: known, and no longer there. After an incomplete scan, only those known to be
+        gone.
         """
         log, existing = self._log, self._existing
         if self._partial:
@@ -382,7 +380,7 @@ class IndexRun:
         if not log.complete:
             return []
         if len(log.unchanged) == len(existing):
-            return []  # all that was known was seen: the usual run, spared three sets of all its ids
+            return []  # everything known was seen: the usual case, without building three sets
         departed = set(existing) - self._present - log.unchanged
         if log.withheld:
             prefixes = tuple(log.withheld)
@@ -390,7 +388,7 @@ class IndexRun:
         return sorted(departed)
 
     def _here(self, departed: list[str]) -> list[str]:
-        """Without what another machine stored, which is only gone where that one finds it gone."""
+        """Without documents of other machines: only the machine that stored them knows that they are gone."""
         machines = self._catalog.elsewhere(self._source, departed) if departed else {}
         if machines:
             names = ", ".join(sorted(set(machines.values())))
@@ -402,7 +400,7 @@ class IndexRun:
         return [source_id for source_id in departed if source_id not in machines]
 
     def _end(self, note: str | None, departed: list[str]) -> None:
-        """Writes what is left of a run that is no trial."""
+        """Writes the rest of the run."""
         news = bool(self._batch.put or self._batch.touch or departed)
         with self._writing():
             self._store()
@@ -411,13 +409,13 @@ class IndexRun:
             self._record(note, departed)
             if news and self._published:
                 self._published()
-        if self._log.stored and not self._partial:  # of a part, much that was yielded is not stored
+        if self._log.stored and not self._partial:  # in a partial run many items are not stored
             self._log.stored()
 
     def _record(self, note: str | None, departed: list[str]) -> None:
         log, last = self._log, self._last
-        # A look at single paths that found nothing new is no news: recording it would only wake whoever
-        # watches the store.
+        # Do not record a look at single paths that found nothing: it would only wake everyone who watches the
+        # store.
         news = not self._partial or self._present or departed or log.problems
         if not news or self._stopped():
             return
@@ -433,10 +431,10 @@ class IndexRun:
         self._catalog.record_run(self._source, run)
 
     def _told_by(self, ok: bool) -> tuple[str, str | None]:
-        """The signature and the configuration that the next run is to be told of this one's documents.
+        """The signature and configuration to record for the next run.
 
-        A run that could not finish must not make it believe that everything was read the new way; but what
-        the first one stored was.
+        An incomplete run must not record the new signature, or documents read under the old one would count
+        as unchanged. A first run always records its own.
         """
         last = self._last
         read_anew = last.signature != self._signature and not self._first
@@ -446,7 +444,7 @@ class IndexRun:
 
 
 def _content_hash(content: Content) -> bytes:
-    """Of everything that decides what is stored, so that a changed title or address counts as a change."""
+    """A hash of everything that is stored, so that a changed title or URL counts as a change."""
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 200  # problems listed per run; all of them are counted
 PUBLISH_S = 0.5  # between two checks for changes
 
-# A rate is of the last minute: long enough to be steady, short enough to follow the machine's load.
+# Rates are averages over the last minute: steady, but they follow the machine's load.
 PACE_OVER_S = 60.0
-# Who waits for a server to start asks at once: behind that come the model with numpy, and what grows with the
-# sources, a watch on every folder and a look at every file.
+# A starting server answers its first requests before it loads the model and numpy, watches every folder and
+# scans the sources.
 FIRST_ANSWERS_S = 0.2
-FIRST_ANSWERS_AT_MOST_S = 2.0  # however many go on asking
-PACE_AFTER_S = 1.0  # before that no rate is told: the first batch says more of the start than of the work
+FIRST_ANSWERS_AT_MOST_S = 2.0  # even if requests keep coming
+PACE_AFTER_S = 1.0  # no rate before that: the first batch mostly measures the start
 
 
 class Activity(NamedTuple):
-    """What is going on now. `phase` is idle | waiting | indexing | embedding; `source` names the one at
-    work.
+    """What is going on now. `phase` is idle | waiting | indexing | embedding; `source` is the one being
+    indexed.
     """
 
     phase: str = "idle"
@@ -36,12 +36,12 @@ class Activity(NamedTuple):
     done: int = 0
     total: int | None = None
     watching: str = "off"  # off | native | polling
-    degraded: tuple[str, ...] = ()  # sentences: what does not work as it should, and why
-    rate: float | None = None  # documents or chunks a second, lately; None: not known yet
-    left_s: float | None = None  # how long the rest takes at that rate
+    degraded: tuple[str, ...] = ()  # sentences: what does not work, and why
+    rate: float | None = None  # documents or chunks per second over the last minute; None if not known yet
+    left_s: float | None = None  # remaining time at this rate
 
     def health(self) -> dict[str, JSON]:
-        """What `/health` tells of it."""
+        """The part of `/health` about indexing."""
         state: dict[str, JSON] = {"activity": self.phase}
         if self.total is not None:
             rate = None if self.rate is None else round(self.rate, 2)
@@ -54,14 +54,14 @@ IDLE = Activity()
 
 
 class Pace:
-    """How fast one piece of work goes on, told from looks at it."""
+    """Measures the rate of one task."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()  # (seconds, done) of the last minute, oldest first
 
     def rate(self, now_s: float, done: int) -> float | None:
-        """Steps a second over the last minute, given how many are done by now. Fewer than before: it began
-        anew.
+        """Steps per second over the last minute, given how many are done now. A smaller number than before
+        restarts it.
         """
         looks = self._looks
         if looks and done < looks[-1][1]:

@@ -1,8 +1,8 @@
-"""Keeps the store fresh while a server runs.
+"""Keeps the store up to date while a server runs.
 
-Three threads: one listens to the file system (watchfiles), one indexes what changed or fell due, one embeds.
-Files become searchable by keyword as soon as they are stored; their vectors follow. Nothing here ends the
-server: what fails is logged, shown as degraded, and tried again.
+Three threads: one listens to the file system (watchfiles), one indexes what changed or is due, one embeds.
+Files are searchable by keyword as soon as they are stored; vectors follow. Failures never end the server:
+they are logged, shown as degraded, and retried.
 """
 
 import logging
@@ -26,23 +26,23 @@ from ctx.items import SourceItem
 
 logger = logging.getLogger(__name__)
 
-MAX_PATHS = 5000  # more than this at once (a branch switch) is cheaper as one scan of the whole source
-# The kernel may drop events without a word; an unchanged scan costs a stat per file.
+MAX_PATHS = 5000  # for more paths at once (a branch switch) one scan of the whole source is cheaper
+# The kernel may drop events silently; an unchanged scan costs one stat per file.
 FULL_SCAN_EVERY_S = 3600.0
 MISSING_ROOT_EVERY_S = 2.0
-RETRY_S = 5.0  # our own failures: the store, the lock, the index
-SOURCE_RETRY_S = 60.0  # a source that failed; twice as long after each further failure
+RETRY_S = 5.0  # after failures of ours: the store, the lock, the index
+SOURCE_RETRY_S = 60.0  # after a source failed; doubled with each further failure
 SOURCE_RETRY_AT_MOST_S = 3600.0
-PUT_OFF_S = 0.2  # where another one writes: a lock is given back in a moment
-PUT_OFF_AT_MOST_S = 2.0  # and a source when another machine is through with it; doubled with each attempt
-POLL_S = 2.0  # between two scans of a tree where the kernel cannot tell us of changes
-# fastembed takes a second to import, and the first answers go before it; then the first edit need not wait
+PUT_OFF_S = 0.2  # while another process writes; a lock is usually released soon
+PUT_OFF_AT_MOST_S = 2.0  # or another machine indexes the source; doubled with each attempt
+POLL_S = 2.0  # between two scans of a folder whose changes the kernel cannot report
+# Loading fastembed takes a second. It waits for the first replies, but is done before the first edit.
 WARM_AFTER_S = 2.0
-POLL_SHARE = 10  # a scan that takes long is done so rarely that it takes a tenth of the time at most
+POLL_SHARE = 10  # slow scans are repeated so rarely that they take a tenth of the time at most
 
 
 class Intervals(NamedTuple):
-    """How often a source that cannot be watched is asked: seconds by source name."""
+    """How often a source that cannot be watched is scanned: seconds by source name."""
 
     by_source: Mapping[str, float]
     debounce_ms: int = 50
@@ -50,7 +50,7 @@ class Intervals(NamedTuple):
 
 @runtime_checkable
 class Watchable(Protocol):
-    """A connector over a folder of this machine."""
+    """A connector over a local folder."""
 
     @property
     def name(self) -> str: ...
@@ -62,13 +62,11 @@ class Watchable(Protocol):
 
 
 _Paths = frozenset[str] | None
-"""What of a source is to be looked at; None: all of it."""
+"""The paths of a source to look at; None: all of it."""
 
 
 class Watcher:
-    """Follows every source until `close`. `start` returns at once; the first scan of each source runs in the
-    background.
-    """
+    """Follows every source until `close`. `start` returns at once and scans the sources in the background."""
 
     def __init__(
         self,
@@ -81,12 +79,12 @@ class Watcher:
         on_report: Callable[[IndexReport], None] | None = None,
         patience_s: float | None = None,
     ) -> None:
-        """`ignored` are folders whose changes are our own doing (the store). `follow` False: index once, then
-        only on request.
+        """Changes in the folders `ignored` (the store) are our own. With `follow` False sources are indexed
+        once, and then only on request.
 
-        `before` is called once, before the first run: it says what an old configuration left behind.
-        `on_report` is given every report of a run, in the thread that indexes. For `patience_s` (None: the
-        usual) after `start` nothing is done yet, unless `begin` is called.
+        `before` is called once before the first run, to report on an old configuration. `on_report` gets the
+        report of every run, in the indexing thread. Nothing happens for `patience_s` (None: the default)
+        after `start`, unless `begin` is called.
         """
         self._indexer = indexer
         self._intervals = intervals
@@ -102,19 +100,19 @@ class Watcher:
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
         self._failures: dict[str, int] = {}  # in a row, by source
-        self._put_off_s: dict[str, float] = {}  # for how long last, by source
+        self._put_off_s: dict[str, float] = {}  # the last delay, by source
         self._slowest_scan_s = 0.0
-        self._look_due = not indexer.connectors  # else behind the first source
+        self._look_due = not indexer.connectors  # else after the first source
         self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
-        self._unsayable = False  # whether the watcher has met a name that it cannot say
+        self._unsayable = False  # whether the watcher has met a name that is not UTF-8
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         now_s = time.monotonic()
         for name, connector in self._indexer.connectors.items():
             if not (self._follow and isinstance(connector, Watchable) and os.path.isdir(connector.root)):
-                # The others are scanned as soon as their changes are told, and not twice.
+                # Watched sources are scanned once the watch is set up, and not twice.
                 self._due[name] = None
             self._next_s[name] = now_s + self._interval_s(name)
         self._indexer.await_first_run()
@@ -127,11 +125,11 @@ class Watcher:
             self._threads.append(thread)
 
     def begin(self) -> None:
-        """The first answers are given: what waited for that goes on."""
+        """Ends the wait for the first requests."""
         self._begun.set()
 
     def stop(self) -> None:
-        """Begins the stop, without waiting: an index run ends after the document it is at."""
+        """Starts to stop, without waiting: an index run ends after its current document."""
         self._stop.set()
         self._begun.set()
         self._embed_due.set()
@@ -139,7 +137,7 @@ class Watcher:
             self._wake.notify_all()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stops, and waits for what runs."""
+        """Stops and waits for the threads."""
         self.stop()
         ends_s = time.monotonic() + timeout_s
         for thread in self._threads:
@@ -150,10 +148,10 @@ class Watcher:
         self._add(name, None)
 
     def after_run(self, name: str, ok: bool) -> None:
-        """Told of every run of a source, also those that somebody asked for.
+        """Called after every run of a source, also one that a user requested.
 
-        A source that fails is asked more and more rarely: a remote that is down for a day shall not be asked
-        every few seconds.
+        A source that fails is scanned less and less often: a remote that is down for a day should not be
+        asked every few seconds.
         """
         with self._wake:
             now_s = time.monotonic()
@@ -166,16 +164,14 @@ class Watcher:
             self._wake.notify_all()
 
     def look_soon(self) -> None:
-        """Looks through the index before long, and mends it: an answer failed for want of it. Once in
-        `RETRY_S` at most.
-        """
+        """Checks the index soon and repairs it, because a search failed. At most once in `RETRY_S`."""
         if time.monotonic() - self._looked_s >= RETRY_S:
             with self._wake:
                 self._look_due = True
                 self._wake.notify_all()
 
     def embed_soon(self) -> None:
-        """Wakes the embedding of what is pending."""
+        """Wakes the embedding thread."""
         self._embed_due.set()
 
     def _interval_s(self, name: str) -> float:
@@ -205,12 +201,11 @@ class Watcher:
         self._look_before()
         while not self._stop.is_set():
             if self._look_due and not self._due:
-                # A changed byte in the index would else be found with the first edit only, and answers be
-                # wrong until then. Half a second of reading for a million chunks: after the sources, not
-                # before them.
+                # Finds damage before the first edit would, so that answers are not wrong until then. Reading
+                # takes half a second for a million chunks, so the sources come first.
                 self._look()
             with self._wake:
-                # Asked under the lock: a stop since then is not slept through.
+                # Checked under the lock, so that a stop in between is not missed.
                 if not (self._due or self._look_due or self._stop.is_set()):
                     self._wake.wait(self._until_next_s())
                 self._poll_due()
@@ -251,12 +246,12 @@ class Watcher:
         return self._indexer.run_source(connector, stop=self._stop, items=items)
 
     def _index(self, connector: Connector, paths: _Paths) -> None:
-        ailment = self._indexer.ailment(connector.name)
+        earlier = self._indexer.failure(connector.name)
         try:
             report = self._run(connector, paths)
-            if report.ok and ailment is not None:
+            if report.ok and earlier is not None:
                 logger.info("source healthy again source=%s", connector.name)
-            elif not report.ok and self._indexer.ailment(connector.name) != ailment:
+            elif not report.ok and self._indexer.failure(connector.name) != earlier:
                 logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
             self._put_off_s.pop(connector.name, None)
             self.after_run(connector.name, report.ok)
@@ -271,7 +266,7 @@ class Watcher:
         self._embed_due.set()
 
     def _note_failure(self, key: str, failure: str, error: Exception) -> None:
-        """Shows that something does not work, and logs it: once, not with every attempt."""
+        """Reports that something does not work, and logs it once, not with every attempt."""
         if isinstance(error, CtxError):
             if self._indexer.degrade(key, error.message):
                 logger.error("%s reason=%s", failure, error.message)
@@ -287,7 +282,7 @@ class Watcher:
         self._stop.wait(pause_s)
 
     def _again(self, name: str) -> None:
-        """Tries once more before long: a disk that is full is not for ever."""
+        """Retries soon: a full disk may get space again."""
         with self._wake:
             self._next_s[name] = min(self._next_s[name], time.monotonic() + RETRY_S)
 
@@ -295,7 +290,7 @@ class Watcher:
 
     def _embed_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        if not self._stop.is_set():  # a model takes longer to load than a stop
+        if not self._stop.is_set():  # loading a model takes longer than a stop may
             self._warm(documents=False)
         warm = False
         while not self._stop.is_set():
@@ -310,7 +305,7 @@ class Watcher:
                 self._embed_due.set()
 
     def _embed_pending(self) -> bool:
-        """Whether what is pending was embedded, or is put off; False where it failed."""
+        """Embeds what is pending. False if it failed; True also if it is put off."""
         try:
             self._indexer.embed(stop=self._stop)
             self._indexer.degrade("embeddings", None)
@@ -326,7 +321,7 @@ class Watcher:
         try:
             self._indexer.warm(documents=documents)
         except CtxError as error:
-            # A model that has yet to be fetched is fetched for documents.
+            # Only documents cause a model to be downloaded.
             level = logging.WARNING if documents else logging.DEBUG
             logger.log(level, "the embedder does not answer yet reason=%s", error.message)
 
@@ -353,7 +348,7 @@ class Watcher:
                 else:
                     self._listen(present, watched)
             except FileNotFoundError:
-                self._stop.wait(0.2)  # a root went away between the look and the watch
+                self._stop.wait(0.2)  # a root disappeared before it was watched
             except (OSError, WatchfilesRustInternalError) as error:
                 if "decode path" not in str(error):
                     self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
@@ -361,9 +356,9 @@ class Watcher:
                 self._scan_whole()
 
     def _scan_whole(self) -> None:
-        """After a change at a name that is not UTF-8, which the watcher cannot say; what else changed with it
-        is not told either. The next listening begins with a whole scan, so that nothing is lost. The look
-        into a folder of such a name is told too: while there is one, this comes again.
+        """Waits after a change of a name that is not UTF-8, which the watcher cannot report. Other changes at
+        the same time are lost, but the next watch begins with a whole scan. Opening such a folder is an
+        event, too, so as long as one exists this repeats.
         """
         if not self._unsayable:
             logger.info("a changed name is not UTF-8: the sources are scanned whole, also from now on")
@@ -376,10 +371,10 @@ class Watcher:
         logger.warning("watching falls back to polling reason=%s", reason)
 
     def _poll(self, watched: Mapping[str, str]) -> None:
-        """Scans the trees again and again.
+        """Scans the folders again and again.
 
-        Not watchfiles' own polling: that compares times in whole seconds, and would miss an edit in the
-        second of its last look.
+        Not with watchfiles' own polling, which compares whole seconds and would miss an edit in the second of
+        its last scan.
         """
         while not self._stop.is_set():
             for name in watched:
@@ -387,7 +382,7 @@ class Watcher:
             self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _matters(self, path: str, roots: Sequence[str]) -> bool:
-        """Whether a change there can change the index: not in our own store, not in the machinery of version
+        """Whether a change there can change the index: not in our store, and not in folders of version
         control and builds.
         """
         if path.startswith(self._ignored):
@@ -398,14 +393,14 @@ class Watcher:
         )
 
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
-        """Listens until stopped or until a root appears or vanishes."""
+        """Listens until stopped or until a root appears or disappears."""
         roots = sorted(set(present.values()))
         debounce_ms = max(self._intervals.debounce_ms, 2)
-        # A burst is over when two looks, a step apart, see the same: so a lone change is told after one to
+        # A burst is over when two looks, a step apart, see the same: a lone change is reported after one to
         # two steps.
         step_ms = debounce_ms // 2
         with _listener(roots) as listener:
-            # Only now, since what changes before anybody listens is told by nobody.
+            # After the watch is set up: earlier changes are reported by no one.
             for name in present:
                 self.request(name)
             while not self._stop.is_set():
@@ -417,9 +412,10 @@ class Watcher:
                         self.request(name)
                     return
                 if isinstance(changes, str):
-                    continue  # timeout, or asked to stop
+                    continue  # timeout, or a stop
                 if any(kind == _ADDED and os.path.isdir(path) for kind, path in changes):
-                    # The new folder may have had no watch left; this one would not either.
+                    # The kernel may have had no watch left for the new folder; then this raises an error,
+                    # too.
                     _listener(roots[:1], recursive=False).close()
                 paths = {path for _, path in changes if self._matters(path, roots)}
                 for name, root in present.items():
@@ -433,20 +429,19 @@ def _there(roots: Mapping[str, str]) -> dict[str, str]:
     return {name: root for name, root in roots.items() if os.path.isdir(root)}
 
 
-_ADDED = 1  # of watchfiles' kinds of change
+_ADDED = 1  # a kind of change of watchfiles
 
 
 def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:
-    """Listens from now on. Raises `OSError` where the kernel has not enough watches.
+    """Starts to listen. Raises `OSError` if the kernel has too few watches.
 
-    The class that `watchfiles.watch` wraps: that function begins to listen only when it is asked for the
-    first change.
+    This is the class inside `watchfiles.watch`, which starts to listen only when asked for the first change.
     """
     try:
         return RustNotify(roots, False, False, 0, recursive, False)
     except PermissionError:
-        # Folders that may not be read are passed over; but so, without a word, are those beyond the limit of
-        # watches, hence the probe.
+        # Unreadable folders are skipped. Folders beyond the limit of watches are skipped silently, too, so
+        # probe once more.
         listener = RustNotify(roots, False, False, 0, recursive, True)
         RustNotify(roots[:1], False, False, 0, False, False).close()
         return listener
@@ -473,8 +468,8 @@ _REMOTE = (
 
 
 def _is_remote(path: str) -> bool:
-    """Whether a folder is on a file system whose other users the kernel does not hear of. False where that
-    cannot be told.
+    """Whether a folder is on a network file system, where the kernel does not see changes by others. False if
+    unknown.
     """
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,4 +1,4 @@
-"""A part of a source: the items of some days, or the first so many. What lies outside stays as it is."""
+"""Part of a source: the items of some days, or the first few. The rest of the source stays as it is."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from ctx.items import SourceItem
 
 
 class Window(NamedTuple):
-    """Which new and changed items a run takes: updated from `since_ms` to `until_ms`, at most `limit`."""
+    """The new and changed items that a run takes: updated from `since_ms` to `until_ms`, at most `limit`."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -17,15 +17,15 @@ class Window(NamedTuple):
     def items(
         self, connector: Connector, fingerprints: Mapping[str, str]
     ) -> Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]:
-        """A scan of the connector narrowed to the window, for `IndexRun`; known `fingerprints` are passed
-        over.
+        """The connector's scan, narrowed to the window, for `IndexRun`. Skips items with known
+        `fingerprints`.
 
-        They are given here, and not by the run, which would read everything again until a run was whole: a
+        The fingerprints come from here because the run reads everything again until one run was complete; a
         limit would then take the same items each time.
         """
 
         def scan(_: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-            log.complete = False  # what the window leaves out is neither gone nor read
+            log.complete = False  # items outside the window are neither gone nor read
             count = 0
             for item in connector.scan(fingerprints, log):
                 if count == self.limit:

@@ -1,8 +1,7 @@
-"""A worker: runs the sources whose turn nobody else has, and embeds what nobody else embeds, into a catalog
-that machines share.
+"""A worker process: indexes sources and embeds chunks that no other process has taken, into a catalog that
+machines share.
 
-It keeps no index and no state of its own. What it was at when it died is another one's as soon as its lease,
-or its claim, runs out.
+It keeps no index and no state. If it dies, another worker takes its work when its lease or claim expires.
 """
 
 import logging
@@ -18,12 +17,12 @@ from ctx.store.base import Catalog
 logger = logging.getLogger(__name__)
 
 ROLES = ("scan", "embed", "pump")
-SCAN_EVERY_S = 60.0  # of sources without an interval of their own
-LOOK_EVERY_S = 2.0  # between two looks at what is pending
+SCAN_EVERY_S = 60.0  # for sources without their own interval
+LOOK_EVERY_S = 2.0  # between two looks at pending work
 
 
 class NoProjection:
-    """The index of a machine that answers nothing."""
+    """The index of a machine that does not search."""
 
     def catch_up(self, catalog: Catalog) -> int:
         return catalog.seq()
@@ -42,7 +41,7 @@ class NoProjection:
 
 
 class NoLock:
-    """The lock of what needs none: the database orders who writes."""
+    """A lock for writes that the database orders."""
 
     def acquire(self, timeout_s: float) -> None:
         pass
@@ -52,7 +51,7 @@ class NoLock:
 
 
 class Worker:
-    """Works for an indexer until it is told to stop. `intervals_s`: how often a source is run, by name."""
+    """Runs until it is stopped. `intervals_s`: how often each source is indexed, by name."""
 
     def __init__(self, indexer: Indexer, roles: Sequence[str], intervals_s: Mapping[str, float]) -> None:
         self._indexer = indexer
@@ -62,7 +61,7 @@ class Worker:
         self._failing: dict[str, str] = {}  # work that failed the last time -> why; logged once
 
     def run(self, stop: threading.Event) -> None:
-        """Works until `stop` is set. What fails is logged, and tried again."""
+        """Works until `stop` is set. Failures are logged and retried."""
         logger.info("working roles=%s sources=%d", ",".join(self._roles), len(self._next_s))
         while not stop.is_set():
             self.work(stop)

@@ -71,7 +71,7 @@ def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str,
     if seq is not None:
         workspace.index.reach()
         answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
-    answering = workspace.succession.answering() if pending else None
+    answering = workspace.model_switch.answering() if pending else None
     if answering is not None and answering.model != workspace.model:
         answer["answering"] = answering.model
     return answer

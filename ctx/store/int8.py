@@ -1,4 +1,4 @@
-"""Vectors in 8 bits, and the product of them with a query."""
+"""8-bit vectors, and their product with a query."""
 
 import os
 import threading
@@ -11,14 +11,14 @@ from ctx.embed.base import load_onnxruntime
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]  # a component of a vector is `step * (code - ZERO)`
-Signed = npt.NDArray[np.int8]  # codes less ZERO, as products take them
+Signed = npt.NDArray[np.int8]  # codes minus ZERO, as `multiply` takes them
 Products = npt.NDArray[np.int32]
 
 ZERO = 128
-# A query has codes of 1 to 127 around QUERY_ZERO: processors without VNNI add two products in 16 bits, and
-# 2 * 127 * 127 still fits.
+# A query has codes 1 to 127 around QUERY_ZERO: processors without VNNI add two products in 16 bits, and 2 *
+# 127 * 127 still fits.
 QUERY_ZERO, QUERY_MOST = 64, 63
-_MAX_THREADS = 4  # memory is no faster for more
+_MAX_THREADS = 4  # more threads do not make memory faster
 
 # An ONNX model with one node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes.
 _GRAPH = (
@@ -40,7 +40,7 @@ def multiply(row: Codes, columns: Signed) -> Products:
                 options = onnxruntime.SessionOptions()
                 options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
                 options.inter_op_num_threads = 1
-                # Idle threads would otherwise spin for a while and slow down the rest of the search.
+                # Idle threads would spin for a while and slow down the rest of the search.
                 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
                 _session = onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"])
     products: Products = _session.run(None, {"rows": row, "columns": columns})[0]
@@ -48,14 +48,14 @@ def multiply(row: Codes, columns: Signed) -> Products:
 
 
 def encode(vectors: Floats) -> tuple[Codes, Floats]:
-    """The codes, uint8 (n, dim), and steps, float32 (n,), of float32 (n, dim)."""
+    """Codes, uint8 (n, dim), and steps, float32 (n,), of float32 (n, dim)."""
     steps = np.abs(vectors).max(axis=1) / np.float32(127)
     steps[steps == 0] = 1
     return (np.rint(vectors / steps[:, None]) + ZERO).astype(np.uint8), steps
 
 
 def decode(codes: Codes, steps: Floats) -> Floats:
-    """The vectors again, float32 (n, dim); each component is off by half a step at most."""
+    """The vectors, float32 (n, dim); each component is off by half a step at most."""
     vectors: Floats = (codes.astype(np.float32) - np.float32(ZERO)) * steps[:, None]
     return vectors
 

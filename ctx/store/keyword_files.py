@@ -1,6 +1,4 @@
-"""The files of the keyword index: the state that names tantivy's folder, and whether tantivy's own files are
-complete.
-"""
+"""The files of the keyword index: its state, and checks of tantivy's own files."""
 
 import json
 import os
@@ -13,23 +11,23 @@ from ctx import files
 from ctx.errors import StoreError
 from ctx.store.statefile import OPEN_TRIES, Stamp, read_state, stamp
 
-KEYWORD_FORMAT = 10  # of the fields and the analysis in tantivy.py; an index of another format is rebuilt
+KEYWORD_FORMAT = 10  # of the fields and text analysis of tantivy.py; an index of another format is rebuilt
 STATE = "keyword.state"
-FOLDER = "keyword-"  # how the names of tantivy's folders begin
+FOLDER = "keyword-"  # prefix of tantivy's folders
 DAMAGED = "the keyword index is damaged: run `ctx index` to rebuild it"
 
 _META, _MANAGED = "meta.json", ".managed.json"
-_MAX_LIST_BYTES = 16 << 20  # of a list of tantivy's: the names of some hundred thousand files
+_MAX_LIST_BYTES = 16 << 20  # of a file list of tantivy's: the names of some hundred thousand files
 _KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the files of every segment
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
 verified: dict[str, Stamp | None] = {}
-"""tantivy folder -> stamp of its meta.json when this process wrote it or found all its files sound."""
+"""tantivy folder -> stamp of its meta.json when this process wrote it or found all files intact."""
 
 
 @contextmanager
 def damage_reported() -> Iterator[None]:
-    """Turns the errors of tantivy's Python interface over damaged files (a panic, None for a number) into
+    """Turns the errors of tantivy's Python interface on damaged files (a panic, None for a number) into
     `StoreError`.
     """
     try:
@@ -41,8 +39,8 @@ def damage_reported() -> Iterator[None]:
 
 
 def keyword_state(path: str) -> dict[str, Any] | None:
-    """The state of the keyword index. None if there is none; {} if it is damaged, or names a folder that is
-    not ours to write in.
+    """The state of the keyword index. None if there is none; {} if it is damaged or names a folder outside
+    the index.
     """
     fields = read_state(path)
     if not fields:
@@ -54,7 +52,9 @@ def keyword_state(path: str) -> dict[str, Any] | None:
 
 
 def format_fault(fields: Mapping[str, Any]) -> str | None:
-    """Why the index of this state cannot be read, to follow "the keyword index"; None if it can."""
+    """Why the index of this state cannot be read, in words that follow "the keyword index"; None if
+    it can.
+    """
     version = fields.get("format")
     if version == KEYWORD_FORMAT:
         return None
@@ -64,19 +64,19 @@ def format_fault(fields: Mapping[str, Any]) -> str | None:
 
 
 def check_reachable(folder: str, beneath: str) -> None:
-    """Raises `StoreError` if a link leads out of the folder of the store."""
+    """Raises `StoreError` if a link leads out of the store's folder."""
     try:
         files.check_folder(folder, beneath=beneath)
     except FileNotFoundError:
-        pass  # a writer has replaced it, or it is damaged: opening it tells
+        pass  # a writer has replaced it, or it is damaged: opening it raises the error
     except OSError as error:
         raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error
 
 
 def complete_files(folder: str) -> bool:
-    """Whether every file of tantivy's current commit is there and has its end.
+    """Whether every file of tantivy's current commit exists and ends as it should.
 
-    Tantivy itself does without some of its files: without positions it answers phrases wrongly.
+    Tantivy tolerates some missing files: without positions it answers phrases wrongly.
     """
     for _ in range(OPEN_TRIES):
         meta = stamp(os.path.join(folder, _META))
@@ -87,15 +87,15 @@ def complete_files(folder: str) -> bool:
             pass
         if stamp(os.path.join(folder, _META)) == meta:
             return False
-    return True  # merges follow each other: whoever opens it meets what is wrong
+    return True  # merges follow each other: opening it finds damage
 
 
 def sound_files(folder: str) -> bool:
-    """Whether tantivy's files are what it wrote. All of them are read (0.1 s for 400 MB), once per process
-    and change by others.
+    """Whether all checksums of tantivy's files match. Reads all files (0.1 s for 400 MB), once per process
+    and change.
 
-    Each file ends with a footer: JSON with the CRC-32 of what comes before, its length, and a magic number.
-    Tantivy compares it only when asked, which its Python interface cannot.
+    Each file ends with a footer: JSON with the CRC-32 of everything before it, the length of the JSON, and a
+    magic number. Tantivy's Python interface cannot check it.
     """
     meta = stamp(os.path.join(folder, _META))
     if meta is None:
@@ -118,8 +118,8 @@ def sound_files(folder: str) -> bool:
 
 
 def keeps_to_itself(folder: str) -> bool:
-    """Whether tantivy's list of its files names none elsewhere. Tantivy deletes what is listed there and
-    belongs to no commit; a list that came with an archive may name any file of the user's.
+    """Whether tantivy's file list names only files in this folder. Tantivy deletes listed files that belong
+    to no commit, so a list from a stranger's archive could delete any of the user's files.
     """
     try:
         names = _read_json(os.path.join(folder, _MANAGED))
@@ -133,7 +133,7 @@ def keeps_to_itself(folder: str) -> bool:
 
 
 def discard(path: str) -> None:
-    """Unpublishes the index in this folder: nobody answers from it, and `catch_up` rebuilds it."""
+    """Withdraws the index in this folder, so that `catch_up` rebuilds it."""
     for name in ("keyword.state", os.path.join("vectors", "state")):
         try:
             os.unlink(os.path.join(path, name))
@@ -146,7 +146,7 @@ def _read_json(path: str) -> Any:
 
 
 def _segment_files(folder: str) -> Iterator[str]:
-    """The files of the current commit. Raises what reading and parsing raise."""
+    """The files of the current commit. Raises the errors of reading and parsing."""
     for segment in _read_json(os.path.join(folder, _META))["segments"]:
         name = os.path.join(folder, os.path.basename(segment["segment_id"].replace("-", "")))
         yield from (f"{name}.{kind}" for kind in _KINDS)

@@ -1,8 +1,8 @@
 """Brings the keyword index up to date with the catalog.
 
-Each rebuild gets a tantivy folder of its own. `keyword.state` names the current one and the seq of the
-catalog that it has applied. The state is written after tantivy's commit: a crash between the two leaves a seq
-that is too low, and applying a document twice changes nothing.
+Each rebuild gets its own tantivy folder. `keyword.state` names the current folder and the seq it has applied.
+It is written after tantivy's commit: after a crash in between the seq is too low, and applying a document
+twice changes nothing.
 """
 
 import logging
@@ -30,20 +30,20 @@ from ctx.store.tantivy import KeywordIndex
 logger = logging.getLogger(__name__)
 
 _ROOM_BYTES = 64 << 20
-# Tantivy merges so many segments of one size into one, and cannot be told to otherwise: a search of a million
-# chunks goes through that one in three quarters of the time that it takes for the seven of before.
+# Tantivy merges this many segments of similar size into one, which cannot be configured. On a million chunks
+# a search of the merged segment takes three quarters of the time.
 _MERGED = 8
-# Of a build from nothing, by one commit: what tantivy's writer has the memory for. About five chunks make a
-# passage, and a document is one at least: it counts as five more.
+# Size of one commit when an index is built from nothing, bounded by the memory of tantivy's writer. About
+# five chunks make a passage, and a document has at least one passage, so it counts as five more.
 _PIECE_SIZE, _DOCUMENT_SIZE = 160_000, 5
 
 
 class KeywordWriter:
-    """The words of the index at `path`, below the store's folder `beneath`. For one caller at a time, who
-    holds the `WriterLock`.
+    """Writes the keyword index at `path`, in the store's folder `beneath`. One caller at a time, which must
+    hold the `WriterLock`.
 
-    What a long catch-up has applied becomes findable every `publish_every_s`; of a large index that is built
-    from nothing, piece by piece.
+    A long catch-up publishes every `publish_every_s`; a large index built from nothing is published piece by
+    piece.
     """
 
     def __init__(self, path: str, state_path: str, beneath: str, publish_every_s: float) -> None:
@@ -53,8 +53,8 @@ class KeywordWriter:
         self._publish_every_s = publish_every_s
         self._writer: KeywordIndex | None = None
         self._writer_folder = ""
-        self._model: str | None = None  # as the published state has it
-        self._defining = False  # whether some code may define a name in the folder that counts
+        self._model: str | None = None  # of the published state
+        self._defining = False  # whether the current folder may have definitions
         self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
 
     def close(self) -> None:
@@ -66,13 +66,13 @@ class KeywordWriter:
             self._mark_verified(self._writer_folder)
 
     def feed(self, catalog: Catalog) -> None:
-        """Gives tantivy what was written since, and publishes nothing; a crash before the next `catch_up`
-        loses nothing.
+        """Gives tantivy what is new without publishing it. A crash before the next `catch_up` loses
+        nothing.
         """
         if self._fed is None:
             usable, applied = self._usable(catalog)
             if usable is None:
-                return  # to build anew is for `catch_up`
+                return  # `catch_up` rebuilds it
             self._fed = usable, applied
         folder, fed = self._fed
         target = catalog.seq()
@@ -85,7 +85,7 @@ class KeywordWriter:
         self._fed = folder, target
 
     def catch_up(self, catalog: Catalog, model: str) -> int:
-        """Applies all that was written and publishes it; the seq that is applied. Raises `StoreError`."""
+        """Applies and publishes what is new; returns the seq applied. Raises `StoreError`."""
         target = catalog.seq()
         folder, applied = self._usable(catalog)
         if folder is None:
@@ -101,13 +101,12 @@ class KeywordWriter:
         except StoreError as error:
             if applied == 0 or not self._room():
                 raise
-            # Not for want of room: a writer that was killed can leave files which only the next writer
-            # stumbles over.
+            # The disk is not full. A killed writer can leave files that make the next writer fail.
             logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
             return self._apply(catalog, self._fresh_folder(), 0, target)
 
     def _forget_writer(self) -> None:
-        """Nothing uncommitted may be left in a writer that a later call would commit under a newer seq."""
+        """Closes the writer, so that a later call cannot commit its uncommitted changes under a newer seq."""
         self._fed = None
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -117,16 +116,14 @@ class KeywordWriter:
                 logger.warning("keyword writer did not close reason=%s", error.message)
 
     def _room(self) -> bool:
-        """Whether the disk has room, and the index may be written: then an error of the writer has another
-        reason.
-        """
+        """Whether the disk has space and the index is writable, so that an error has another reason."""
         try:
             return file_writing.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
         except OSError:
             return False
 
     def _usable(self, catalog: Catalog) -> tuple[str | None, int]:
-        """The folder that counts and what it has applied; (None, 0) where it has to be built anew."""
+        """The current folder and the seq it has applied; (None, 0) if it must be rebuilt."""
         fields = keyword_state(self._state_path)
         if fields is None:
             return None, 0
@@ -140,8 +137,7 @@ class KeywordWriter:
             if catalog.history(applied) != fields["history"]:
                 reason = "of another catalog"
             elif self._writer is None and not (complete_files(folder) and sound_files(folder)):
-                # While a writer of our own is open, its merges come and go, and it was sound when that was
-                # opened.
+                # The files were intact when our own open writer started, and its merges replace them.
                 reason = "damaged"
         if reason is not None:
             logger.warning("keyword index is rebuilt reason=%s", reason)
@@ -157,14 +153,12 @@ class KeywordWriter:
         return f"{FOLDER}{max(numbers, default=0) + 1}"
 
     def _folders(self) -> list[str]:
-        """The folders of tantivy's that are there.
-        Raises `StoreError` where the index was deleted meanwhile.
-        """
+        """The existing tantivy folders. Raises `StoreError` if the index was deleted meanwhile."""
         with file_writing.writing("the index", StoreError):
             return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
 
     def _writer_of(self, folder: str) -> KeywordIndex:
-        """The writer of a folder; it stays open until `close`, so that merges run between two calls."""
+        """The writer of a folder. It stays open until `close`, so that merges run between two calls."""
         if self._writer is None or self._writer_folder != folder:
             path = os.path.join(self._path, folder)
             with file_writing.writing("the keyword index", StoreError):
@@ -174,7 +168,7 @@ class KeywordWriter:
         return self._writer
 
     def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> int:
-        """Adds what was written between these and publishes it; `target`."""
+        """Adds and publishes what was written between `applied` and `target`; returns `target`."""
         try:
             with damage_reported():
                 self._add_documents(catalog, folder, applied, target, publish=True)
@@ -190,15 +184,15 @@ class KeywordWriter:
     ) -> None:
         pace = _Pace(self._publish_every_s, {} if applied else catalog.stats())
         if applied == 0:
-            self._writer_of(folder)  # an index of nothing is an index too
+            self._writer_of(folder)  # an empty index must exist, too
         else:
             for _, document_no in catalog.deletions_since(applied):
                 self._writer_of(folder).delete(document_no)
         for stored in _written_since(catalog, applied):
             if stored.seq > target:
-                break  # written meanwhile: the next call has it
+                break  # written meanwhile; the next call has it
             if publish and stored.seq > applied and pace.due():
-                # All up to the seq before this one is in.
+                # Everything up to the seq before this document is in.
                 self._publish(catalog, folder, applied)
                 pace.published()
             if self._writer_of(folder).add(stored):
@@ -234,10 +228,10 @@ class KeywordWriter:
 
 
 class _Pace:
-    """When a long catch-up is published: every so often; of an index built from nothing that is more than one
-    commit takes, after each of 8 (or 64 …) pieces of about a size, so that tantivy ends with one segment.
+    """Decides when a long catch-up publishes. Usually every few seconds. A large index built from nothing is
+    published in 8 (64, ...) pieces of equal size, so that tantivy ends with one segment.
 
-    `counts` are the catalog's of all that is built from nothing, none where the index has something.
+    `counts` are the catalog's counts if the index is built from nothing, else empty.
     """
 
     def __init__(self, every_s: float, counts: Mapping[str, int]) -> None:
@@ -271,8 +265,8 @@ def _size(documents: int, chunks: int) -> int:
 
 
 def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
-    """The documents written after `applied`, in order of seq; the last batch from memory where it is all that
-    is new.
+    """The documents written after `applied`, in order of seq. The last batch comes from memory if nothing
+    else is new.
     """
     batch = catalog.take_batch()
     if batch and batch[0].seq == applied + 1 == catalog.seq():

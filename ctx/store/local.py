@@ -1,18 +1,16 @@
-"""The search index of one machine: tantivy for words, mapped vectors for meaning, in one folder.
+"""The search index of one machine: a tantivy index for words and mapped vectors, in one folder.
 
-    keyword.state   names the current tantivy folder: its format, the seq it has applied, and whether any code
-                    defines a name in it
-    keyword-N/      tantivy's files
-    vectors/        see vectors.py; it has a state of its own, since either half can be lost and rebuilt alone
-    check-requested exists after a search found damage: the next catch-up reads all files
+    keyword.state    names the current tantivy folder, its format, its seq, and whether it has definitions
+    keyword-N/       tantivy's files
+    vectors/         see vectors.py; has its own state, because each half can be lost and rebuilt alone
+    check-requested  exists after a search found damage: the next catch-up reads all files
 
-Everything here is derived from the catalog. Whatever is missing, damaged, of another format or ahead of the
-catalog is rebuilt from it, without reading a source or embedding a text again. Both halves apply documents by
-number, replacing, and note the seq afterwards: a crash leaves a seq that is too low, and applying a document
+Everything here is derived from the catalog. Files that are missing, damaged, of another format or ahead of
+the catalog are rebuilt from it, without reading a source or embedding a text again. Both halves replace
+documents by number and store the seq afterwards. After a crash the seq is too low, and applying a document
 twice changes nothing.
 
-Opening checks that the files are there and complete. The first change that a process makes reads all of both
-halves before it.
+Opening checks that the files exist and are complete. Before the first change, a process reads both halves.
 """
 
 import logging
@@ -44,20 +42,20 @@ from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, s
 from ctx.store.tantivy import KeywordIndex
 from ctx.text.strings import one_line, sound
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and a keyword search does without
+if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     import numpy as np
 
     from ctx.store.vectors import VectorReader, VectorWriter
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_EVERY_S = 3.0  # a long catch-up publishes what it has that often; a commit costs 10 ms
+PUBLISH_EVERY_S = 3.0  # during a long catch-up; a commit takes 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
-_FORMER_S = 60.0  # a query embedded with the model before has its answer long before that
+_FORMER_S = 60.0  # how long the previous model's vectors stay open; a query takes less
 
 
 def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
-    """Drops the vectors of chunks that are gone since `applied`."""
+    """Drops the vectors of chunks that were deleted since `applied`."""
     writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
     retained: dict[int, tuple[int, ...]] = {}
     for _, document_no, chunk_nos in catalog.chunks_since(applied):
@@ -69,12 +67,12 @@ def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
 
 
 class LocalIndex:
-    """The `SearchIndex` in a folder. Readers follow what a writer publishes, in this process or another.
+    """The `SearchIndex` in a folder. Readers follow what a writer of this or another process publishes.
 
-    `embedding()` gives the name of the model and its dimensions if known, (None, None) if embeddings are off.
-    It is called whenever vectors are needed and may name another model each time. Opening touches nothing.
-    `catch_up` needs `writable`, and the caller must hold the `WriterLock`. Raises `StoreError` if the path is
-    not UTF-8: tantivy takes no other path.
+    `embedding()` returns the model's name and its dimensions if known, (None, None) if embeddings are off. It
+    is called for each use and may name another model each time. Opening changes nothing. `catch_up` needs
+    `writable`, and its caller must hold the `WriterLock`. Raises `StoreError` if the path is not UTF-8, which
+    tantivy needs.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class LocalIndex:
                 "name is UTF-8, let LC_ALL be C.UTF-8 and PYTHONUTF8 not be 0"
             )
         self._path = path
-        self._beneath = os.path.dirname(os.path.abspath(path))  # the folder of the store
+        self._beneath = os.path.dirname(os.path.abspath(path))  # the store's folder
         self._embedding = embedding
         self._writable = writable
         self._state_path = os.path.join(path, STATE)
@@ -98,16 +96,16 @@ class LocalIndex:
         self._seen: Stamp | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
-        self._defining = True  # whether some code may define a name
-        # Stays open until `close`, so that tantivy's merges run between two calls.
+        self._defining = True  # whether any code may define a name
+        # Stays open until `close`, so that tantivy can merge between two calls.
         self._words = KeywordWriter(path, self._state_path, self._beneath, PUBLISH_EVERY_S)
         self._vectors: VectorReader | None = None
-        self._former: VectorReader | None = None  # of the model before
+        self._former: VectorReader | None = None  # the previous model's
         self._former_ends_s = 0.0
 
     # -- searching -------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """See `SearchIndex`; [] while nothing is indexed. Raises `StoreError` if the files are damaged."""
+        """See `SearchIndex`; [] if nothing is indexed. Raises `StoreError` if the files are damaged."""
         with self._searching():
             index = self._current_keyword()
             return [] if index is None else index.search(query, filters, k, prefix=prefix)
@@ -117,7 +115,8 @@ class LocalIndex:
             index = self._current_keyword()
             if index is None:
                 return {}, []
-            # Asking for a field that is empty takes tantivy 0.7 ms the first time.
+            # Skipped if there are no definitions: tantivy takes 0.7 ms for the first lookup in an empty
+            # field.
             return index.rarity(terms), index.defined(names) if self._defining else []
 
     def resembling(self, words: Sequence[str]) -> str | None:
@@ -133,7 +132,7 @@ class LocalIndex:
     def semantic(
         self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """See `SearchIndex`; [] while nothing is embedded. Raises `EmbeddingsDisabled` if no model is
+        """See `SearchIndex`; [] if nothing is embedded. Raises `EmbeddingsDisabled` if no model is
         configured.
         """
         model = model or self._embedding()[0]
@@ -157,14 +156,14 @@ class LocalIndex:
         return hits, self.semantic(vector(), filters, depths[1], model=model)
 
     def hold(self, model: str) -> bool:
-        """Whether a snapshot of this model's vectors is open, so that a query may be put to it."""
+        """See `SearchIndex`."""
         try:
             return self._vectors_of(model).hold()
         except StoreError:
-            return True  # `semantic` says what is wrong with them
+            return True  # `semantic` raises the error
 
     def _vectors_of(self, model: str) -> "VectorReader":
-        """The vectors of a model. Those of the model before stay open for queries under way."""
+        """The vectors of a model. The previous model's stay open for running queries."""
         reader = self._vectors
         if reader is not None and reader.model == model:
             if self._former is not None and time.monotonic() > self._former_ends_s:
@@ -173,7 +172,7 @@ class LocalIndex:
         former = self._former
         if former is not None and former.model == model:
             return former
-        from ctx.store.vectors import VectorReader  # numpy: 70 ms, not for a keyword search
+        from ctx.store.vectors import VectorReader  # numpy: 70 ms
 
         check_reachable(self._vectors_path, self._beneath)
         self._former, self._former_ends_s = reader, time.monotonic() + _FORMER_S
@@ -182,7 +181,7 @@ class LocalIndex:
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
-        """After an error the next writer, of any process, checks all files."""
+        """After an error, makes the next writer of any process check all files."""
         try:
             with damage_reported():
                 yield
@@ -194,15 +193,15 @@ class LocalIndex:
         try:
             os.close(files.open_file(self._check_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
         except OSError:
-            pass  # the folder is gone or read only, and the caller reports the first error
+            pass  # the folder is gone or read-only, and the caller reports the first error
 
     def applied_seq(self) -> int:
-        """The seq of the catalog that both halves have applied; 0 if one is missing, damaged or outdated."""
+        """The seq that both halves have applied; 0 if one is missing, damaged or outdated."""
         stamps = (stamp(self._state_path), stamp(f"{self._vectors_path}/state"))
         applied_stamps, applied = self._applied
         if applied_stamps != stamps:
             applied = self._read_applied_seq()
-            # The stamps were taken before: a later change is seen next time.
+            # The stamps are older than the state, so a later change is seen next time.
             self._applied = (stamps, applied)
         return applied
 
@@ -232,7 +231,7 @@ class LocalIndex:
         self.close()
 
     def _opened(self, fields: dict[str, Any]) -> KeywordIndex:
-        """The index of a state. Raises `StoreError` if files of it are missing or cut short."""
+        """The index that a state names. Raises `StoreError` if its files are missing or incomplete."""
         folder = os.path.join(self._path, fields["folder"])
         check_reachable(folder, self._beneath)
         if not complete_files(folder):
@@ -257,7 +256,7 @@ class LocalIndex:
             return self._keyword
         with self._opening:
             for tries_left in reversed(range(OPEN_TRIES)):
-                # Before the state is read: a newer one is then seen next time.
+                # Taken before the state is read, so that a newer state is seen next time.
                 current_stamp = stamp(self._state_path)
                 fields = keyword_state(self._state_path)
                 if fields is None:
@@ -276,10 +275,10 @@ class LocalIndex:
 
     # -- catching up -----------------------------------------------------------------------------------------
     def catch_up(self, catalog: Catalog) -> int:
-        """See `Projection`. Rebuilds what is damaged, and publishes in steps if it takes long.
+        """See `Projection`. Rebuilds damaged files. A long catch-up publishes now and then.
 
-        After a `StoreError` (a full disk) readers still have what was published before, and the next call
-        continues from there.
+        After a `StoreError` (a full disk) readers keep what was published before, and the next call continues
+        there.
         """
         if not self._writable:
             raise StoreError("the index was opened to be read only")
@@ -305,16 +304,14 @@ class LocalIndex:
             return applied
 
     def feed(self, catalog: Catalog) -> None:
-        """Gives tantivy what was written since and publishes nothing, so that its threads index while the
-        caller reads on. The next `catch_up` publishes it; a crash before that loses nothing.
-        """
+        """See `Projection`. A crash before the next `catch_up` loses nothing."""
         if not self._writable:
             raise StoreError("the index was opened to be read only")
         with self._catching_up:
             self._words.feed(catalog)
 
     def _up_to_date(self, catalog: Catalog, model: str) -> bool:
-        """Whether there is nothing to apply, by the two states and the sizes of the files; without numpy."""
+        """Whether nothing is new, by the two states and the sizes of the files. Does not need numpy."""
         seq = catalog.seq()
         expected = {"applied": seq, "history": catalog.history(seq) or "", "model": model}
         words = keyword_state(self._state_path) or {}
@@ -334,14 +331,14 @@ class LocalIndex:
         return True
 
     def reach(self) -> None:
-        """Nothing: it is in this process."""
+        """Does nothing: the index is in this process."""
 
     def adopt(self) -> None:
-        """Nothing: the index beside the catalog is its own."""
+        """Does nothing: the index belongs to the catalog in the same folder."""
 
     def check(self) -> list[str]:
-        """What is wrong with the index, a line each, after reading all of it: half a second for a million
-        chunks. Repairs nothing.
+        """Reads the whole index and returns one line for each problem. Takes half a second for a million
+        chunks.
         """
         problems = []
         fields = keyword_state(self._state_path)
@@ -356,7 +353,7 @@ class LocalIndex:
                 problems.append("the keyword index is damaged")
         model, _ = self._embedding()
         if model is not None:
-            from ctx.store.vectors import check_vectors  # numpy: 70 ms, not for a keyword search
+            from ctx.store.vectors import check_vectors  # numpy: 70 ms
 
             problems += check_vectors(self._vectors_path, model)
         if problems:
@@ -364,7 +361,7 @@ class LocalIndex:
         return problems
 
     def _catch_up_vectors(self, catalog: Catalog, model: str, *, recheck: bool) -> int:
-        from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms, not for a keyword search
+        from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms
 
         writer = VectorWriter(self._vectors_path, model, recheck=recheck, beneath=self._beneath)
         if writer.history and catalog.history(writer.applied) != writer.history:
@@ -394,7 +391,7 @@ class LocalIndex:
         for batch in catalog.vectors_since(model, applied):
             writer.put(batch)
             if not writer.replaces and time.monotonic() - published_s > PUBLISH_EVERY_S:
-                # Findable, but the seq stays: the rows do not come in its order.
+                # Searchable now, with the old seq: rows do not come in the order of their seq.
                 writer.publish(applied, writer.history or catalog.history(applied) or "")
                 published_s = time.monotonic()
         writer.publish(target, catalog.history(target) or "")
@@ -402,9 +399,9 @@ class LocalIndex:
 
     @staticmethod
     def _complete(catalog: Catalog, model: str, writer: "VectorWriter", target: int) -> bool:
-        """Whether there is a row for every chunk with an embedding, as far as can be told while others write.
+        """Whether every chunk with an embedding has a row, unless others write meanwhile.
 
-        It is false after embeddings were forgotten: nothing else tells the index about that.
+        It is False after embeddings were deleted, which the index learns in no other way.
         """
         covered = catalog.stats()["chunks"] - catalog.pending_count(model)
         return writer.alive_count == covered or catalog.seq() != target

@@ -1,4 +1,4 @@
-"""The lock of the one writer. The kernel releases it when the holder dies, however it dies."""
+"""File locks. The kernel releases a lock when its holder dies."""
 
 import fcntl
 import os
@@ -11,11 +11,11 @@ from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import Busy, StoreError
 
-_RETRY_S = 0.02  # flock has no timeout of its own
+_RETRY_S = 0.02  # flock has no timeout
 
 
 class Holder(NamedTuple):
-    """Who holds the lock, as it wrote itself down."""
+    """The process that holds a lock, as it recorded itself."""
 
     pid: int
     command: str
@@ -23,24 +23,22 @@ class Holder(NamedTuple):
 
 
 def work_lock(folder: str, work: str) -> "WriterLock":
-    """The lock of whoever does some work that needs not the lock of the index: `reading web:docs`,
-    `embedding`.
-
-    `folder`: the store's.
+    """A lock for work that does not need the index's lock: `reading web:docs`, `embedding`. `folder` is the
+    store's.
     """
     name = f"work-{zlib.crc32(work.encode('utf-8', 'surrogateescape')):08x}.lock"
     return WriterLock(os.path.join(folder, "cache", name), doing=work)
 
 
 class WriterLock:
-    """An exclusive lock on a file, between processes and between the objects of one process.
+    """An exclusive lock on a file, between processes and between objects of one process.
 
-    A process forked (not started anew) while it is held holds it too until it ends.
+    A forked child of the holder also holds it until it exits.
     """
 
     def __init__(self, path: str, *, command: str | None = None, doing: str = "writing the index") -> None:
-        """`command` is what others are told is `doing` that; None: the name and first argument of this
-        program.
+        """`command` and `doing` are for the error message of others; None: this program's name and first
+        argument.
         """
         self._doing = doing
         self._path = os.path.abspath(path)
@@ -48,12 +46,12 @@ class WriterLock:
         self._descriptor: int | None = None
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """Waits for the lock up to `timeout_s`.
-        Raises `Busy` naming the holder, `StoreError` where no lock can be made.
+        """Waits up to `timeout_s` for the lock. Raises `Busy` with the holder, `StoreError` if the file
+        cannot be made.
         """
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
-        # `holder` of another process has it for a moment.
+        # A call of `holder` in another process holds it for a moment.
         deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
         folder = os.path.dirname(self._path)
         while self._descriptor is None:
@@ -75,10 +73,10 @@ class WriterLock:
             if self._stands(descriptor):
                 self._descriptor = descriptor
             else:
-                os.close(descriptor)  # deleted while we waited: others lock another file by now
+                os.close(descriptor)  # deleted while we waited, and others now lock another file
 
     def _take(self, descriptor: int, deadline_s: float) -> None:
-        """Waits for the lock on the open file and writes down who has it. Raises `Busy`, `OSError`."""
+        """Waits for the lock on the open file and records this process. Raises `Busy`, `OSError`."""
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,8 +94,8 @@ class WriterLock:
         return files.identity(self._path) == (status.st_dev, status.st_ino)
 
     def release(self) -> None:
-        """Lets the lock go; nothing where it is not held. The file stays: deleting it would let two processes
-        hold two files.
+        """Releases the lock if it is held. The file stays: if it were deleted, two processes could hold two
+        files.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -108,18 +106,18 @@ class WriterLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object holds it."""
+        """Whether this object holds the lock."""
         return self._descriptor is not None
 
     def holder(self) -> Holder | None:
-        """Who holds it now, if anybody does and has written itself down."""
+        """The current holder, if there is one and it has recorded itself."""
         try:
             descriptor = files.open_file(self._path, os.O_RDONLY, beneath=os.path.dirname(self._path))
             with open(descriptor, encoding="utf-8", errors="replace") as file:
                 if self._descriptor is None:
                     try:
                         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                        return None  # free: what stands there is of one that died
+                        return None  # free: the record is of a dead process
                     except BlockingIOError:
                         pass  # held
                 pid, since_ms, command = file.read().split("\n", 2)

@@ -1,7 +1,7 @@
-"""What an engine counts words over: passages, each a few neighbouring chunks of one document.
+"""Passages, the units of the keyword index: a few neighbouring chunks of one document.
 
-A chunk is cut to what an embedder reads; BM25 does better with more, since the words of a question seldom
-stand in one paragraph (docs/ranking.md has the figures).
+Chunks are as large as an embedder reads. BM25 does better with more text, since the words of a question are
+seldom in one paragraph (docs/ranking.md has the figures).
 """
 
 from collections import deque
@@ -11,15 +11,15 @@ from typing import NamedTuple
 from ctx.store.rows import StoredDocument
 from ctx.text import analyze
 
-# About three chunks; of 1000 to 3500 the best on code and on pages, and none the worse elsewhere.
+# About three chunks: of 1000 to 3500, the best size for code and for pages.
 PASSAGE_CHARS = 2200
 
 
 class Passage(NamedTuple):
-    """A few neighbouring chunks, the first of them by number, as every engine finds them.
+    """A few neighbouring chunks, from `chunk_no` on.
 
-    `texts` and `heads` are the values of the two fields: what stands in one value is beside nothing in
-    another. `names` are those that its code defines, each as one word (`analyze.whole`).
+    `texts` and `heads` are the values of two fields; phrases do not match across values. `names` are the
+    names defined in its code, each as one word (`analyze.whole`).
     """
 
     chunk_no: int
@@ -30,11 +30,11 @@ class Passage(NamedTuple):
 
 
 def passages(stored: StoredDocument) -> Iterator[Passage]:
-    """What a document is found by, in order."""
+    """The passages of a document, in order."""
     document = stored.document
     path = document.source_id
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    title = "" if document.title == stem else document.title  # a title made of the path adds nothing to it
+    title = "" if document.title == stem else document.title  # a title made from the path adds nothing
     # A name belongs to the first passage of its line: minified code has thousands on one.
     defined = deque(
         sorted((each.name_line, each.name) for each in document.definitions if each.kind != "impl")
@@ -58,10 +58,10 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
 
 
 def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
-    """(index of the first chunk, how many): runs of chunks with consecutive numbers, about PASSAGE_CHARS long
-    and even.
+    """(index of the first chunk, number of chunks): runs of chunks with consecutive numbers, each about
+    PASSAGE_CHARS long and of even length.
 
-    Even, because the short rest of an uneven cut would outrank its longer neighbours.
+    The short rest of an uneven split would outrank its longer neighbours.
     """
     chunks, numbers = stored.chunks, stored.chunk_nos
     if not chunks:

@@ -1,7 +1,7 @@
-"""Opens the engines of a workspace.
+"""Opens the catalog and the index of a workspace.
 
-The catalog is in a file, or in the database that `[store]` names; the index is in the store's folder, or in
-the search engine that `[index]` names.
+The catalog is a file, or the database of `[store]`. The index is in the store's folder, or in the search
+engine of `[index]`.
 """
 
 import os
@@ -50,8 +50,8 @@ def check_whole(*, unfinished: bool, shared: bool) -> None:
 
 
 class Plane:
-    """The search engine of a configuration. `catalog()` gives the record that its indexes follow; `folder` is
-    beside that.
+    """The search engine of a configuration. `catalog()` is the catalog that its indexes follow; `folder` is
+    the store's.
     """
 
     def __init__(self, settings: Index, folder: str, catalog: Callable[[], Catalog]) -> None:
@@ -63,7 +63,7 @@ class Plane:
 
     @property
     def remote(self) -> bool:
-        """Whether the index is in OpenSearch, where several machines may write it."""
+        """Whether the index is in OpenSearch, where several machines can write it."""
         return self._settings.engine != "local"
 
     def open(self, embedding: Embedding, *, writable: bool) -> SearchIndex:
@@ -73,7 +73,7 @@ class Plane:
         return self._open_remote(embedding, writable=writable)
 
     def outdated(self) -> bool:
-        """Whether an older ctx made the index in the store's folder."""
+        """Whether the index in the store's folder was made by an older ctx."""
         if self.remote:
             return False
         fields = keyword_state(os.path.join(self._folder, "index", STATE))
@@ -99,13 +99,13 @@ class Plane:
         )
 
     def reader(self) -> "OpenSearchIndex":
-        """The index in OpenSearch, for questions about itself."""
+        """The index in OpenSearch, for questions about its state."""
         if self._reader is None:
             self._reader = self._open_remote(lambda: (None, None), writable=False)
         return self._reader
 
     def published_model(self) -> str | None:
-        """The model of the vectors in OpenSearch; None where there are none."""
+        """The model of the vectors in OpenSearch; None if there are none."""
         return self.reader().published_model()
 
     def _owner(self) -> str:

@@ -1,17 +1,15 @@
-"""The values that pass between a catalog, its indexes and who reads them (`base.py` has the shapes of both).
-What a search reads is in ctx/models.py.
-"""
+"""Values that pass between the catalog and its indexes. What a search reads is in ctx/models.py."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.items import Chunk, Document
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and who lists documents needs none of it
+if TYPE_CHECKING:  # numpy takes 70 ms, and listing documents does not need it
     import numpy as np
 
 
 class StoredDocument(NamedTuple):
-    """A document with the numbers the catalog gave it. `chunk_nos` are parallel to `chunks`."""
+    """A document with the numbers that the catalog gave it. `chunk_nos` are parallel to `chunks`."""
 
     document_no: int
     seq: int
@@ -21,7 +19,7 @@ class StoredDocument(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A document as a list of documents shows it."""
+    """A document in a list of documents."""
 
     id: str
     source: str
@@ -31,9 +29,7 @@ class Listing(NamedTuple):
 
 
 class VectorPosition(NamedTuple):
-    """How far a reader of vectors has come: through the documents, then (`embedded`) through the
-    embeddings.
-    """
+    """A position in a stream of vectors: first by document, then (`embedded`) by embedding."""
 
     embedded: bool
     seq: int
@@ -41,22 +37,20 @@ class VectorPosition(NamedTuple):
 
 
 class VectorBatch(NamedTuple):
-    """Chunks with their embeddings, each field of the same length n; `position`: behind which the next ones
-    come.
-    """
+    """Chunks with their embeddings; all fields have length n. `position` is where the next batch starts."""
 
     chunk_nos: "np.ndarray"  # int64 (n,)
     document_nos: "np.ndarray"  # int64 (n,)
     sources: list[str]
     updated_ms: "np.ndarray"  # int64 (n,)
-    vectors: "np.ndarray"  # float32 (n, dim), of unit length
+    vectors: "np.ndarray"  # float32 (n, dim), unit vectors
     position: VectorPosition = VectorPosition(False, 0, 0)
 
 
 class ModelShare(NamedTuple):
-    """What a catalog holds of one model. `size_bytes` is about what its embeddings take in the store.
+    """What one model takes up in a catalog. `size_bytes` estimates the size of its embeddings.
 
-    `filling`: another machine is embedding texts with it just now.
+    `filling`: another machine is embedding with it now.
     """
 
     model: str
@@ -66,7 +60,7 @@ class ModelShare(NamedTuple):
 
 
 class PendingChunk(NamedTuple):
-    """A chunk that awaits an embedding: its place in its document, and when that changed last.
+    """A chunk without an embedding: its place in its document, and when that was updated.
 
     `secondary`: its document is a test, an example or a change log.
     """

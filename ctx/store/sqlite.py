@@ -1,6 +1,6 @@
 """The catalog in one SQLite file: its tables, its readers and its one writer.
 
-A file that is deleted or replaced while it is open is an error, which says to restart.
+If the file is deleted or replaced while it is open, every call raises an error that says to restart.
 """
 
 import os
@@ -99,7 +99,7 @@ MIGRATIONS = (
     INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
     INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
     """,
-    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the file by which it was run last
+    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the configuration file of the last run
     """
     CREATE TABLE definition (  -- of source code; lines count from 1
         document_no INTEGER NOT NULL, ordinal INTEGER NOT NULL,
@@ -111,14 +111,15 @@ MIGRATIONS = (
     """,
 )
 
-_IDLE_READERS = 8  # open connections kept for the next reader
+_IDLE_READERS = 8  # open connections kept for later reads
 
 
 class SqliteCatalog(Catalog):
-    """The `Catalog` in a SQLite file. Readers never wait: each call has its own connection, and one writes.
+    """The `Catalog` in a SQLite file. One thread writes; readers have their own connections and never
+    wait.
 
-    Opening makes the file (unless `read_only`) and brings it up to date. Raises `StoreError`, and `Busy`
-    where another process writes for longer than `timeout_s`.
+    Opening creates the file (unless `read_only`) and migrates it. Raises `StoreError`; `Busy` if another
+    process writes for longer than `timeout_s`.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class SqliteCatalog(Catalog):
         self._writing_lock = Lock()
         self._writer: Connection | None = None
         self._epoch_begun = False
-        self._latest: list[StoredDocument] = []  # of the last write, until a projection takes it
+        self._latest: list[StoredDocument] = []  # of the last write, until an index takes it
         self._idle: list[Connection] = []
         self._closed = False
         first = connect(path, read_only=read_only, timeout_s=timeout_s)
@@ -152,7 +153,7 @@ class SqliteCatalog(Catalog):
             self._writer = first
 
     def _upgrade(self) -> None:
-        """Migrates a file that was opened to be read: an old one answers nothing until then."""
+        """Migrates a file that was opened for reading, so that it can be read."""
         connection = connect(self._path, timeout_s=self._timeout_s)
         try:
             migrate(connection, COMPONENT, MIGRATIONS)
@@ -183,7 +184,7 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def _reading(self, *, steady: bool = True) -> Iterator[Connection]:
-        """A connection to read from. `steady`: in a transaction, so that all queries see the same state."""
+        """A connection for reading. `steady`: in a transaction, so that all queries see the same state."""
         if self._closed:
             raise StoreError("the catalog is closed")
         connection = self._reader()
@@ -207,7 +208,7 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def _writing(self) -> Iterator["SqliteWrite"]:
-        """The one writing transaction. Raises `Busy` if the current one takes longer than the timeout."""
+        """The only write transaction. Raises `Busy` if the current one takes longer than the timeout."""
         if self._read_only:
             raise StoreError(READ_ONLY)
         if not self._writing_lock.acquire(timeout=self._timeout_s):
@@ -250,9 +251,7 @@ class SqliteCatalog(Catalog):
             self._writing_lock.release()
 
     def check(self) -> list[str]:
-        """What is wrong with the file, a line each, after reading all of it: seconds for a million chunks. []
-        when it is whole.
-        """
+        """Reads the whole file and returns one line for each problem. Takes seconds for a million chunks."""
         try:
             with self._reading() as connection:
                 problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
@@ -264,7 +263,7 @@ class SqliteCatalog(Catalog):
 
 
 class SqliteWrite(Write):
-    """A writing transaction on the file."""
+    """A write transaction on the file."""
 
     def __init__(self, connection: Connection, epoch_begun: bool) -> None:
         super().__init__(connection)

@@ -1,4 +1,4 @@
-"""A small JSON file that is replaced atomically and ends with a checksum: what an index says about itself."""
+"""Small JSON files with a checksum, replaced atomically: the state of an index."""
 
 import json
 import os
@@ -9,11 +9,12 @@ from typing import Any
 from ctx import file_writing, files
 from ctx.errors import StoreError
 
-VECTORS_FORMAT = 4  # of vectors.py, which is not imported to see that nothing has changed: numpy costs 70 ms
-OPEN_TRIES = 5  # a file that a state names may be replaced between reading the state and opening it
+# of vectors.py, which needs numpy (70 ms) and is not imported to see that nothing has changed
+VECTORS_FORMAT = 4
+OPEN_TRIES = 5  # the files that a state names may be replaced before they are opened
 
 Stamp = tuple[int, int, int]
-"""What changes when a file is replaced: inode, time of change (ns), size."""
+"""Changes when a file is replaced: inode, modification time (ns), size."""
 
 
 def stamp(path: str) -> Stamp | None:

@@ -1,6 +1,6 @@
-"""The keyword index: words, identifiers, titles, headings and paths in tantivy.
+"""The keyword index in tantivy: words, identifiers, titles, headings and paths.
 
-What it counts words over is a passage (passages.py). The texts themselves stay in the catalog.
+A tantivy document is a passage (passages.py). The texts themselves stay in the catalog.
 """
 
 import os
@@ -22,22 +22,23 @@ from ctx.store.rows import StoredDocument
 from ctx.store.statefile import Stamp, stamp
 from ctx.text import analyze
 
-MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every list of the index
-ALL_WORDS_TERMS = 8  # up to here a query's author may expect all words to be there
-ALL_WORDS_BONUS = 1.2  # what the score of a passage with all words in its text is multiplied by
-HEAD_BOOST = 0.2  # of a word found in title, heading or path, beside the text
-PREFIX_WORDS = 32  # that an unfinished word may be the beginning of, the most frequent
-PREFIX_BOOST = 3.0  # what such a word adds, whichever it is: a rare one is not likelier than a common one
-# So many passages beyond the last one are read: of equal scores the lowest chunk numbers are kept, so the
-# order does not depend on how many are asked for.
+MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every posting list
+ALL_WORDS_TERMS = 8  # queries up to this length also try to match all words
+ALL_WORDS_BONUS = 1.2  # factor for passages with all words in their text
+HEAD_BOOST = 0.2  # weight of a match in title, heading or path
+PREFIX_WORDS = 32  # an incomplete word is completed to so many words, the most frequent
+# score of such a word; the same for all, as a rare completion is not more likely than a common one
+PREFIX_BOOST = 3.0
+# Read so many passages beyond k: of equal scores the lowest chunk numbers are kept, so that the order does
+# not depend on k.
 TIE_MARGIN = 100
-RELOAD_CHECK_S = 0.02  # between two looks at whether a writer has committed
+RELOAD_CHECK_S = 0.02  # between two checks whether a writer has committed
 
 MAX_PHRASES = 8
-_KNOWN_TERMS = 10_000  # whose rarity is kept, 2 MB: the same words are asked again and again
+_KNOWN_TERMS = 10_000  # cached idf values (2 MB), since queries repeat words
 _NO_DOCUMENT = -1  # the catalog counts from 1
-# One segment a commit instead of two, and a search goes through each; what reads and cuts the files is slower
-# than the one thread, and with two all of it costs an eighth more processor time.
+# One segment per commit instead of two, and a search reads every segment. Extracting text is slower than this
+# one thread, and a second one would cost an eighth more CPU time.
 _THREADS = 1
 _META = "meta.json"  # tantivy replaces it with every commit
 
@@ -59,11 +60,10 @@ def _schema() -> Any:
 
 
 class KeywordIndex:
-    """A folder with a tantivy index. One writer at a time, in any process; readers see a commit whole or not
-    at all.
+    """A folder with a tantivy index. One writer at a time over all processes; readers see whole commits.
 
-    Searches may run in any thread, also while another thread writes. Raises `StoreError`, `Busy` where a
-    writer holds the folder.
+    Searches may run in any thread, also during writes. Raises `StoreError`; `Busy` if a writer has the
+    folder.
     """
 
     def __init__(self, path: str, *, writable: bool, heap_mb: int = 128) -> None:
@@ -71,10 +71,10 @@ class KeywordIndex:
         self._schema = _schema()
         self._lock = Lock()
         self._writer: Any = None
-        self._links: Any = None  # a folder of links to the files, where their own may not be written
+        self._links: Any = None  # a folder of links to the files, if their own folder is read-only
         try:
             if os.path.isdir(path):
-                files.check_plain(path)  # tantivy empties its lock files, wherever a link leads
+                files.check_plain(path)  # tantivy truncates its lock files, and would follow a link
             if writable:
                 files.make_folder(path)
                 if not keeps_to_itself(path):
@@ -84,10 +84,11 @@ class KeywordIndex:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
             self._seen = self._stamp()
-            # A new reader, of what is there now; the other policy polls.
+            # Gets a reader of the current state; the other policy polls.
             self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
-            self._known: tuple[Any, dict[str, float]] = self._searcher, {}  # what weighs each term in it
+            # the idf of terms in this searcher
+            self._known: tuple[Any, dict[str, float]] = self._searcher, {}
         except (OSError, ValueError) as error:
             self._drop_links()
             raise StoreError(
@@ -104,18 +105,15 @@ class KeywordIndex:
             if "lock" in str(error).lower():
                 raise Busy("another process is writing the index: try again when it has finished") from error
             raise StoreError("the keyword index cannot be written: see the log") from error
-        # A writer that was killed may have left the file of deletions that our commit would make, by the same
-        # name.
+        # A killed writer may have left a deletions file with the name that our commit would use.
         self._write(self._writer.garbage_collect_files)
-        # The first operation of a writer is given the number of the last commit. A merge that begins before
-        # the next commit takes a deletion of that number for applied where it is not, and the document stays:
-        # let it be one that nobody needs.
+        # A writer's first operation gets the number of the last commit. A merge that starts before the next
+        # commit would treat a deletion of that number as applied, and the document would stay. So the first
+        # operation is a deletion that does nothing.
         self.delete(_NO_DOCUMENT)
 
     def add(self, stored: StoredDocument) -> bool:
-        """Puts a document in place of what the index has of it; visible after `commit`.
-        Whether code in it defines a name.
-        """
+        """Replaces a document; visible after `commit`. Returns whether its code defines a name."""
         self.delete(stored.document_no)
         document = stored.document
         defining = False
@@ -137,20 +135,16 @@ class KeywordIndex:
         return defining
 
     def delete(self, document_no: int) -> None:
-        """Removes a document; gone after `commit`. An unknown number is passed over."""
+        """Deletes a document; visible after `commit`. An unknown number is ignored."""
         self._write(self._writer.delete_documents_by_term, "document_no", document_no)
 
     def commit(self) -> None:
-        """Makes what was added and deleted durable, and visible to this object at once and to others at their
-        next look.
-        """
+        """Makes all changes durable, and visible here at once and in other readers at their next check."""
         self._write(self._writer.commit)
         self._reload()
 
     def reload(self) -> None:
-        """Looks whether a writer has committed, and takes the new state if so.
-        A microsecond when nothing has changed.
-        """
+        """Takes the new state if a writer has committed. A microsecond if not."""
         self._checked_s = time.monotonic()
         if self._stamp() != self._seen:
             self._reload()
@@ -160,7 +154,7 @@ class KeywordIndex:
         return int(self._searcher.num_docs)
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """BM25's idf of each term, for those that stand in some text or head."""
+        """BM25's idf of the terms that occur in the index."""
         self._fresh()
         searcher, weights_known = self._known
         if len(weights_known) > _KNOWN_TERMS:
@@ -177,13 +171,13 @@ class KeywordIndex:
         return weights
 
     def defined(self, names: Sequence[str]) -> list[str]:
-        """Those of the names that some code defines."""
+        """Which of these names are defined in code."""
         searcher = self._searcher
         return [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        """The word whose term most passages have; None where none has any.
-        Of one stem the longest: `kubernetes`, not `kubernets`.
+        """The word whose term is in most passages; None if none occurs. Of words with one stem the longest
+        wins: `kubernetes`, not `kubernets`.
         """
         searcher = self._fresh()
         stems = analyze.words(" ".join(words))
@@ -197,8 +191,8 @@ class KeywordIndex:
         return self._hits([(tantivy.Query.const_score_query(part, 1.0), 1.0) for part in parts], filters, k)
 
     def search(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """The k best passages for the words of a query, best first; equal scores by chunk number.
-        Any text is a query.
+        """The k best passages for a query, best first; equal scores by chunk number. Any text is a valid
+        query.
         """
         counts = analyze.query_counts(query)
         if not counts:
@@ -216,10 +210,10 @@ class KeywordIndex:
         return self._searcher
 
     def _hits(self, queries: Iterable[tuple[Any, float]], filters: Filters, k: int) -> list[Hit]:
-        """What the queries find, each score times its factor; a passage keeps the best of what it gets."""
+        """Runs the queries and multiplies their scores by the factors. A passage keeps its best score."""
         if filters.closed:
             return []
-        searcher = self._searcher  # one for all: another has other addresses
+        searcher = self._searcher  # the same for all queries, as addresses differ between searchers
         scores: list[float] = []
         addresses: list[Any] = []
         try:
@@ -233,13 +227,13 @@ class KeywordIndex:
             )
         except (OSError, ValueError) as error:
             raise StoreError(_SILENT) from error
-        if not (all(chunk_nos) and all(document_nos)):  # of a damaged file: the catalog counts from 1
+        if not (all(chunk_nos) and all(document_nos)):  # the file is damaged: the catalog counts from 1
             raise StoreError(_SILENT)
         hits = best_first(list(zip(chunk_nos, document_nos, scores, spans, strict=True)))
         return list(map(Hit._make, hits[:k]))
 
     def close(self) -> None:
-        """Waits for merges and lets the folder go. What was not committed is lost."""
+        """Waits for merges and closes the folder. Uncommitted changes are lost."""
         writer, self._writer = self._writer, None
         if writer is not None:
             self._write(writer.wait_merging_threads)
@@ -248,8 +242,8 @@ class KeywordIndex:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _linked(self) -> str:
-        """A folder of our own with links to all files: tantivy takes a lock beside what it reads, and some
-        folders are read only.
+        """A temporary folder with links to all files: tantivy needs a lock file beside them, and the folder
+        may be read-only.
         """
         if self._links is None:
             self._links = tempfile.TemporaryDirectory(prefix="ctx-index-")
@@ -267,19 +261,19 @@ class KeywordIndex:
             links.cleanup()
 
     def _stamp(self) -> Stamp | None:
-        """None of a folder just deleted: between two commits there is always one."""
+        """None if the folder was just deleted; between two commits the file always exists."""
         return stamp(os.path.join(self._path, _META))
 
     def _reload(self) -> None:
         with self._lock:
-            # Before the reload: a commit that comes between is then seen next time.
+            # Before the reload, so that a commit in between is seen next time.
             self._seen = self._stamp()
             try:
                 if self._links is not None:
                     self._linked()
                 self._index.reload()
                 self._searcher = self._index.searcher()
-                self._known = self._searcher, {}  # the files of the one before are let go
+                self._known = self._searcher, {}  # drops the reference to the old searcher's files
             except (OSError, ValueError) as error:
                 raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
 
@@ -295,8 +289,8 @@ class KeywordIndex:
         return rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
 
     def _exact(self, phrases: Sequence[list[str]]) -> Any:
-        """What has each of these phrases, its words side by side; a single word, also as an identifier
-        written otherwise.
+        """Matches passages that have all of these phrases. A phrase of one word also matches other spellings
+        of an identifier.
         """
         parts = [[self._side_by_side(field, phrase) for field in ("text", "head")] for phrase in phrases]
         either = [tantivy.Query.boolean_query([(_SHOULD, part) for part in fields]) for fields in parts]
@@ -311,8 +305,8 @@ class KeywordIndex:
         return tantivy.Query.phrase_query(self._schema, field, list(words))
 
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
-        """Terms that the last word of a query may become, or that were made of a word it begins:
-        `authenticatio` is in no term.
+        """Terms that the incomplete last word may become; if none starts with it, the stem it would have
+        (`authenticatio` is the beginning of no term).
         """
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
@@ -327,11 +321,11 @@ class KeywordIndex:
     def _queries(
         self, query: str, counts: dict[str, int], unfinished: Sequence[str]
     ) -> Iterator[tuple[Any, float]]:
-        """What is asked of tantivy, and the factor on its scores. A passage keeps the best of what it gets.
+        """The queries for tantivy, each with a factor for its scores. A passage keeps its best score.
 
-        The first asks for any of the words. The others are narrow and so cost less: all words, and
-        quoted words side by side. That all words are in the text is asked alone, for an intersection of what
-        text and head have reads nearly as much as the first.
+        The first query asks for any word. The others (all words; words side by side) match few passages and
+        are cheap. The second requires the words in the text only: an intersection over both fields would cost
+        nearly as much as the first query.
         """
         boosted, both = tantivy.Query.boost_query, tantivy.Query.boolean_query
         texts = {term: self._term("text", term) for term in counts}
@@ -359,7 +353,7 @@ class KeywordIndex:
             yield both([(_MUST, both(side_by_side)), *any_word]), ALL_WORDS_BONUS
 
     def _narrowed(self, query: Any, filters: Filters) -> Any:
-        """The query with its filters, which add nothing to a score."""
+        """Adds the filters, which do not change scores."""
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in self._conditions(filters)]
         return tantivy.Query.boolean_query([(_MUST, query), *silent]) if silent else query
 
@@ -378,27 +372,25 @@ class KeywordIndex:
 
 
 def rarest(counts: dict[str, int], frequencies: Mapping[str, int]) -> dict[str, int]:
-    """Of a query's terms with their counts the `MAX_TERMS` that fewest passages have."""
+    """The `MAX_TERMS` terms of a query that are in the fewest passages, with their counts."""
     present = [term for term in counts if frequencies.get(term)]
     chosen = sorted(present, key=lambda term: (frequencies[term] / counts[term], term))[:MAX_TERMS]
     return {term: counts[term] for term in chosen or list(counts)[:MAX_TERMS]}
 
 
 def idf(count: int, frequency: int) -> float:
-    """BM25's weight of a term that `frequency` of `count` passages have."""
+    """BM25's idf of a term that is in `frequency` of `count` passages."""
     return log(1 + max(0.0, count - frequency + 0.5) / (frequency + 0.5))
 
 
 def likeliest(words: Sequence[str], stems: Sequence[str], counts: Sequence[int]) -> str | None:
-    """The word whose stem most passages have; None where none has any."""
+    """The word whose stem is in most passages; None if none occurs."""
     if len(stems) != len(words) or not any(counts):
         return None
     return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
 
 
 def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
-    """Which of several words with their counts and stems was meant: `standard` and not `standarde`,
-    `kubernetes` and not `kubernets`.
-    """
+    """Sort key: prefers `standard` to `standarde`, and `kubernetes` to `kubernets`."""
     word, count, stem = entry
     return count, word == stem, len(word)

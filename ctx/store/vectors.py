@@ -1,16 +1,16 @@
-"""The vector index: nearest neighbours by cosine over memory-mapped files. Exact.
+"""The vector index: exact nearest neighbours by cosine, over memory-mapped files.
 
-The folder holds segments, files that never change once they are written, and `state`, which names the ones
-that count and the rows in them that are gone. `state` is replaced atomically, so a reader sees one version or
-the next, and a crash leaves files that nothing names. A writer merges small segments, and all of them once
-many rows are gone. Readers keep the files they have mapped until they look again.
+The folder holds segments, files that never change, and `state`, which names the current segments and their
+deleted rows. `state` is replaced atomically: a reader sees one version or the next, and a crash leaves files
+that no state names. A writer merges small segments, and all of them once many rows are deleted. Readers keep
+mapped files until they read the state again.
 
-A segment has the float32 vectors and, from `CODED_ROWS` rows on, the same in 8 bits. A search multiplies the
-8-bit codes with the query (a quarter of the memory to read, and fast integer instructions) and then the
-vectors of every row that could be among the best, given how far codes can be off.
+A segment has the float32 vectors and, from `CODED_ROWS` rows on, the same vectors in 8 bits. A search
+multiplies the 8-bit codes with the query (a quarter of the memory, and fast integer instructions), and then
+the float32 vectors of all rows that could be among the best, given the largest error of the codes.
 
-Everything here can be rebuilt from the catalog. Whatever is missing or damaged raises `VectorsDamaged`, and
-the next writer starts over.
+Everything here can be rebuilt from the catalog. If a file is missing or damaged, `VectorsDamaged` is raised,
+and the next writer starts over.
 """
 
 import base64
@@ -37,17 +37,17 @@ from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, s
 
 logger = logging.getLogger(__name__)
 
-BLOCK_ROWS = 4096  # rows coded together; of 1,024 to 8,192 the fastest to multiply
+BLOCK_ROWS = 4096  # rows coded together; the fastest of 1,024 to 8,192
 CODED_ROWS = 8192  # below this, multiplying the float32 vectors takes a millisecond
-# If a filter leaves fewer rows, picking their vectors is faster than multiplying all codes.
+# If a filter leaves a smaller share of rows, gathering their vectors is faster than multiplying all codes.
 GATHER_SHARE = 0.06
 WRITE_ROWS = 65_536  # rows kept in memory before they are written: 100 MB at 384 dimensions
 COMPACT_DEAD_SHARE, COMPACT_MIN_DEAD = 0.2, 1024  # rewrite everything when both are exceeded
 
-_DEVIATIONS = 6.0  # that an estimate may be off
+_DEVIATIONS = 6.0  # largest error of an estimate, in standard deviations
 _STRIDES = 64  # see `_kth_highest`
-_ROUNDING = 1e-5  # float32 arithmetic over some hundred dimensions is off by less
-_UNIT_TOLERANCE = 0.01  # a row whose length is further from 1 is damaged
+_ROUNDING = 1e-5  # more than the rounding error of float32 over some hundred dimensions
+_UNIT_TOLERANCE = 0.01  # a row whose length differs more from 1 is damaged
 _NAME = re.compile(r"[0-9]+\.segment")
 _DAMAGED = "the vector index is damaged: run `ctx index` to rebuild it; nothing is embedded again"
 
@@ -56,7 +56,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class VectorsDamaged(StoreError):
-    """The files are not what was written. A writer rebuilds them from the catalog."""
+    """The files are damaged. A writer rebuilds them from the catalog."""
 
 
 # -- segments ------------------------------------------------------------------------------------------------
@@ -65,9 +65,9 @@ ROW = np.dtype(
         ("chunk_no", "<i8"),
         ("document_no", "<i8"),
         ("updated_ms", "<i8"),
-        ("source", "<i4"),  # a position in the state's list of sources
-        ("zero", "<i4"),  # of the codes: what the query's zero adds to their product
-        ("step", "<f4"),  # of the codes
+        ("source", "<i4"),  # index into the state's list of sources
+        ("zero", "<i4"),  # of the codes: the part of the product that comes from the query's zero point
+        ("step", "<f4"),  # scale of the codes
     ]
 )
 
@@ -86,19 +86,20 @@ class _Segment:
 
     name: str
     crc: int
-    data: mmap.mmap  # the file, mapped
+    data: mmap.mmap  # the mapped file
     rows: Rows  # a view of it
-    codes: Signed  # another, (blocks, dim, BLOCK_ROWS): a row in each column; no blocks below CODED_ROWS
-    columns: dict[str, npt.NDArray[Any]]  # a copy of the table, each column contiguous
+    codes: Signed  # a view, (blocks, dim, BLOCK_ROWS), one row per column; no blocks below CODED_ROWS
+    columns: dict[str, npt.NDArray[Any]]  # a copy of the table as contiguous columns
 
     @property
     def count(self) -> int:
         return len(self.rows.table)
 
     def estimate(self, query: Floats, wanted: Mask | None) -> "_Estimate":
-        """The products of the rows `wanted` (None: of all) with the query."""
+        """Scores of the rows `wanted` (None: all)."""
         if self.data.size() < len(self.data):
-            raise VectorsDamaged(_DAMAGED)  # touching what was cut off would kill the process
+            # reading beyond the end of a truncated file would kill the process
+            raise VectorsDamaged(_DAMAGED)
         rows = None if wanted is None else np.flatnonzero(wanted)
         if not len(self.codes) or (rows is not None and len(rows) <= GATHER_SHARE * self.count):
             rows = np.arange(self.count) if rows is None else rows
@@ -111,15 +112,15 @@ class _Segment:
         scores = products.astype(np.float32)
         scores *= self.columns["step"]
         scores *= step
-        # Each component is off by half a step at most. The errors of many components cancel out: times a unit
-        # vector they have a standard deviation of step / sqrt(12).
+        # Each component is off by half a step at most. Errors of many components cancel out: multiplied with
+        # a unit vector they have a standard deviation of step / sqrt(12).
         deviations = min(_DEVIATIONS / 12**0.5, len(query) ** 0.5 / 2)
         margin = np.float32(deviations) * (step + self.columns["step"].max()) + _ROUNDING
         return _Estimate(self.rows, rows, scores if rows is None else scores[rows], margin)
 
 
 class _Estimate(NamedTuple):
-    """Scores of some rows of a segment, each within `margin` of the true one."""
+    """Scores of some rows of a segment, each within `margin` of the exact one."""
 
     segment: Rows
     rows: Ints | None  # None: all
@@ -142,10 +143,10 @@ def _products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
 
 
 def _kth_highest(scores: Floats, k: int) -> np.float32:
-    """The k-th highest score, 0 < k <= n. Raises `VectorsDamaged` if that is not a number."""
+    """The k-th highest score, 0 < k <= n. Raises `VectorsDamaged` if it is not finite."""
     width = len(scores) // _STRIDES
     if width > 4 * k:
-        # k of these maxima are k different scores, so the k-th highest score is not below their k-th.
+        # The k-th highest of these maxima is a lower bound, because they are k different scores.
         maxima = scores[: width * _STRIDES].reshape(_STRIDES, width).max(axis=0)
         scores = scores[scores >= np.partition(maxima, -k)[-k]]
     if len(scores) < k or not np.isfinite(threshold := np.partition(scores, -k)[-k]):
@@ -154,14 +155,14 @@ def _kth_highest(scores: Floats, k: int) -> np.float32:
 
 
 def _sizes(count: int, dim: int) -> tuple[int, int, int]:
-    """The bytes of the table, the vectors and the codes in the file of a segment, in this order."""
+    """The sizes in bytes of a segment's table, vectors and codes, in file order."""
     blocks = -(-count // BLOCK_ROWS) if count >= CODED_ROWS else 0
     return ROW.itemsize * count, 4 * count * dim, blocks * dim * BLOCK_ROWS
 
 
 def _map_segment(path: str, count: int, dim: int, crc: int | None = None) -> _Segment:
-    """`crc`: the checksum of the file, None to compute it.
-    Raises `VectorsDamaged` for a file of another size, `OSError`.
+    """Maps a segment. `crc` is its checksum; None computes it. Raises `VectorsDamaged` if the size is wrong,
+    `OSError`.
     """
     sizes = _sizes(count, dim)
     with open(files.open_file(path, os.O_RDONLY), "rb") as file:
@@ -200,7 +201,7 @@ def _write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, 
 
 
 def _blocks(pieces: Iterator[Rows]) -> Iterator[Rows]:
-    """The same rows, BLOCK_ROWS at a time; the last block may be shorter."""
+    """The same rows in pieces of BLOCK_ROWS; the last one may be shorter."""
     rest = next(pieces)
     for piece in pieces:
         rest = _joined([rest, piece])
@@ -218,7 +219,7 @@ def _joined(pieces: Sequence[Rows]) -> Rows:
 
 # -- reading -------------------------------------------------------------------------------------------------
 class Snapshot:
-    """A published state, opened. Never changes."""
+    """An opened state. Never changes."""
 
     def __init__(self, folder: str, fields: Mapping[str, Any], earlier: "Snapshot | None") -> None:
         """Raises `VectorsDamaged`, and `OSError` if a file cannot be opened."""
@@ -227,7 +228,7 @@ class Snapshot:
             self.applied, self.history = int(fields["applied"]), str(fields["history"])
             self.dim, self.sources = int(fields["dim"]), [str(name) for name in fields["sources"]]
             self.segments: list[_Segment] = []
-            self.alive: list[Mask | None] = []  # of each segment, None: all rows
+            self.alive: list[Mask | None] = []  # of each segment; None: all rows
             for entry in fields["segments"]:
                 name, count, crc = str(entry["name"]), int(entry["rows"]), int(entry["crc"])
                 if not _NAME.fullmatch(name):
@@ -240,7 +241,7 @@ class Snapshot:
             raise VectorsDamaged(_DAMAGED) from error
 
     def check(self) -> None:
-        """Reads every file and compares its checksum. Raises `VectorsDamaged`."""
+        """Compares the checksums of all files. Raises `VectorsDamaged`."""
         if any(zlib.crc32(segment.data) != segment.crc for segment in self.segments):
             raise VectorsDamaged(_DAMAGED)
 
@@ -252,7 +253,8 @@ class Snapshot:
         floor = np.float32(-np.inf)
         scores = np.concatenate([estimate.scores for estimate in estimates])
         if k < len(scores):
-            # k rows are at least as near as `floor`. A row that is not, even with the largest error, is out.
+            # At least k rows reach `floor`. Rows below it, even with the largest error, cannot be among the
+            # best.
             near = _kth_highest(scores, k)
             exact = [_products(e.segment.vectors, e.above(near), query) for e in estimates]
             floor = _kth_highest(np.concatenate(exact), k)
@@ -267,7 +269,7 @@ class Snapshot:
         return list(map(Hit, *(column.tolist() for column in columns)))
 
     def _wanted(self, columns: Mapping[str, Any], alive: Mask | None, filters: Filters) -> Mask | None:
-        """The rows that a search may find; None for all."""
+        """The rows that pass the filters; None for all."""
         masks = [] if alive is None else [alive]
         if filters.sources is not None:
             codes = [code for code, name in enumerate(self.sources) if name in filters.sources]
@@ -282,7 +284,7 @@ class Snapshot:
 
 
 def _segment_fields(segment: _Segment, alive: Mask) -> dict[str, Any]:
-    """A segment as `state` describes it. `dead` says which rows are gone, "" for none."""
+    """The state's entry for a segment. `dead` encodes the deleted rows, "" for none."""
     dead = "" if alive.all() else base64.b64encode(zlib.compress(np.packbits(~alive).data)).decode()
     size = len(segment.data)
     return {"name": segment.name, "rows": segment.count, "bytes": size, "crc": segment.crc, "dead": dead}
@@ -296,7 +298,7 @@ def _alive_rows(packed: str, count: int) -> Mask | None:
 
 
 def published_model(folder: str) -> str | None:
-    """The model whose vectors are published; None if there are none, or damaged ones."""
+    """The model of the published vectors; None if there are none or the state is damaged."""
     return (read_state(os.path.join(folder, "state")) or {}).get("model")
 
 
@@ -323,7 +325,7 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
 
 
 class VectorReader:
-    """Searches what a writer, in this process or another, has published last. Safe from several threads."""
+    """Searches what a writer of this or another process has published. Safe to use from several threads."""
 
     def __init__(self, folder: str, model: str) -> None:
         self._folder = folder
@@ -334,9 +336,10 @@ class VectorReader:
         self._snapshot: Snapshot | None = None
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] if nothing is published.
+        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] if nothing is
+        published.
 
-        `query` is float32 (dim,) of unit length. Raises `StoreError`, also if the files are damaged.
+        `query` is a float32 unit vector (dim,). Raises `StoreError`, also for damaged files.
         """
         snapshot = self._current()
         if snapshot is None or not snapshot.segments or k <= 0:
@@ -348,11 +351,11 @@ class VectorReader:
         try:
             return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
         except VectorsDamaged:
-            self._snapshot = self._seen = None  # so that a rebuilt file of the same name is mapped anew
+            self._snapshot = self._seen = None  # so that a rebuilt file of the same name is mapped again
             raise
 
     def hold(self) -> bool:
-        """Whether a snapshot is open: `search` then answers, whatever is published next."""
+        """Opens the current state, so that `search` can answer even if another one is published."""
         return self._current() is not None
 
     def _current(self) -> Snapshot | None:
@@ -361,16 +364,16 @@ class VectorReader:
             if current_stamp != self._seen:
                 snapshot = open_snapshot(self._folder, self.model, self._snapshot)
                 if snapshot is None and published_model(self._folder) is not None:
-                    # Another model's vectors have replaced these, which still answer.
+                    # Another model's vectors replaced these. Keep answering from the old ones.
                     snapshot = self._snapshot
                 self._snapshot = snapshot
-                # Taken before the state was read: a newer one is then seen next time.
+                # Taken before the state was read, so that a newer state is seen next time.
                 self._seen = current_stamp
             return self._snapshot
 
 
 def check_vectors(folder: str, model: str) -> list[str]:
-    """What is wrong with the vectors of a model, a line each, after reading all of them. Changes nothing."""
+    """Reads all vectors of a model and returns one line for each problem. Changes nothing."""
     try:
         snapshot = open_snapshot(folder, model)
         if snapshot is None:
@@ -387,11 +390,12 @@ _verified: set[tuple[str, str, int]] = set()
 
 
 class VectorWriter:
-    """Changes the vectors of a model. One at a time (`WriterLock`); readers see nothing before `publish`.
+    """Changes the vectors of a model. One writer at a time (`WriterLock`); readers see nothing before
+    `publish`.
 
-    Opens what is published, after checking every file once per process (again if `recheck`). Starts over if
-    that is damaged or of another model: `applied` is 0 then. `beneath` is the folder of the store; below it,
-    no link is followed. Raises `StoreError`.
+    Opens what is published and checks each file once per process, or again with `recheck`. Starts over, with
+    `applied` 0, if it is damaged or of another model. No link is followed below `beneath`, the store's
+    folder. Raises `StoreError`.
     """
 
     def __init__(self, folder: str, model: str, *, recheck: bool = False, beneath: str | None = None) -> None:
@@ -409,7 +413,7 @@ class VectorWriter:
         except VectorsDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)
             snapshot = None
-        # Readers keep what another model has published until this one's vectors are complete.
+        # Readers keep another model's published vectors until this model's are complete.
         self.replaces = snapshot is None and published_model(folder) not in (None, model)
         self._load(snapshot)
 
@@ -418,7 +422,7 @@ class VectorWriter:
         self._segments: list[_Segment] = []
         self._alive: list[Mask] = []  # of each segment
         self._added: list[Rows] = []  # not in a segment yet
-        self._changed = snapshot is None  # that it is empty has to be published too
+        self._changed = snapshot is None  # an empty index has to be published, too
         self.applied, self.history, self.dim, self._max_chunk_no = 0, "", 0, 0
         if snapshot is not None:
             self.applied, self.history, self.dim = snapshot.applied, snapshot.history, snapshot.dim
@@ -436,7 +440,7 @@ class VectorWriter:
 
     @property
     def row_count(self) -> int:
-        """Rows, gone ones included."""
+        """Number of rows, deleted ones included."""
         return sum(segment.count for segment in self._segments) + self._added_count
 
     @property
@@ -448,14 +452,14 @@ class VectorWriter:
         return sum(len(rows.table) for rows in self._added)
 
     def retain(self, documents: Mapping[int, Sequence[int]]) -> None:
-        """Of each document (by number) keeps the rows of these chunks only; none if it was deleted."""
+        """Keeps only the rows of these chunks for each document (by number); none for a deleted document."""
         numbers = np.fromiter(documents, dtype=np.int64, count=len(documents))
         kept = np.array([no for chunk_nos in documents.values() for no in chunk_nos], dtype=np.int64)
         self._drop(lambda t: np.isin(t["document_no"], numbers) & ~np.isin(t["chunk_no"], kept))
 
     def put(self, batch: VectorBatch) -> None:
-        """Adds chunks, in place of the rows with their numbers.
-        Raises `VectorsDamaged` if the dimensions are others now.
+        """Adds chunks and replaces rows with the same numbers. Raises `VectorsDamaged` if the dimensions
+        changed.
         """
         count, dim = batch.vectors.shape
         if not count:
@@ -469,7 +473,7 @@ class VectorWriter:
         table["chunk_no"], table["document_no"] = batch.chunk_nos, batch.document_nos
         table["updated_ms"] = batch.updated_ms
         table["source"] = [self._sources.setdefault(name, len(self._sources)) for name in batch.sources]
-        # Of several rows with one number the last counts.
+        # Of several rows with the same number keep the last.
         _, last_from_end = np.unique(batch.chunk_nos[::-1], return_index=True)
         self._added.append(Rows(table, batch.vectors).take(np.sort(count - 1 - last_from_end)))
         self._max_chunk_no = max(self._max_chunk_no, int(batch.chunk_nos.max()))
@@ -478,7 +482,7 @@ class VectorWriter:
             self._write(len(self._segments))
 
     def _drop(self, condition: Callable[[Any], Mask]) -> None:
-        """Drops the rows for which a condition on the table, or on its columns by name, is true."""
+        """Drops the rows for which `condition`, applied to the columns by name, is True."""
         for segment, alive in zip(self._segments, self._alive, strict=True):
             dropped = condition(segment.columns)
             if (alive & dropped).any():
@@ -487,12 +491,12 @@ class VectorWriter:
         self._added = [rows.take(~condition(rows.table)) for rows in self._added]
 
     def publish(self, applied: int, history: str) -> None:
-        """Makes all changes durable and visible, as the state of the catalog's `applied`."""
+        """Makes all changes durable and visible, as the state after the catalog's write `applied`."""
         if not self._changed and (applied, history) == (self.applied, self.history):
             return
         dead = self.row_count - self.alive_count
         compact = dead >= COMPACT_MIN_DEAD and dead > COMPACT_DEAD_SHARE * self.row_count
-        # From last to first, segments double in size: there are few, and a row is copied a few times only.
+        # Segments double in size from last to first. So there are few, and a row is rarely copied.
         first, size = len(self._segments), self._added_count
         while first and (compact or self._alive[first - 1].sum() <= 2 * size):
             first -= 1
@@ -534,7 +538,7 @@ class VectorWriter:
 
 
 def _number(name: str) -> int:
-    """The number of a segment file, or of a file that an older ctx wrote; 0 for another name."""
+    """The number of a segment file, also of an older ctx; 0 for another name."""
     number = name.partition(".")[0]
     return int(number) if number.isdecimal() else 0
 
