@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Background:
-    """What runs in the background of a workspace until `close`."""
+    """The background threads of a workspace, until `close`."""
 
     def __init__(self, workspace: "Workspace") -> None:
         self._workspace = workspace
@@ -27,9 +27,9 @@ class Background:
         self.watcher: Watcher | None = None
 
     def start(self, *, patience_s: float | None = None) -> None:
-        """Begins to follow the sources and the served scripts. Returns at once.
+        """Starts to follow the sources and the scripts. Returns at once.
 
-        The sources are first looked at after `patience_s`, or when `begin` is called.
+        The first scan of the sources begins after `patience_s`, or when `begin` is called.
         """
         space = self._workspace
         space.scripts.watch()
@@ -51,18 +51,18 @@ class Background:
             self._run("ctx-memories", partial(upkeep.embed_memories, space.memory))
 
     def publish_state(self, path: str) -> None:
-        """Keeps a file with the state of the indexer, for the worker processes."""
+        """Keeps a file with the state of the indexer for the worker processes."""
         from ctx.indexing.status import publish  # 150 ms with the indexer
 
         self._run("ctx-state", partial(publish, self._workspace.indexer, path))
 
     def begin(self) -> None:
-        """Looks at the sources now: the first requests are answered."""
+        """Starts the first scan now, because the first requests are answered."""
         if self.watcher is not None:
             self.watcher.begin()
 
     def follow(self, on_report: "Callable[[IndexReport], None]", stop: Event) -> None:
-        """Follows the sources, and nothing else, until `stop` is set (`ctx index --watch`).
+        """Only follows the sources until `stop` is set (`ctx index --watch`).
 
         `on_report` gets the report of every run, in another thread.
         """
@@ -73,7 +73,7 @@ class Background:
             self._workspace.close()
 
     def close(self) -> None:
-        """Stops everything and waits for it."""
+        """Stops all threads and waits for them."""
         if self.watcher is not None:
             self.watcher.close()
             self.watcher = None
@@ -101,7 +101,7 @@ class Background:
         self.watcher.start()
 
     def _log_unconfigured(self) -> None:
-        # In a database they are other machines'.
+        # In a shared database they belong to other machines.
         for status in () if self._workspace.config.store.url else self._workspace.unconfigured():
             logger.warning(
                 "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops "
@@ -115,7 +115,7 @@ class Background:
             self.watcher.look_soon()
 
     def _run(self, name: str, job: Callable[[Event], None]) -> None:
-        """Runs `job` in a thread until the event that it is given is set."""
+        """Runs `job` in a thread until its event is set."""
         stopping = Event()
         thread = Thread(target=job, args=(stopping,), name=name, daemon=True)
         thread.start()
@@ -123,7 +123,7 @@ class Background:
 
 
 class WorkerBackground(Background):
-    """What runs in a worker process, which does not follow the sources."""
+    """The background of a worker process, which does not follow the sources."""
 
     def start(self, *, patience_s: float | None = None) -> None:
         """Reloads changed scripts."""

@@ -48,12 +48,12 @@ from ctx.store.sqlite import COMPONENT, MIGRATIONS
 
 FORMAT = 2
 CATALOG, MEMORY, KEYS, MANIFEST = "ctx.db", "memory.db", "keys.json", "manifest.json"
-# zlib's: a third of the text's size at 60 MB a second; more takes three times as long for a tenth.
+# zlib level: a third of the size at 60 MB/s; higher levels take three times as long for a tenth less.
 _COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
 _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_KEYS_BYTES = 16 << 20
-# What reading a member raises that is cut short, encrypted, packed in an unknown way or nested without end.
+# Errors of reading a member that is truncated, encrypted, of an unknown compression or too deeply nested.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 _IS_THERE = "there is a store here already; --replace puts the backup in its place"
 _COUNTED = ("document", "chunk", "embedding", "memories")
@@ -66,7 +66,7 @@ _VERSIONS = {
 
 
 class Contents(NamedTuple):
-    """What a backup holds: when and by which ctx it was made, and how many rows of each kind."""
+    """The content of a backup: when and by which ctx version it was made, and row counts."""
 
     created_ms: int
     version: str
@@ -88,7 +88,7 @@ class Store(NamedTuple):
 def store_of(config: Config) -> Store:
     """The files of a configuration's store. Raises `StoreError`."""
     location = locate(config, os.environ)
-    KeyRing(location.memory, location.keys).close()  # which moves the keys of an earlier version
+    KeyRing(location.memory, location.keys).close()  # moves the keys of an earlier version
     return Store(config.db.path, location.memory)
 
 
@@ -124,7 +124,7 @@ def _is_backup(path: str) -> bool:
 
 
 def _copy_database(database: str, copy: str) -> None:
-    """A copy of a database that is known to be sound. Raises `StoreError`."""
+    """Copies a database and checks the copy. Raises `StoreError`."""
     connection = connect(database, read_only=True)
     try:
         copy_database(connection, f"{copy}.unfinished", copy)
@@ -199,7 +199,7 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
 
 
 def _divide(partial: dict[str, str]) -> None:
-    """Takes the memories out of a catalog of format 1."""
+    """Moves the memories out of a catalog of format 1."""
     if not os.path.lexists(partial[MEMORY]) and holds_old(partial[CATALOG]) is not None:
         divide(partial[CATALOG], partial[MEMORY])
 
@@ -215,7 +215,7 @@ def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
 
 
 def _clear_backups(store: Store) -> None:
-    """Deletes what a backup that was killed has left."""
+    """Deletes the partial files of a killed backup."""
     for name, database in store.parts().items():
         folder = os.path.dirname(database)
         with file_writing.locked(os.path.join(folder, "backup"), beneath=folder):
@@ -238,7 +238,7 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
-    """What the manifest says, whoever wrote it. Raises `BadRequest`, `StoreError` for one of a newer ctx."""
+    """The manifest. Raises `BadRequest`, `StoreError` for one of a newer ctx."""
     try:
         with archive.open(MANIFEST) as member:
             manifest = json.loads(member.read(_MAX_MANIFEST_BYTES))
@@ -250,7 +250,9 @@ def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
 
 
 def _contents(manifest: JSON) -> Contents:
-    """Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError`, `OverflowError` for another's."""
+    """Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError`, `OverflowError` for an unknown
+    manifest.
+    """
     rows = {str(name): int(count) for name, count in manifest["rows"].items()}
     sums: dict[str, dict[str, JSON]] = {
         str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
@@ -258,12 +260,12 @@ def _contents(manifest: JSON) -> Contents:
     }
     if not sums.keys() & {CATALOG, MEMORY}:
         raise ValueError("it is of no database")
-    iso_utc(manifest["created_ms"])  # a moment that can be told
+    iso_utc(manifest["created_ms"])  # raises for an impossible time
     return Contents(manifest["created_ms"], str(manifest["version"]), rows, sums)
 
 
 def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
-    """A small member whose sum is right. Raises `StoreError`."""
+    """A small member, checked by its checksum. Raises `StoreError`."""
     if contents.files[name]["bytes"] > _MAX_KEYS_BYTES:
         raise _damaged(name)
     data = b"".join(_blocks(archive, name, contents))
@@ -301,11 +303,11 @@ def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
-    """A member as a file, 0600, whose sum is right. Raises `StoreError`, `OSError`."""
+    """Unpacks a member into a file with 0600 and checks its checksum. Raises `StoreError`, `OSError`."""
     folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
-        os.unlink(path)  # of one that was killed
-    if size > file_writing.free_bytes(folder):  # some kilobytes may unpack to a disk full of zeros
+        os.unlink(path)  # of a killed restore
+    if size > file_writing.free_bytes(folder):  # a few kilobytes can unpack to a disk full of zeros
         raise StoreError(f"the backup unpacks to {size:,} bytes, more than there is room for: free some")
     digest = hashlib.sha256()
     descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
@@ -319,7 +321,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
-    """The bytes of a member, as many as the manifest tells at most. Raises `StoreError` for a damaged one."""
+    """The bytes of a member, at most as many as the manifest says. Raises `StoreError` for a damaged one."""
     remaining = contents.files[name]["bytes"]
     try:
         with archive.open(name) as source:
@@ -356,8 +358,8 @@ def _check_catalog(path: str) -> None:
 
 
 def _check_origin(path: str) -> None:
-    """Raises `StoreError` for another program's file, and for one with a stranger's statements in it: who
-    looks whether the pages are sound has computed columns computed, which need have no end.
+    """Raises `StoreError` for another program's file, and for one with statements that would run: checking
+    the pages evaluates computed columns, which could take forever.
     """
     try:
         with _looked_at(path) as connection:
@@ -381,21 +383,22 @@ def _damaged_catalog(reason: str) -> StoreError:
 def _put_in_place(
     partial: str, database: str, *, replace: bool, only_empty: bool = False, index: str | None = None
 ) -> None:
-    """Lays a database where there is none, or, to `replace` it, into the file of the one that is there: at
-    once, either way. The `index` that followed from it is deleted before. `only_empty`: a database with
-    memories is not replaced.
+    """Puts a database in place: as a new file, or with `replace` as the content of the existing one,
+    atomically in both cases. Deletes the derived `index` first. `only_empty`: does not replace a database
+    with memories.
 
-    Raises `BadRequest`, `Busy` where that one is open anywhere, `StoreError`.
+    Raises `BadRequest`, `Busy` if the existing database is open anywhere, `StoreError`.
     """
     folder = os.path.dirname(database)
     files.check_file(database, beneath=folder)
     if not os.path.lexists(database):
         if index:
             discard(index)
-        # Of a file that has gone: SQLite would take them for the new one's.
+        # Else SQLite would apply the log of a deleted file to the new one.
         discard_companions(database)
         try:
-            os.link(partial, database)  # unlike a renaming, never over what another process just made
+            # unlike a rename, never replaces a file that another process just made
+            os.link(partial, database)
         except FileExistsError:
             pass
         else:
@@ -414,19 +417,19 @@ def _put_in_place(
 
 
 def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, *, only_empty: bool) -> None:
-    """Gives an open database the content of another, in one transaction. Raises `sqlite3.DatabaseError`.
+    """Replaces the content of an open database in one transaction. Raises `sqlite3.DatabaseError`.
 
-    Not by a renaming: who had opened the file just before, and waits for its lock, would go on with a file
-    that has no name, and lay its log beside the new one, which then plays it back.
+    Not by a rename: a process that has just opened the old file and waits for its lock would go on with a
+    file without a name, and put its log beside the new one, which would then apply it.
     """
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # The log goes into the file and away, which SQLite grants only to the last that has it open.
+    # Merges and deletes the log. SQLite allows it only for the last connection.
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # the lock is kept
     if only_empty and _holds_memories(connection):
         raise BadRequest(_IS_THERE)
-    # Before, not after: of one that is killed in between, no old index answers for the new catalog.
+    # Before, not after: if this is killed in between, no old index answers for the new catalog.
     if index:
         discard(index)
     with _looked_at(partial) as source:
@@ -451,7 +454,7 @@ def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
 
 @contextmanager
 def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection to a file that nobody else has, laying nothing beside it."""
+    """A connection to a file that no one else has open; creates no files beside it."""
     with translating():
         connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
         try:
@@ -461,7 +464,7 @@ def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def _problems(path: str) -> list[str]:
-    """What is wrong with a catalog's pages, a line each."""
+    """Checks all pages; one line for each problem."""
     try:
         with _looked_at(path) as connection:
             lines = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]

@@ -1,5 +1,5 @@
-"""How the files that ctx keeps are changed: by one process at a time, replaced at once (ctx/files.py says how
-they are opened, and what `beneath` is).
+"""Changes ctx's own files: one process at a time, and atomically. ctx/files.py explains how files are opened,
+and `beneath`.
 """
 
 import errno
@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 
 from ctx.files import PATIENT, enter, make_folder, open_file
 
-# A half written file whose process is not to be seen: it may be another container's, writing.
+# Age of a partial file after which its unknown process (perhaps in another container) counts as dead.
 _ABANDONED_S = 600
 
 
 @contextmanager
 def locked(path: str, *, beneath: str | None = None) -> Iterator[None]:
-    """Holds the lock `PATH.lock`, so that no other process changes the file. Makes its folder, 0700. Raises
-    `OSError`.
+    """Holds the lock `PATH.lock`, so that no other process changes the file. Makes its folder with 0700.
+    Raises `OSError`.
     """
     make_folder(os.path.dirname(path) or ".", beneath=beneath)
     descriptor = open_file(f"{path}.lock", os.O_RDWR | os.O_CREAT, beneath=beneath)
@@ -33,7 +33,7 @@ def locked(path: str, *, beneath: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def writing(label: str, kind: type[Exception]) -> Iterator[None]:
-    """Raises an `OSError` of the block as this `kind`: "LABEL cannot be written"."""
+    """Raises an `OSError` of the block as `kind`: "LABEL cannot be written"."""
     try:
         yield
     except OSError as error:
@@ -42,22 +42,22 @@ def writing(label: str, kind: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def replacement(path: str, *, mode: int = 0o600, beneath: str | None = None) -> Iterator[int]:
-    """The descriptor of a new file that replaces `path` when the block ends, durably, and is deleted if the
-    block raises.
+    """Yields the descriptor of a new file, which replaces `path` durably at the end of the block, or is
+    deleted if the block raises.
 
-    Readers find the old file or the new one, whole. A link at `path` is replaced, not followed. Raises
-    `OSError`; for a folder at `path`, before anything is written.
+    Readers find the whole old or the whole new file. A link at `path` is replaced, not followed. Raises
+    `OSError`; for a folder at `path` before anything is written.
     """
     folder, name = enter(path, beneath)
     try:
         _check_replaceable(name, folder)
         partial = f"{name}.partial-{os.getpid()}"
-        _unlink(partial, folder)  # of a dead process with this number, or planted by somebody
+        _unlink(partial, folder)  # of a dead process with the same number, or planted by someone
         _delete_abandoned(name, folder)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PATIENT, mode, dir_fd=folder)
         try:
             try:
-                os.fchmod(descriptor, mode)  # whatever the umask
+                os.fchmod(descriptor, mode)  # independent of the umask
                 yield descriptor
                 os.fsync(descriptor)
             finally:
@@ -71,7 +71,7 @@ def replacement(path: str, *, mode: int = 0o600, beneath: str | None = None) -> 
 
 
 def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None = None) -> None:
-    """Replaces a file, as `replacement` does. Raises `OSError`."""
+    """Replaces a file like `replacement`. Raises `OSError`."""
     with replacement(path, mode=mode, beneath=beneath) as descriptor:
         remainder = memoryview(content)
         while remainder:
@@ -79,8 +79,8 @@ def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None
 
 
 def delete_folder(path: str) -> None:
-    """Removes a folder with all in it, or the link that stands in its place, as far as the system lets us: a
-    reader on a network file system may hold a file.
+    """Deletes a folder with its content, or a link in its place, as far as possible: on a network file system
+    a reader may hold a file.
     """
     if os.path.islink(path):
         os.unlink(path)
@@ -89,7 +89,7 @@ def delete_folder(path: str) -> None:
 
 
 def free_bytes(path: str) -> int:
-    """What the disk that `path` is on has left for us. Raises `OSError`."""
+    """Free space on the disk of `path`. Raises `OSError`."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 
@@ -117,7 +117,7 @@ def _check_replaceable(name: str, folder: int) -> None:
 
 
 def _delete_abandoned(name: str, folder: int) -> None:
-    """Deletes what killed processes left half written for this name."""
+    """Deletes partial files of killed processes."""
     for entry in os.listdir(folder):
         number = entry.removeprefix(f"{name}.partial-")
         if number == entry or not number.isdecimal() or _runs(int(number)):

@@ -1,11 +1,9 @@
-"""The files that ctx keeps: opened without following links, private. How they are changed:
-ctx/file_writing.py.
+"""Opens ctx's own files without following links, and keeps them private. ctx/file_writing.py changes them.
 
-Whoever clones a repository gets the links in it too: a lock that leads to somebody's key would be emptied by
-whoever takes it. `beneath` names the folder that is ours: itself and whatever lies below it may be no link,
-no pipe, no device, and to be written it must belong to this user (or to root, who needs no file to do harm).
-Without it only the file itself is held to that: folders of the user's own (`~/.config`) may well be links.
-What is refused is an `OSError` whose `strerror` is a sentence.
+A cloned repository can contain links: writing to a lock file that links to a key would destroy the key.
+`beneath` names a folder of ours: it and everything below it may be no link, pipe or device, and must belong
+to this user (or root) to be written. Without `beneath` this holds for the file only, because the user's own
+folders (`~/.config`) may be links. An `OSError` for a refusal has a sentence as its `strerror`.
 """
 
 import errno
@@ -15,7 +13,8 @@ import zlib
 from collections.abc import Mapping
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader would keep `open` waiting
+# without O_NONBLOCK, opening a pipe without a reader waits
+PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING = os.O_WRONLY | os.O_RDWR
 _PRIVATE, _OTHERS = 0o600, 0o077
 
@@ -23,14 +22,14 @@ _LINK = "`%s` is a link, and ctx follows none there: remove it"
 _NO_FILE = "`%s` is not a file: remove it, or name another path"
 
 Identity = tuple[int, int]
-"""Which file this is, wherever its name went: device and inode."""
+"""Identifies a file independently of its name: device and inode."""
 
 
 def open_file(path: str, flags: int, *, beneath: str | None = None) -> int:
-    """A descriptor of a regular file. To be written it must be this user's, and is given 0600 if others might
+    """A descriptor of a regular file. For writing, it must belong to this user, and gets 0600 if others could
     read it.
 
-    `flags` are those of `os.open`; O_TRUNC takes effect once the file is known to be ours. Raises `OSError`.
+    `flags` as for `os.open`; O_TRUNC takes effect after the checks. Raises `OSError`.
     """
     folder, name = enter(path, beneath)
     try:
@@ -49,17 +48,17 @@ def open_file(path: str, flags: int, *, beneath: str | None = None) -> int:
 
 
 def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes:
-    """All of a regular file, or its first `most` bytes. Raises `OSError`."""
+    """The content of a regular file, or its first `most` bytes. Raises `OSError`."""
     with open(open_file(path, os.O_RDONLY, beneath=beneath), "rb") as file:
         return file.read(most)
 
 
 def make_folder(path: str, *, beneath: str | None = None, alone: bool = False) -> None:
-    """Makes a folder and those above it, 0700 under any umask; one that exists keeps its mode. Raises
+    """Makes a folder and its parents with 0700 under any umask; an existing one keeps its mode. Raises
     `OSError`.
 
-    With `beneath` none of them from there on may be a link, and all must be this user's. `alone`: the one
-    above must be there.
+    With `beneath`, no folder from there on may be a link, and all must belong to this user. `alone`: the
+    parent must exist.
     """
     path = os.path.abspath(path)
     if alone and not os.path.isdir(os.path.dirname(path)):
@@ -75,25 +74,25 @@ def _make_folders(path: str) -> None:
     _make_folders(os.path.dirname(path))
     try:
         os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # a umask may have taken bits of our own
+        os.chmod(path, 0o700)  # a umask may have removed bits
     except FileExistsError:
         if not os.path.isdir(path):
             raise OSError(errno.ENOTDIR, f"`{os.path.basename(path)}` is no folder: remove it") from None
 
 
 def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
-    """Raises `OSError` unless `path` can be reached from `beneath` without a link; `writing`: and is this
-    user's.
+    """Raises `OSError` unless `path` can be reached from `beneath` without a link; with `writing` it must
+    also belong to this user.
     """
     os.close(_open_folder(path, beneath, writing=writing))
 
 
 def check_file(path: str, *, beneath: str, own: bool = False, private: bool = False) -> Identity | None:
-    """Which regular file stands at `path`; None where none does. Raises `OSError` for a link, a folder, a
-    pipe, a device.
+    """The identity of the regular file at `path`; None if there is no file. Raises `OSError` for a link, a
+    folder, a pipe or a device.
 
-    `own`: it must be this user's; `private`: that too, and it is given 0600 if others might read it. Nothing
-    is opened: closing a file would release the locks that SQLite has on it in this process.
+    `own`: it must belong to this user. `private`: also, and it gets 0600 if others could read it. The file is
+    not opened, because closing it would release SQLite's locks on it in this process.
     """
     folder, name = enter(path, beneath)
     try:
@@ -114,8 +113,8 @@ def check_file(path: str, *, beneath: str, own: bool = False, private: bool = Fa
 
 
 def check_plain(path: str) -> None:
-    """Raises `OSError` where a folder holds anything but regular files: for engines that open theirs by
-    name.
+    """Raises `OSError` if a folder contains anything but regular files; for engines that open files
+    by name.
     """
     with os.scandir(path) as entries:
         for entry in entries:
@@ -126,14 +125,12 @@ def check_plain(path: str) -> None:
 
 
 def irregular(path: str) -> bool:
-    """Whether something stands at `path` that is no regular file: opened, a pipe would be waited for without
-    an end.
-    """
+    """Whether `path` exists and is not a regular file. Opening a pipe would wait forever."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
 def work_tree(folder: str) -> str | None:
-    """The nearest folder from here upward that is the top of a git work tree."""
+    """The nearest folder, from here upward, that is the top of a git work tree."""
     while not os.path.lexists(os.path.join(folder, ".git")):
         above = os.path.dirname(folder)
         if above == folder:
@@ -143,7 +140,7 @@ def work_tree(folder: str) -> str | None:
 
 
 def identity(path: str) -> Identity | None:
-    """Which file stands at `path`; None where none does."""
+    """The identity of the file at `path`; None if there is none."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -152,7 +149,7 @@ def identity(path: str) -> Identity | None:
 
 
 def stamp(path: str) -> tuple[int, ...]:
-    """Changes when a file, or what a folder holds directly, does; zeros where nothing is there."""
+    """Changes when a file or the entries of a folder change; zeros if nothing is there."""
     try:
         status = os.stat(path)
     except OSError:
@@ -161,16 +158,16 @@ def stamp(path: str) -> tuple[int, ...]:
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
-    """The user's own folder for what ctx remembers between runs, where no project can lay anything."""
+    """The user's folder for what ctx remembers between runs. No project can write there."""
     home = environ.get("XDG_STATE_HOME") or ""
-    # A relative one the standard wants passed over; below the working folder a clone may lay it.
+    # The standard says to ignore a relative path, which a clone could provide below the working folder.
     if not os.path.isabs(home):
         home = os.path.join(environ.get("HOME") or "/", ".local", "state")
     return os.path.join(home, "ctx")
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """The user's own folder for what can be made again; None where there is none. Not yet made."""
+    """The user's folder for data that can be recomputed; None if there is none. It may not exist yet."""
     caches = environ.get("XDG_CACHE_HOME") or (
         os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
     )
@@ -178,17 +175,17 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
 
 
 def sqlite_address(path: str, option: str) -> str:
-    """The URI by which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
+    """The URI with which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
     return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
 
 
 def checksum(data: bytes) -> int:
-    """CRC-32, to detect a file that was cut short or damaged."""
+    """CRC-32, to detect a truncated or damaged file."""
     return zlib.crc32(data)
 
 
 def enter(path: str, beneath: str | None) -> tuple[int, str]:
-    """The folder of a file, open, and the file's name in it."""
+    """An open descriptor of a file's folder, and the file's name in it."""
     folder, name = os.path.split(path)
     if beneath is None:
         try:
@@ -199,7 +196,7 @@ def enter(path: str, beneath: str | None) -> tuple[int, str]:
 
 
 def _open_folder(path: str, beneath: str, *, writing: bool) -> int:
-    """Steps from `beneath` down to `path`, over no link."""
+    """Opens the folders from `beneath` down to `path` one by one, following no link."""
     inside = os.path.relpath(path or ".", beneath or ".")
     steps = [] if inside == "." else inside.split(os.sep)
     if ".." in steps:
@@ -242,9 +239,7 @@ def _check_file(descriptor: int, name: str, flags: int) -> None:
 
 
 def _too_open(status: os.stat_result) -> bool:
-    """Whether a file of this user's lets others do anything, or (made under a hard umask) not even its owner
-    read.
-    """
+    """Whether others can access this user's file, or (made under a strict umask) its owner cannot read it."""
     exposed = status.st_mode & _OTHERS
     return status.st_uid == os.geteuid() and bool(exposed or not status.st_mode & stat.S_IRUSR)
 
@@ -259,7 +254,7 @@ def _check_owner(status: os.stat_result, name: str) -> None:
 
 
 def _said(error: OSError, name: str, folder: int | None) -> OSError:
-    """The error in words where the kernel met a link, a folder or a pipe; else the error itself."""
+    """The error with a sentence if there is a link, a folder or a pipe; else the error itself."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         try:
             linked = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

@@ -1,7 +1,5 @@
-"""What crosses rooms on the way from a source into the catalog: an item, what is read of it, its text, the
-document and its chunks; and the health of a source.
-
-A search has no use for these, and of the other values (ctx/models.py) for nearly all.
+"""The values on the way from a source to the catalog: item, content, extracted text, document and chunks; and
+the health of a source.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +10,11 @@ from ctx.models import JSON, NO_METADATA
 
 
 class Content(NamedTuple):
-    """What `SourceItem.read()` gives: the bytes (or text already decoded) and what the connector knows of
-    them.
-    """
+    """The result of `SourceItem.read()`: bytes (or decoded text) and what the connector knows about them."""
 
     data: bytes | str
-    media_type: str | None = None  # None: decided by the name and the bytes
-    title: str | None = None  # None: decided by the text
+    media_type: str | None = None  # None: found from the name and the bytes
+    title: str | None = None  # None: found in the text
     author: str | None = None
     created_ms: int | None = None
     updated_ms: int | None = None  # None: SourceItem.updated_ms
@@ -27,10 +23,10 @@ class Content(NamedTuple):
 
 
 class SourceItem(NamedTuple):
-    """One thing a connector can read, before it is read.
+    """An item of a source that can be read.
 
-    `source_id` is unique within its source: for files the path below the source's root, with `/`.
-    `fingerprint` changes whenever the content may have changed; equal fingerprints mean "do not read again".
+    `source_id` is unique in its source: for files the path relative to the source's root, with `/`.
+    `fingerprint` changes whenever the content may have changed; if it is equal, the item is not read again.
     `read` raises `SourceError`.
     """
 
@@ -41,8 +37,8 @@ class SourceItem(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """A heading of an extracted body: where its line starts (characters), its level (1 is the top) and its
-    words. A definition in source code is one, too, and has its signature.
+    """A heading in an extracted body: the start of its line (characters), its level (1 is the top) and its
+    text. Definitions in source code are headings, too, with their signature.
     """
 
     start: int
@@ -52,11 +48,10 @@ class Heading(NamedTuple):
 
 
 class Extracted(NamedTuple):
-    """A document's text: `body` is what a reader is given, and every span below counts characters of it.
+    """A document's text. `body` is what readers get; all spans count its characters.
 
-    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not cut (code
-    blocks, tables, functions), in order and disjoint. `note`: what the report should say of it, though it
-    could be read.
+    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not split (code
+    blocks, tables, functions), in order and disjoint. `note` is a remark for the report.
     """
 
     title: str
@@ -70,11 +65,11 @@ class Extracted(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (1-based,
+    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (from 1,
     inclusive).
 
-    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` is the identity
-    of what the embedder reads (title, heading path and text): equal hashes share one embedding.
+    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` identifies the
+    text for the embedder (title, heading path and text): equal hashes share one embedding.
     """
 
     ordinal: int
@@ -87,8 +82,8 @@ class Chunk(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as the catalog keeps it.
-    `id` is a lower-case UUID, stable across rebuilds (`identity.document_id`).
+    """A document as stored in the catalog. `id` is a lower-case UUID, stable across rebuilds
+    (`identity.document_id`).
     """
 
     id: str
@@ -99,16 +94,16 @@ class Document(NamedTuple):
     media_type: str
     updated_ms: int
     fingerprint: str
-    content_hash: bytes  # of the bytes read: equal means nothing to do
+    content_hash: bytes  # of the content read; if equal, nothing is stored
     source_url: str | None = None
     author: str | None = None
     created_ms: int | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
-    definitions: tuple[Definition, ...] = ()  # of source code, in the order of their start
+    definitions: tuple[Definition, ...] = ()  # of source code, by start
 
 
 class SourceStatus(NamedTuple):
-    """The health of one source. `pending` counts chunks that no embedding covers yet."""
+    """The health of a source. `pending` counts chunks without an embedding."""
 
     name: str
     configured: bool
@@ -118,11 +113,11 @@ class SourceStatus(NamedTuple):
     pending: int
     last_indexed_ms: int | None
     note: str | None
-    revision: str | None = None  # the git commit indexed
-    oldest_pending_ms: int | None = None  # when the oldest chunk without an embedding was stored
+    revision: str | None = None  # the indexed git commit
+    oldest_pending_ms: int | None = None  # when the oldest of them was stored
 
 
 def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
-    """When the oldest chunk of all these sources without an embedding was stored."""
+    """When the oldest chunk without an embedding in any of these sources was stored."""
     moments = (status.oldest_pending_ms for status in statuses)
     return min((moment for moment in moments if moment is not None), default=None)

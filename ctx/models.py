@@ -1,6 +1,6 @@
 """Values that several packages share. Times are integers: milliseconds since the epoch, UTC.
 
-They are named tuples, not dataclasses, since a scan makes one for each file.
+They are named tuples because a scan creates one for each file.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,34 +10,34 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 from ctx.text.filetypes import is_prose
 
 JSON = Any
-"""Whatever JSON can say: None, bool, int, float, str, list, dict with str keys."""
+"""Any JSON value: None, bool, int, float, str, list, dict with str keys."""
 
 NO_METADATA: Mapping[str, JSON] = {}
 
 
 def as_table(value: JSON) -> dict[str, JSON]:
-    """A value as a table, empty where it is none: whoever checks the configuration refuses that."""
+    """The value if it is a table, else {}. Checking the configuration reports the error."""
     return value if isinstance(value, dict) else {}
 
 
 def plain_entries(table: dict[str, JSON]) -> dict[str, JSON]:
-    """The entries of a table that are no tables themselves."""
+    """The entries of a table that are not tables."""
     return {key: value for key, value in table.items() if not isinstance(value, dict)}
 
 
 def is_number(value: JSON) -> TypeGuard[int | float]:
-    """Whether a value is a number; to Python true and false are some."""
+    """Whether a value is a number. Booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: JSON) -> TypeGuard[int]:
-    """Whether a value is a whole number, written as one."""
+    """Whether a value is an integer. Booleans are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-MODES = ("keyword", "semantic", "hybrid")  # the ways to search: by words, by meaning, by both
-AUTO = "auto"  # the mode that `[retrieval] mode` and the query decide on
-COMMITS = "@commits/"  # how the paths of commits begin: a name that few repositories have
+MODES = ("keyword", "semantic", "hybrid")  # by words, by meaning, by both
+AUTO = "auto"  # decided by `[retrieval] mode` and the query
+COMMITS = "@commits/"  # prefix of the paths of commits; few repositories have such a folder
 
 
 def source_kind(name: str) -> str:
@@ -46,10 +46,9 @@ def source_kind(name: str) -> str:
 
 
 class Filters(NamedTuple):
-    """What a search is narrowed to; None means no restriction.
+    """Restricts a search; None means no restriction.
 
-    `sources` are full connector names; `documents` numbers of the catalog, as it resolved paths and types to
-    them.
+    `sources` are full connector names; `documents` are document numbers that match path and type filters.
     """
 
     sources: frozenset[str] | None = None
@@ -59,17 +58,16 @@ class Filters(NamedTuple):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can pass."""
+        """Whether no document can pass."""
         return (self.sources is not None and not self.sources) or (
             self.documents is not None and not self.documents
         )
 
 
 class Hit(NamedTuple):
-    """A chunk as an engine found it. `score` is on the engine's own scale; higher is better.
+    """A chunk found by an engine. `score` is on the engine's own scale; higher is better.
 
-    An engine may find several neighbouring chunks as one: `chunk_no` is the first of `span`, numbered without
-    a gap.
+    An engine may return several neighbouring chunks as one hit: `span` chunks from `chunk_no` on.
     """
 
     chunk_no: int
@@ -79,21 +77,20 @@ class Hit(NamedTuple):
 
 
 Span = tuple[int, int, int]
-"""Chunks of a document: its number, that of the first, and the one behind the last."""
+"""Chunks of a document: document number, first chunk number, and the number after the last."""
 
-Fields = TypeVar("Fields", bound="tuple[int, int, float, int]")  # of a hit, which is made of the best alone
+# the fields of a hit, so that only the best hits become `Hit`s
+Fields = TypeVar("Fields", bound="tuple[int, int, float, int]")
 
 
 def best_first(hits: Iterable[Fields]) -> list[Fields]:
-    """The hits by score, those of equal scores by chunk number; of a chunk that comes several times the
-    best.
-    """
+    """The hits by score, equal scores by chunk number; each chunk once, with its best score."""
     best = {hit[0]: hit for hit in sorted(hits, key=itemgetter(2))}
     return sorted(best.values(), key=lambda hit: (-hit[2], hit[0]))
 
 
 class ChunkRow(NamedTuple):
-    """A chunk as a search needs it to answer: where it is, what it says and what document it is of."""
+    """A chunk with the data that a search result needs."""
 
     chunk_no: int
     document_no: int
@@ -128,19 +125,19 @@ class StoredText(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How the last index run of a source went."""
+    """The result of the last index run of a source."""
 
     finished_ms: int
     ok: bool
     note: str | None
     revision: str | None
     signature: str
-    # The file of the configuration that it was run by, by its way from the store's folder; None: by none.
+    # The configuration file of the run, relative to the store's folder; None: no file.
     configuration: str | None = None
 
 
 class Symbol(NamedTuple):
-    """A definition as a search result names it: its qualified name and its lines, which count from 1."""
+    """A definition in a search result: its qualified name and its lines, which count from 1."""
 
     name: str
     kind: str
@@ -149,8 +146,8 @@ class Symbol(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A part of a document as a search shows it. Of code, `snippet` is whole source lines, the first of them
-    `start_line`. `highlights` are the spans [start, end) of `snippet` that are the query's words.
+    """A part of a document in a search result. Of code, `snippet` is whole source lines, the first of them
+    `start_line`. `highlights` are spans [start, end) of `snippet` that match words of the query.
     """
 
     snippet: str
@@ -162,7 +159,7 @@ class Passage(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A document that says the same as a result and is not shown on its own."""
+    """A document with the same text as a result, which is not shown on its own."""
 
     id: str
     source: str
@@ -170,11 +167,11 @@ class Copy(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """A document as a search answers it, with its best passage. `score` is in [0, 1], comparable within one
+    """A document in a search result, with its best passage. `score` is in [0, 1], comparable within one
     reply.
 
-    The fields without a default are those of seed 003. Row, JSON Schema and OpenAPI follow from this class
-    (`shapes.py`).
+    The fields without a default are required by seed 003. Row, JSON Schema and OpenAPI are made from this
+    class (`shapes.py`).
     """
 
     id: str
@@ -189,8 +186,8 @@ class SearchResult(NamedTuple):
     start_line: int = 1
     end_line: int = 1
     highlights: tuple[tuple[int, int], ...] = ()
-    symbol: Symbol | None = None  # that the snippet is in, in source code
-    passages: tuple[Passage, ...] = ()  # further ones, best first, where several of a document are asked for
+    symbol: Symbol | None = None  # that contains the snippet, in source code
+    passages: tuple[Passage, ...] = ()  # further passages, best first, if several per document are requested
     also_in: tuple[Copy, ...] = ()  # lower-ranked documents with the same passage
 
     @property
@@ -212,32 +209,32 @@ CallProgress = Callable[[float, float | None, str], None]
 
 
 class Caller(NamedTuple):
-    """Who calls a tool, through which door, and by when an answer is owed.
+    """Who calls a tool, through which interface, and until when.
 
-    `bank` is fixed by the door before any script runs. `deadline_s` is on the clock of `time.monotonic()`.
+    `bank` is set by the interface before any script runs. `deadline_s` is on the clock of `time.monotonic()`.
     """
 
     door: str  # rest | mcp | stdio | cli | script
     principal: str | None = None
     bank: str | None = None
-    bank_fixed: bool = False  # the URL names the bank: no argument may name another
+    bank_fixed: bool = False  # the URL names the bank, so no argument may name another
     session_id: str | None = None
     client: str | None = None  # the name that the client gives itself; None: nothing is logged of it
     request_id: str | None = None
     pack: str | None = None  # the pack's own endpoint or profile through which the call came
     deadline_s: float | None = None
     progress: CallProgress | None = None
-    banks: frozenset[str] | None = None  # the banks that the key covers; None: no key restricts them
-    script_depth: int = 0  # scripts that wait for this call, each for the next
+    banks: frozenset[str] | None = None  # the banks that the key allows; None: all
+    script_depth: int = 0  # nesting depth of calls from scripts
 
     @property
     def share(self) -> str:
-        """Against whose share of a bounded thing the call counts: a key's, else a session's, else that of a
-        door's strangers together.
+        """Whose quota the call counts against: the key's, else the session's, else that of all anonymous
+        callers of the interface.
         """
         return self.principal or self.session_id or self.door
 
     @property
     def ends_s(self) -> float:
-        """When nobody waits for the answer any more; infinity where no deadline was given."""
+        """When the caller stops waiting; infinity if there is no deadline."""
         return float("inf") if self.deadline_s is None else self.deadline_s

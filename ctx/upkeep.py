@@ -1,4 +1,4 @@
-"""Background jobs of a server. Each runs until it is told to stop."""
+"""Background jobs of a server. Each runs until it is stopped."""
 
 import logging
 import os
@@ -11,30 +11,30 @@ from ctx.errors import CtxError
 from ctx.indexing.indexer import Indexer
 from ctx.store.base import Catalog, SearchIndex
 
-if TYPE_CHECKING:  # numpy and psycopg take 70 and 200 ms to import
+if TYPE_CHECKING:  # 70 ms
     from ctx.memory import MemoryStore
 
 logger = logging.getLogger(__name__)
 
-CONFIGURATION_LOOK_S = 1.0  # between two looks at the configuration file
-INDEX_LOOK_S = 1.0  # between two looks at how far the index is
-LEFT_BEHIND_LOOKS = 3  # so often the index stands still behind the catalog before nobody is taken to be at it
-FOLLOW_S = 0.5  # between two looks at what other machines wrote: two queries of a row
-_EMBED_AT_ONCE = 64  # memories between two looks at whether to stop
+CONFIGURATION_LOOK_S = 1.0  # between two checks of the configuration file
+INDEX_LOOK_S = 1.0  # between two checks of the index
+LEFT_BEHIND_LOOKS = 3  # after so many checks without progress, nobody else is updating the index
+FOLLOW_S = 0.5  # between two checks for writes of other machines: two small queries
+_EMBED_AT_ONCE = 64  # memories embedded between two checks of the stop event
 
 
 class Configuration:
-    """A configuration's file, which somebody may edit while a server goes by what it says now."""
+    """Notices changes of the configuration file while a server runs."""
 
     def __init__(self, path: str | None) -> None:
-        """`path` None: there is no file, and nothing to be told."""
+        """`path` None: there is no file."""
         self.path = path or os.devnull
         self._stamp = files.stamp(self.path)
         self._content = self._read()
         self._differs = False
 
     def differs(self) -> bool:
-        """Whether it says something else now, or is gone."""
+        """Whether the file has other content now, or is gone."""
         stamp = files.stamp(self.path)
         if stamp != self._stamp:
             self._stamp, self._differs = stamp, self._read() != self._content
@@ -68,9 +68,9 @@ def look_after_index(
     catch_up: Callable[[], None],
     stopping: threading.Event,
 ) -> None:
-    """Brings the index up to date when it stays behind the catalog: it was deleted, or its writer was killed.
+    """Updates the index if it stays behind the catalog: it was deleted, or its writer was killed.
 
-    `/health` reports a catalog that cannot be read.
+    Reports in `/health` if the catalog cannot be read.
     """
     applied, looks, patience = 0, 0, LEFT_BEHIND_LOOKS
     while not stopping.wait(INDEX_LOOK_S):
@@ -87,17 +87,17 @@ def look_after_index(
                 continue
             looks = looks + 1 if applied == before else 0
             if looks >= patience:
-                looks, patience = 0, 2 * patience  # what fails, on a full disk say, is not tried all the time
+                looks, patience = 0, 2 * patience  # retries less and less often, for example on a full disk
                 catch_up()
                 applied = index.applied_seq()
-                if applied >= catalog.seq():  # now: by the next look it may have been deleted once more
+                if applied >= catalog.seq():  # it may be deleted again before the next check
                     patience = LEFT_BEHIND_LOOKS
         except CtxError:
             pass  # searches report it
 
 
 def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event) -> None:
-    """Applies what other machines write to the index of this one; `/health` tells where it cannot."""
+    """Applies writes of other machines to this machine's index; reports failures in `/health`."""
     applied: tuple[int, str | None] = (-1, None)
     while not stopping.wait(FOLLOW_S):
         try:
@@ -112,7 +112,7 @@ def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event
 
 
 def embed_memories(store: "MemoryStore", stopping: threading.Event) -> None:
-    """Embeds what was stored while there was no model, or another."""
+    """Embeds memories that were stored without a model, or with another one."""
     try:
         while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):
             pass

@@ -1,7 +1,7 @@
-"""The wiring: a configuration becomes a catalog, an index, a toolbox and what keeps them up to date.
+"""Connects everything: opens the catalog, index, toolbox and background jobs of a configuration.
 
-Everything is opened when first used. The indexer, scripts, packs and memory are imported there too: 50 to
-500 ms each that `ctx search` does without.
+Everything is opened at its first use. Scripts, packs and memory are also imported there, because they take 50
+to 500 ms that `ctx search` does not need.
 """
 
 import logging
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COMPLETE_S = 0.02  # how long "the index is up to date" stays true without asking again
-_HOLD_TRIES = 3  # models do not change more often while one question is answered
+COMPLETE_S = 0.02  # how long the index counts as up to date without another check
+_HOLD_TRIES = 3  # the model does not change more often during one query
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
-    """The workspace of a configuration. `reading`: nothing is created; raises `StoreError` if nothing is
-    indexed yet.
+    """The workspace of a configuration. `reading`: creates nothing; raises `StoreError` if nothing is indexed
+    yet.
 
     Without `projecting` it has no index and cannot search.
     """
@@ -70,9 +70,9 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
 
 
 class Workspace:
-    """An opened project: everything behind REST, MCP, the command line and Lua. A context manager.
+    """An opened project, used by REST, MCP, the command line and Lua. A context manager.
 
-    `reading`: the catalog is opened for reading only.
+    `reading`: the catalog is opened read-only.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Workspace:
         projecting: bool = True,
         rates: str | None = None,
     ) -> None:
-        """`rates`: the file in which the calls of packs are counted; None: in memory."""
+        """`rates`: the file for the rate limits of packs; None: in memory."""
         self.config = config
         self.started_s = time.monotonic()
         self.background = Background(self)
@@ -91,7 +91,7 @@ class Workspace:
         self._reading = reading
         self._projecting = projecting
         self._lock = RLock()
-        self._all_indexed = False  # every source, at least once
+        self._all_indexed = False  # every source at least once
         self._complete_until_s = -inf  # on the monotonic clock
         self._opened: list[Callable[[], None]] = []
 
@@ -102,7 +102,7 @@ class Workspace:
         self.close()
 
     def close(self) -> None:
-        """Stops what runs and closes what is open. Safe to call twice."""
+        """Stops all threads and closes all stores. Safe to call twice."""
         self.background.close()
         while self._opened:
             self._opened.pop()()
@@ -120,14 +120,14 @@ class Workspace:
 
     @property
     def _database(self) -> "Database":
-        """The database that holds the catalog; only with `[store] url`."""
+        """The shared database; only with `[store] url`."""
         catalog = self.catalog
         assert not isinstance(catalog, SqliteCatalog)
         return catalog.database
 
     @cached_property
     def plane(self) -> Plane:
-        """The search engine: in this process, or the one that `[index]` names."""
+        """The search engine: local, or the one of `[index]`."""
         with self._lock:
             plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
             self._opened.append(plane.close)
@@ -135,7 +135,7 @@ class Workspace:
 
     @cached_property
     def index(self) -> "SearchIndex":
-        """The index as readers see it: it follows what this process or another one publishes."""
+        """The index for searches. It follows what this process or another one publishes."""
 
         def answering() -> tuple[str | None, int | None]:
             return key_of(self.model_switch.answering())
@@ -155,12 +155,12 @@ class Workspace:
 
     @property
     def model(self) -> str | None:
-        """The catalog's name for the embedding model; None if embeddings are off."""
+        """The embedding model's name in the catalog; None if embeddings are off."""
         return None if self.embedder is None else self.embedder.model
 
     @cached_property
     def model_switch(self) -> ModelSwitch:
-        """Which model answers after another one was configured."""
+        """Decides which model answers after another one was configured."""
         with self._lock:
             model_switch = ModelSwitch(
                 self.config.embedding,
@@ -174,11 +174,11 @@ class Workspace:
 
     @property
     def question_embedder(self) -> Embedder | None:
-        """Embeds a question with the model whose vectors the index has loaded."""
+        """Embeds a query with the model whose vectors are loaded."""
         for _ in range(_HOLD_TRIES):
             embedder = self.model_switch.answering()
             if embedder is None or self.index.hold(embedder.model):
-                break  # else another model's vectors were published just now
+                break  # else another model's vectors were published meanwhile
         return embedder
 
     def require_embeddings(self) -> None:
@@ -206,17 +206,17 @@ class Workspace:
         return [source.name for group in groups for source in group]
 
     def searched_names(self) -> list[str]:
-        """The names that a search can be narrowed to: the configured ones, then those of the store."""
+        """The source names that a search can filter by: the configured ones, then those of the store."""
         return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
 
     def statuses(self) -> list[SourceStatus]:
-        """The health of every source that is configured or still holds documents."""
+        """The health of every source that is configured or still has documents."""
         statuses = self.catalog.statuses(self.model, self.source_names())
         indexer = self.indexer_at_work
         return [*statuses] if indexer is None else indexer.with_failures(statuses)
 
     def unconfigured(self) -> list[SourceStatus]:
-        """The sources with documents that this configuration lacks: perhaps another one names them."""
+        """Sources with documents that are not in this configuration; another one may have them."""
         return [status for status in self.statuses() if not status.configured]
 
     def behind(self) -> int:
@@ -224,8 +224,8 @@ class Workspace:
         return max(0, self.catalog.seq() - self.index.applied_seq())
 
     def lacking(self) -> str | None:
-        """What the index does not contain yet, in a sentence: sources never indexed to the end, writes not
-        yet applied. None if it is complete, which is not checked again for `COMPLETE_S`.
+        """A sentence about what is missing in the index: sources never fully indexed, or writes not yet
+        applied. None if it is complete, which is checked again only after `COMPLETE_S`.
         """
         began_s = time.monotonic()
         if began_s < self._complete_until_s:
@@ -238,7 +238,7 @@ class Workspace:
             self._all_indexed = True
         if self.behind():
             indexer = self.indexer_at_work
-            # Embeddings add nothing to what words find.
+            # Embeddings do not change what a keyword search finds.
             if indexer is None or indexer.activity.phase != "embedding":
                 return "the index is behind the catalog: the latest changes may be missing"
         else:
@@ -268,7 +268,7 @@ class Workspace:
                 configured_connectors(config, self.runner),
                 self.catalog,
                 open_projection,
-                # Who writes to an index that machines share has its turn by a lease.
+                # Writers of a shared index take turns by a lease.
                 NoLock()
                 if shared or not self._projecting
                 else WriterLock(os.path.join(self.config.folder, "lock")),
@@ -282,9 +282,9 @@ class Workspace:
             )
 
     def refresh(self, names: Sequence[str], progress: CallProgress | None = None) -> list[dict[str, JSON]]:
-        """Indexes now and says what changed; the embeddings follow in the background of a server.
+        """Indexes now and reports what changed. In a server, embeddings follow in the background.
 
-        `progress(done, total, message)` counts documents and embeddings over all sources, so it only grows.
+        `progress(done, total, message)` counts documents and embeddings of all sources, so it only grows.
         """
         counts: dict[str, int] = {}
 
@@ -308,24 +308,24 @@ class Workspace:
 
     @property
     def indexer_at_work(self) -> "Indexer | None":
-        """The indexer, if this process has made one."""
+        """The indexer, if this process has used one."""
         return self.__dict__.get("indexer")
 
     def catch_up(self) -> None:
-        """Applies what other machines wrote to this one's index, and rebuilds one of an older ctx; not while
-        another process does.
+        """Applies writes of other machines to the index, and rebuilds an index of an older ctx, unless
+        another process is doing so.
         """
         if self.behind():
             try:
                 self.indexer.repair()
             except Busy:
-                pass  # searches say that the index is behind
+                pass  # searches report that the index is behind
 
     # -- agents and scripts ----------------------------------------------------------------------------------
 
     @cached_property
     def agents(self) -> Agents:
-        """The agents, by name: those that the configuration spells out, then whatever is loaded."""
+        """The agents by name: those of the configuration, then those of scripts."""
         with self._lock:
             agents = Agents()
             for agent in self.config.inline_agents:
@@ -334,7 +334,7 @@ class Workspace:
 
     @cached_property
     def pool(self) -> "Pool":
-        """The Lua sandbox; it starts with the first script."""
+        """The Lua sandbox. It starts with the first script."""
         from ctx.lua.pool import Pool
 
         with self._lock:
@@ -347,7 +347,7 @@ class Workspace:
             return pool
 
     def runner(self) -> "Runner":
-        """What runs scripts: the sandbox, and the bridge to the Toolbox."""
+        """Runs scripts: the sandbox, and the bridge to the toolbox."""
         from ctx.scripts.bridge import Bridge
         from ctx.scripts.scripts import Runner
 
@@ -359,7 +359,7 @@ class Workspace:
 
     @cached_property
     def _script_store(self) -> "ScriptStore | None":
-        """What scripts keep between calls, beside the memories; None where there is no project for it."""
+        """The values that scripts store between calls, kept with the memories; None without a project."""
         if self.config.path is None:
             return None
         from ctx.scripts.store import FileScriptStore
@@ -376,8 +376,8 @@ class Workspace:
             return store
 
     def load_extensions(self) -> None:
-        """Loads the packs, then the scripts: of two tools with one name, the script is the one that fails.
-        Logs the settings that do nothing. Raises `ConfigError`.
+        """Loads the packs, then the scripts: if two tools have the same name, the script fails. Logs settings
+        without effect. Raises `ConfigError`.
         """
         _ = self.packs
         _ = self.scripts
@@ -385,7 +385,7 @@ class Workspace:
             logger.warning("%s", doubt)
 
     def doubts(self) -> list[str]:
-        """What the configuration says of scripts and agents that will do nothing, one sentence each."""
+        """Settings of scripts and agents that have no effect, one sentence each."""
         from ctx.scripts.loader import missing_calls, missing_tools, script_doubts
 
         config = self.config
@@ -399,7 +399,7 @@ class Workspace:
 
     @cached_property
     def scripts(self) -> "Scripts":
-        """The tools and agents that operators wrote, loaded; one that fails says so in `statuses`."""
+        """The loaded tools and agents of the operator. Scripts that failed to load are in `statuses`."""
         from ctx.config.trust_file import TrustFile, pins_of, trust_path
         from ctx.scripts.loader import REGISTRY_RANK, Scripts
         from ctx.scripts.registry import shelf_of
@@ -425,7 +425,7 @@ class Workspace:
 
     @cached_property
     def activity(self) -> "Activity | None":
-        """The log of what clients ask; None where it is off or there is no project."""
+        """The log of client requests; None if it is off or there is no project."""
         if self.config.path is None or not self.config.server.activity:
             return None
         from ctx.memory.activity import file_activity
@@ -456,7 +456,7 @@ class Workspace:
 
     @cached_property
     def location(self) -> "Location":
-        """Where memories, keys and scripts' values are; only without `[store] url`. Raises `StoreError`."""
+        """Where memories, keys and script values are; only without `[store] url`. Raises `StoreError`."""
         from ctx.memory.location import locate
 
         with self._lock:
@@ -464,7 +464,7 @@ class Workspace:
 
     @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories: in a file of their own, or in the database of `[store] url`."""
+        """The memories: in their own file, or in the database of `[store] url`."""
         from ctx.memory import MemoryStore
 
         with self._lock:
@@ -489,7 +489,7 @@ class Workspace:
             copy_if_changed(self.location.memory, daily=True)
 
     def memory_loss(self) -> str | None:
-        """Which of the acknowledged memories are missing, in a sentence; None where none is."""
+        """A sentence about acknowledged memories that are missing; None if there are none."""
         if self.config.store.url:
             return None
         from ctx.memory.location import loss
@@ -522,7 +522,7 @@ class Workspace:
 
     @cached_property
     def packs(self) -> "list[Pack]":
-        """The enabled memory packs, their tools registered. Raises `ConfigError`."""
+        """The enabled memory packs; registers their tools. Raises `ConfigError`."""
         config = self.config
         if not config.packs.enabled:
             return []
@@ -541,24 +541,24 @@ class Workspace:
             )
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        """What the indexer does and did (ctx/indexing/status.py); None if there is no indexer."""
-        from ctx.indexing.status import indexer_state  # 150 ms with the indexer
+        """What the indexer is doing and did (ctx/indexing/status.py); None if there is no indexer."""
+        from ctx.indexing.status import indexer_state
 
         return None if self.indexer_at_work is None else indexer_state(self.indexer_at_work)
 
 
 class WorkerWorkspace(Workspace):
-    """The workspace of a worker process (`ctx serve --workers`): it answers, and another process follows the
-    sources and embeds.
+    """The workspace of a worker process (`ctx serve --workers`). It answers requests; another process indexes
+    and embeds.
     """
 
     def __init__(self, config: Config, *, state: str, rates: str) -> None:
-        """`state`: the file in which the other process says what its indexer does."""
+        """`state`: the file with the other process's indexer state."""
         super().__init__(config, rates=rates)
         self.background = WorkerBackground(self)
         self._state = state
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        from ctx.indexing.status import published  # 150 ms with the indexer
+        from ctx.indexing.status import published
 
         return published(self._state)

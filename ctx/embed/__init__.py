@@ -1,4 +1,4 @@
-"""Embedders: texts to unit vectors, on this machine (fastembed) or by a service (Ollama, any
+"""Embedders turn texts into unit vectors: on this machine (fastembed), or by a service (Ollama, any
 OpenAI-compatible API).
 """
 
@@ -12,14 +12,14 @@ __all__ = ["Embedder", "open_embedder"]
 
 
 def open_embedder(settings: Embedding, environ: Mapping[str, str]) -> Embedder | None:
-    """The embedder that these settings lead to; None where embeddings are off.
+    """The embedder of these settings; None if embeddings are off.
 
-    Cheap: no model is loaded and no service is called before the first text. Raises `ConfigError`.
+    Cheap: loads no model and calls no service before the first text. Raises `ConfigError`.
     """
     provider, model = settings.provider, settings.model
     if provider == "disabled":
         return None
-    # Imported here: numpy costs 70 ms and httpx 90 ms, and only one of the two rooms is entered.
+    # Imported here, because each embedder needs only one of numpy (70 ms) and httpx (90 ms).
     if provider == "local":
         from ctx.embed.local import LocalEmbedder
 

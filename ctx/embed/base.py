@@ -1,4 +1,4 @@
-"""The seam that embedders stand behind, and what models want said before a text."""
+"""The interface of embedders, and the prefixes that models expect before a text."""
 
 import json
 import os
@@ -8,24 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ctx.identity import digest
 
-if TYPE_CHECKING:  # numpy costs 70 ms, and naming the seam needs none of it
+if TYPE_CHECKING:  # numpy takes 70 ms, and opening an embedder does not need it
     import numpy as np
 
 
 class Embedder(Protocol):
-    """Gives texts a place in a space where nearness is likeness. Safe to call from several threads at once.
+    """Turns texts into vectors; similar texts get near vectors. Safe to use from several threads.
 
-    Vectors are float32 of shape [dim] and unit length. A vector depends on its text alone: not on the texts
-    beside it, their order or the number of threads. Nothing of a text is dropped: one longer than the model
-    reads is cut into windows, whose vectors are averaged. Any str will do: empty, blank, with NUL or lone
+    Vectors are float32 unit vectors of shape [dim]. A vector depends only on its text: not on other texts,
+    their order or the number of threads. Nothing of a text is dropped: a text longer than the model reads is
+    cut into windows, whose vectors are averaged. Any str is allowed: empty, blank, with NUL or lone
     surrogates.
     """
 
     @property
     def model(self) -> str:
-        """The key of its vectors in the catalog: it changes whenever the same text would get another
-        vector.
-        """
+        """The name of its vectors in the catalog. It changes when the same text would get another vector."""
         ...
 
     @property
@@ -34,23 +32,23 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[np.ndarray]":
-        """The vectors of texts to be found, in order, each as soon as it is ready.
+        """The vectors of passages, in order, each as soon as it is ready.
 
-        Once `stop` is set it ends early, in well under a second. Raises `EmbedderError`.
+        Ends early, in well under a second, once `stop` is set. Raises `EmbedderError`.
         """
         ...
 
     def embed_query(self, text: str) -> "np.ndarray":
-        """The vector of a question. Never waits for an `embed`. Raises `EmbedderError`."""
+        """The vector of a query. Never waits for an `embed`. Raises `EmbedderError`."""
         ...
 
     def close(self) -> None:
-        """Lets go of the model or the connections."""
+        """Releases the model or closes the connections."""
         ...
 
 
 class Prefixes(NamedTuple):
-    """What a model was trained to see before a question and before a passage."""
+    """What a model was trained to see before a query and before a passage."""
 
     query: str = ""
     passage: str = ""
@@ -59,7 +57,7 @@ class Prefixes(NamedTuple):
 _REPRESENT = "Represent this sentence for searching relevant passages: "
 _REPRESENT_ZH = "为这个句子生成表示以用于检索相关文章："
 _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
-# The first entry whose word is in the lower-case name of the model holds. From the models' own cards.
+# The first entry whose word is in the lower-case model name counts. From the models' cards.
 _PREFIXES = (
     ("bge-m3", Prefixes()),
     ("e5-mistral", Prefixes(f"{_INSTRUCT} ")),
@@ -81,20 +79,18 @@ _PREFIXES = (
 
 
 def prefixes(model: str) -> Prefixes:
-    """The prefixes of a model by its name, wherever it runs; none for a model that is not known to want
-    any.
-    """
+    """The prefixes of a model, by its name; empty for a model that is not known to need any."""
     name = model.lower()
     return next((pair for word, pair in _PREFIXES if word in name), Prefixes())
 
 
 def catalog_key(name: str, *determinants: object) -> str:
-    """`name@` and twelve hexadecimal digits of all that decides the vectors besides the text."""
+    """`name@` and twelve hexadecimal digits of everything besides the text that determines the vectors."""
     return f"{name}@{digest(json.dumps(determinants).encode(), 12)}"
 
 
 def cut_text(text: str, most_chars: int) -> Iterator[str]:
-    """The text in pieces of at most `most_chars`, cut behind white space where there is any near; "" is one
+    """The text in pieces of at most `most_chars`, cut after white space if there is any nearby; "" is one
     piece.
     """
     start = 0
@@ -113,7 +109,7 @@ _T = TypeVar("_T")
 
 
 def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T | None":
-    """The result of `work`, or None as soon as `stop` is set; then the work ends by itself and its result is
+    """The result of `work`, or None as soon as `stop` is set. Then `work` goes on, and its result is
     dropped.
     """
     if stop is None:
@@ -125,12 +121,12 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T |
     def run() -> None:
         try:
             result.append(work())
-        except BaseException as error:  # carried over to the caller's thread, whatever it is
+        except BaseException as error:  # raised again in the caller's thread
             raised.append(error)
         finally:
             completion.set()
 
-    # A daemon: a call that hangs until its own timeout must not keep the process.
+    # A daemon, so that a call that hangs does not keep the process alive.
     threading.Thread(target=run, name="embed-call", daemon=True).start()
     while not completion.wait(0.05):
         if stop.is_set():
@@ -141,9 +137,9 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T |
 
 
 def load_onnxruntime() -> Any:
-    """The onnxruntime module without its telemetry; 0.13 s at the first call."""
+    """The onnxruntime module without its telemetry. The first call takes 0.13 s."""
     # From 1.29 on it reports every session to its maker and writes a device id to the home folder, unless
-    # this is set before the import. `disable_telemetry_events` is what Windows heeds.
+    # this is set before the import. `disable_telemetry_events` is for Windows.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 

@@ -1,8 +1,8 @@
-"""Runs embedding models on this machine: the shipped model on onnxruntime, any other with fastembed.
+"""Runs embedding models on this machine: the shipped model on onnxruntime, others with fastembed.
 
-Both hold one onnxruntime session of one thread and take one window at a time: small shapes stay in the
-processor's cache, nothing is padded, and a vector cannot depend on its neighbours. Several threads may run
-the same session at once.
+Both use one onnxruntime session with one thread, for one window at a time: small shapes stay in the
+processor's cache, nothing is padded, and a vector cannot depend on other texts. Several threads may run the
+same session at once.
 """
 
 import difflib
@@ -23,40 +23,42 @@ logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
 
-# Tokenised at once: the tokens of a megabyte would take 100 MB, and a stop would wait for them.
+# Tokenised at once: the tokens of a megabyte would take 100 MB, and delay a stop.
 BLOCK_CHARS = 16_384
-SLACK_TOKENS = 8  # a piece tokenised on its own may come out a little longer than inside its text
+SLACK_TOKENS = 8  # a piece may have a few more tokens alone than inside its text
 
 
 class Window(NamedTuple):
-    """A piece of a text that the model reads whole, and its weight in the text's vector: its tokens."""
+    """A piece of text that the model can read whole. Its weight in the text's vector is its number of
+    tokens.
+    """
 
     text: str
     weight: int
 
 
 def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
-    """The text cut into windows of at most `max_tokens` tokens, nothing left out; one window if it fits.
+    """Cuts a text into windows of at most `max_tokens` tokens; one window if it fits.
 
-    The cuts fall between words and as evenly as that allows: a short rest would have a vector of its own
-    kind.
+    Cuts between words and as evenly as possible, because the vector of a short rest would be less meaningful.
     """
     for block in cut_text(text, BLOCK_CHARS):
         encoding = tokenizer.encode(block)
-        # The tokenizer cuts at the model's own limit and keeps what is beyond in `overflowing`.
+        # The tokenizer truncates at the model's limit and keeps the rest in `overflowing`.
         if len(encoding.ids) <= max_tokens and not encoding.overflowing:
             yield Window(block, max(1, len(encoding.ids) - 2))
             continue
         tokens = list(_tokens(encoding))
         cuts = _even_cuts([word for _, word in tokens], max(1, max_tokens - 2 - SLACK_TOKENS))
-        # The first window also has what stands before the first token, and the last what follows the last.
+        # The first window includes the text before the first token, the last one the text after the last
+        # token.
         places = [0, *(tokens[border][0] for border in cuts[1:-1]), len(block)]
         for i in range(len(cuts) - 1):
             yield Window(block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i])
 
 
 def _tokens(encoding: Any) -> Iterator[tuple[int, int | None]]:
-    """Where each token of a text begins, and of which word it is."""
+    """The start of each token, and the index of its word."""
     for part in (encoding, *encoding.overflowing):
         for (start, _), word, special in zip(
             part.offsets, part.word_ids, part.special_tokens_mask, strict=True
@@ -66,8 +68,8 @@ def _tokens(encoding: Any) -> Iterator[tuple[int, int | None]]:
 
 
 def _even_cuts(words: list[int | None], most: int) -> list[int]:
-    """Token numbers [0, ..., len(words)] that part the tokens evenly, at most about `most` in each, between
-    words if near.
+    """Token numbers [0, ..., len(words)] that divide the tokens evenly, about `most` in each at most, between
+    words if possible.
     """
     count = -(-len(words) // most)
     cuts = [0]
@@ -85,8 +87,8 @@ def _even_cuts(words: list[int | None], most: int) -> list[int]:
 
 
 def unit(vector: Vector) -> Vector:
-    """The vector as float32 of length 1; a zero vector stays zero.
-    Raises `EmbedderError` where it is not finite.
+    """The vector as float32 of length 1; a zero vector stays zero. Raises `EmbedderError` if it is not
+    finite.
     """
     length = float(np.linalg.norm(vector))
     if not np.isfinite(length):
@@ -95,7 +97,7 @@ def unit(vector: Vector) -> Vector:
 
 
 class DirectEngine:
-    """The shipped model on onnxruntime. It is as fast as with fastembed, whose import takes 1.1 s."""
+    """The shipped model on onnxruntime. As fast as with fastembed, whose import takes 1.1 s."""
 
     def __init__(self, session: Any, tokenizer: Any) -> None:
         self._session = session
@@ -103,7 +105,7 @@ class DirectEngine:
 
     @classmethod
     def load(cls, folder: str) -> "DirectEngine":
-        """Loads the model of a folder. Raises whatever onnxruntime and tokenizers raise."""
+        """Loads the model of a folder. Raises the errors of onnxruntime and tokenizers."""
         import tokenizers
 
         onnxruntime = load_onnxruntime()
@@ -128,7 +130,7 @@ class DirectEngine:
 
 
 class FastembedEngine:
-    """A model that fastembed has loaded."""
+    """A model loaded by fastembed."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -146,15 +148,14 @@ class FastembedEngine:
 Engine = DirectEngine | FastembedEngine
 
 _registered: set[str] = set()
-_registry = threading.Lock()  # fastembed's list of custom models is one for the process
+_registry = threading.Lock()  # fastembed's list of custom models is global
 
 
 def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedEngine:
-    """Loads an ONNX model and its tokenizer from a folder, no network touched. `name` tells this model from
-    others.
+    """Loads an ONNX model and its tokenizer from a folder, without the network. `name` must be unique.
 
-    Pooling is what the folder's `1_Pooling/config.json` says; without it the graph's own sentence embedding,
-    else the mean.
+    Pooling is taken from `1_Pooling/config.json`, else from the graph's sentence embedding, else it is the
+    mean.
     """
     fastembed = _fastembed()
     from fastembed.common.model_description import ModelSource
@@ -165,22 +166,22 @@ def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedE
             fastembed.TextEmbedding.add_custom_model(
                 model=name,
                 pooling=pooling,
-                normalization=False,  # ours: see `unit`
-                sources=ModelSource(hf=name),  # never asked: the path below comes first
+                normalization=False,  # done by `unit`
+                sources=ModelSource(hf=name),  # not used, because a path is given below
                 dim=dim,
                 model_file=model_file,
                 output_name=output,
             )
             _registered.add(name)
-    # cache_dir: else fastembed makes a folder in the system's place for temporary files.
+    # Without `cache_dir` fastembed creates a temporary folder.
     return FastembedEngine(
         fastembed.TextEmbedding(name, cache_dir=folder, specific_model_path=folder, threads=1)
     )
 
 
 def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
-    """Loads a model of fastembed's list from its cache; fetches it first if that is allowed.
-    Raises `EmbedderError`.
+    """Loads a model of fastembed's list from its cache; downloads it first if `download`. Raises
+    `EmbedderError`.
     """
     fastembed = _fastembed()
     try:
@@ -192,7 +193,7 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
             raise EmbedderError(
                 f"the embedding model '{name}' is not on this machine yet; `ctx embed pending` fetches it"
             ) from error
-    # A warning, or minutes would pass in silence: nobody shows less.
+    # A warning, so that it is shown at every log level: the download can take minutes.
     logger.warning("fetching the embedding model '%s': once, minutes on a slow line", name)
     try:
         return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1))
@@ -203,13 +204,13 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
         ) from error
 
 
-# Models that fastembed's own list lacks, with the length of their vectors. Both are the model's mean over its
-# tokens, by its card on Hugging Face, where `onnx/model.onnx` is the graph.
+# Models that are not on fastembed's list, with their vector length. Both use the mean over the tokens,
+# according to their model cards; `onnx/model.onnx` is the graph.
 _FURTHER_MODELS = {"intfloat/multilingual-e5-small": 384, "intfloat/multilingual-e5-base": 768}
 
 
 def listed_models() -> list[dict[str, Any]]:
-    """The models that can be fetched by name: each with `model` (its name) and `dim`."""
+    """The models that can be downloaded by name, each with `model` (the name) and `dim`."""
     fastembed = _fastembed()
     models: list[dict[str, Any]] = fastembed.TextEmbedding.list_supported_models()
     return models
@@ -233,7 +234,7 @@ def _add_further_models(fastembed: Any) -> None:
 
 
 def named_dim(name: str) -> int:
-    """The length of the vectors of a model of the list. Raises `ConfigError` where it is not on the list."""
+    """The vector length of a listed model. Raises `ConfigError` if it is not listed."""
     models = {entry["model"].lower(): entry for entry in listed_models()}
     entry = models.get(name.lower())
     if entry is None:
@@ -246,15 +247,15 @@ def named_dim(name: str) -> int:
 
 
 def _fastembed() -> Any:
-    """The library, 0.5 s at the first call."""
+    """The library. The first call takes 0.5 s."""
     load_onnxruntime()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    # One text at a time leaves nothing to share out, and threads of its own would make a later fork unsafe.
+    # Texts are tokenised one at a time, and extra threads would make a later fork unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import fastembed
     import loguru
 
-    # It writes to stderr on its own; what matters is raised, and told by us.
+    # It logs to stderr; we raise what matters.
     loguru.logger.disable("fastembed")
     _add_further_models(fastembed)
     return fastembed
@@ -266,7 +267,7 @@ def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
 
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    # Only its outputs are read.
+    # Only its outputs are inspected.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"]

@@ -1,4 +1,4 @@
-"""Embedding on this machine: the shipped model, or any other that fastembed can load."""
+"""Embeds on this machine: with the shipped model, or any other that fastembed can load."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from ctx.embed.base import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
 from ctx.text.strings import sound
 
-if TYPE_CHECKING:  # the engines bring numpy (70 ms), and opening an embedder needs none of it
+if TYPE_CHECKING:  # engines import numpy (70 ms), and opening an embedder does not need it
     from ctx.embed.engines import Engine, Vector
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ _SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
 # all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128
 # (cranfield NDCG@10 0.3905 to 0.3819, cosqa 0.7193 to 0.7162), and a chunk of usual size is then one window.
 SHIPPED_MAX_TOKENS = 256
-MAX_TOKENS = 512  # of other models: attention over 8192 tokens takes 3 GB
-QUERY_WINDOWS = 8  # 2000 words: a longer question is cut there, since someone waits for the answer
+MAX_TOKENS = 512  # for other models: attention over 8192 tokens takes 3 GB
+QUERY_WINDOWS = 8  # 2000 words; longer queries are cut, because someone is waiting
 
 _MODEL_FILES = (
     "model.onnx",
@@ -41,13 +41,13 @@ _MODEL_FILES = (
 
 
 class LocalEmbedder:
-    """Embeds on this machine. `model` is the shipped model's name, a folder with an ONNX model, or a name on
-    the list of models that can be fetched (`engines.listed_models`), whole or as `FULL_NAMES` has it.
+    """Embeds on this machine. `model` is the shipped model's name, a folder with an ONNX model, or a name
+    from `engines.listed_models`, complete or as in `FULL_NAMES`.
 
-    A model of the list is fetched at the first `embed`, into `cache_dir`; nothing else ever touches the
-    network. `threads` is how many texts are embedded at once (None: one for each processor this process may
-    use); `max_tokens` the longest window the model is given. Nothing is loaded before the first text. Raises
-    `ConfigError` where the folder lacks something or `dims` is not the model's.
+    A listed model is downloaded into `cache_dir` at the first `embed`; nothing else uses the network.
+    `threads` is how many texts are embedded at once (None: one per available processor); `max_tokens` is the
+    longest window. Nothing is loaded before the first text. Raises `ConfigError` if the folder is incomplete
+    or `dims` is wrong.
     """
 
     def __init__(
@@ -87,8 +87,7 @@ class LocalEmbedder:
 
     @property
     def model(self) -> str:
-        # A listed model's files are known only once fetched, and a key must not change then: there the name
-        # decides.
+        # The key must not change when a listed model is downloaded, so it uses the name instead of the files.
         if self._key is None:
             files = (
                 self._name.lower()
@@ -113,8 +112,8 @@ class LocalEmbedder:
         return self._dim
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[Vector]":
-        """The vectors of texts, in order. Ends early once `stop` is set.
-        Raises `EmbedderError`, `ConfigError`.
+        """The vectors of texts, in order. Ends early once `stop` is set. Raises `EmbedderError`,
+        `ConfigError`.
         """
         if not texts:
             return
@@ -134,7 +133,7 @@ class LocalEmbedder:
             try:
                 for text in texts:
                     waiting.append(pool.submit(embed_one, text))
-                    # Bounded, so that a stop leaves little behind; two a thread, so that none waits for the
+                    # Bounded, so that a stop wastes little; two per thread, so that none waits for the
                     # reader.
                     if len(waiting) > 2 * self._threads:
                         vector = waiting.popleft().result()
@@ -147,11 +146,11 @@ class LocalEmbedder:
                         return
                     yield vector
             finally:
-                completion.set()  # before the pool waits for its threads: each ends behind its window
+                completion.set()  # before the pool waits for its threads: each ends after its window
 
     def embed_query(self, text: str) -> "Vector":
-        """The vector of a question, of its first QUERY_WINDOWS windows.
-        Raises `EmbedderError`, `ConfigError`.
+        """The vector of a query, from its first QUERY_WINDOWS windows. Raises `EmbedderError`,
+        `ConfigError`.
         """
         engine = self._engine or self._loaded(download=False)
         vector = self._vector(
@@ -161,7 +160,7 @@ class LocalEmbedder:
         return vector
 
     def close(self) -> None:
-        """Lets go of the model; a later call loads it again."""
+        """Releases the model; a later call loads it again."""
         with self._loading:
             self._engine = None
 
@@ -174,7 +173,7 @@ class LocalEmbedder:
         stopped: Callable[[], bool],
         most_windows: int | None = None,
     ) -> "Vector | None":
-        """The unit vector of a text, None once `stopped`."""
+        """The unit vector of a text; None once `stopped`."""
         from ctx.embed.engines import cut_windows, unit
 
         with self._telling(f"failed on a text of {len(text)} characters"):
@@ -191,8 +190,8 @@ class LocalEmbedder:
 
     @contextmanager
     def _telling(self, fault: str) -> Iterator[None]:
-        """A block in which what the engines raise is told as ours: neither onnxruntime nor tokenizers has a
-        base class for its errors; tokenizers raises `Exception` itself.
+        """Raises the errors of onnxruntime and tokenizers as `EmbedderError`. They have no base class;
+        tokenizers raises `Exception` itself.
         """
         try:
             yield
@@ -212,7 +211,7 @@ class LocalEmbedder:
     def _load(self, download: bool) -> "Engine":
         from ctx.embed import engines
 
-        # 0: the first vector tells.
+        # 0: known from the first vector.
         dim = self._dim or (self.dim if self._folder is None else 0)
         with self._telling("could not be loaded"):
             if self._shipped:
@@ -229,16 +228,14 @@ class LocalEmbedder:
 
 
 def _processors() -> int:
-    """The processors this process may use."""
+    """The number of processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _model_file(folder: str, model: str) -> str:
-    """The ONNX file of a folder, relative to it.
-    Raises `ConfigError` where it or the tokenizer is missing.
-    """
+    """The ONNX file of a folder, relative to it. Raises `ConfigError` if it or the tokenizer is missing."""
     filename = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
     absent = [
         name
@@ -253,21 +250,21 @@ def _model_file(folder: str, model: str) -> str:
 
 
 def _folder_dim(folder: str) -> int | None:
-    """The length of the vectors, if the folder's configuration tells."""
+    """The vector length from the folder's configuration, if it has one."""
     for name, key in (("1_Pooling/config.json", "word_embedding_dimension"), ("config.json", "hidden_size")):
         try:
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 dim = json.load(file).get(key)
         except (OSError, ValueError):
-            continue  # both files are optional: then the first vector tells
+            continue  # both files are optional
         if isinstance(dim, int):
             return dim
     return None
 
 
 def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
-    """sha256 of the files that decide the vectors. For the shipped model as written when it was made: a test
-    compares.
+    """sha256 of the files that determine the vectors. The shipped model's are stored with it, and a test
+    compares them.
     """
     if shipped:
         with open(os.path.join(folder, "sha256.json"), encoding="utf-8") as file:
@@ -282,6 +279,6 @@ def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
 
 
 def _external_data(folder: str, weights: str) -> list[str]:
-    """Files of weights beside the graph (`model.onnx_data`, `model.onnx.data`)."""
+    """Weight files beside the graph (`model.onnx_data`, `model.onnx.data`)."""
     names = os.listdir(os.path.join(folder, weights))
     return [os.path.join(weights, name) for name in names if name.endswith(("_data", ".data"))]

@@ -1,4 +1,4 @@
-"""Embedders that ask a service over HTTP: Ollama, and whatever speaks OpenAI's `/embeddings`."""
+"""Embedders that call a service over HTTP: Ollama, or any service with OpenAI's `/embeddings`."""
 
 import logging
 import random
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
 
-CONNECT_TIMEOUT_S = 5.0  # a service that listens answers at once; a larger wait only hides a wrong address
-# About 1500 words, below the 8192 tokens of most services; a smaller model's refusal halves it.
+CONNECT_TIMEOUT_S = 5.0  # a running service accepts at once; waiting longer only hides a wrong address
+# About 1500 words, below the 8192 tokens of most services. Halved if a smaller model refuses it.
 WINDOW_CHARS = 6_000
 LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
-LONGEST_PAUSE_S = 30.0  # also of what Retry-After may ask
+LONGEST_PAUSE_S = 30.0  # also limits Retry-After
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-TOO_LONG = frozenset({400, 413, 422})  # how services refuse a text over the model's context
+TOO_LONG = frozenset({400, 413, 422})  # how services refuse a text that is too long
 
 
 class _Refused(Exception):
-    """The service will not take this request, and would not the next time. `status` is HTTP's."""
+    """The service refuses this request and would refuse it again. `status` is the HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
@@ -42,7 +42,7 @@ class _Stopped(Exception):
 
 
 class _Patience(NamedTuple):
-    """How long a request may be tried."""
+    """How often and how long to retry a request."""
 
     retries: int
     longest_pause_s: float
@@ -50,7 +50,7 @@ class _Patience(NamedTuple):
 
 
 def _host_in(url: str, service: str) -> str:
-    """HOST or HOST:PORT of an address. Raises `ConfigError` for what is none."""
+    """HOST or HOST:PORT of a URL. Raises `ConfigError` if it has none."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
@@ -64,12 +64,12 @@ def _host_in(url: str, service: str) -> str:
 
 
 class _HttpEmbedder:
-    """What the services share: batches, retries, windows. The two below know the request and the reply."""
+    """What the services share: batches, retries, windows. Subclasses build the request and read the reply."""
 
     _service: str
     _default_url: str
     _path: str
-    _start_it = "; is [embedding] url right, and the server up?"  # the mend where nobody answers
+    _start_it = "; is [embedding] url right, and the server up?"  # advice if nothing answers
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _HttpEmbedder:
         self._model = model
         self._dims = dims
         self._url = url.rstrip("/") + self._path
-        self._host = host  # for messages: a URL may hold a password
+        self._host = host  # for messages, because a URL may contain a password
         self._api_key = api_key.strip() if api_key else None
         self._batch_size = batch_size
         self._timeout_s = timeout_s
@@ -118,8 +118,8 @@ class _HttpEmbedder:
             return
 
     def embed_query(self, text: str) -> Vector:
-        """The vector of a question, of its first WINDOW_CHARS characters. Raises `EmbedderError`."""
-        # Someone waits: one more try, and soon.
+        """The vector of a query, from its first WINDOW_CHARS characters. Raises `EmbedderError`."""
+        # Someone is waiting: one retry, soon.
         return self._vectors(
             [text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self._max_retries), 1.0, None)
         )[0]
@@ -135,17 +135,17 @@ class _HttpEmbedder:
         raise NotImplementedError
 
     def _read(self, reply: JSON) -> list[list[float]]:
-        """The vectors of a reply. Raises `LookupError`, `TypeError`, `ValueError` or `OverflowError` where it
-        is not as agreed.
+        """The vectors in a reply. Raises `LookupError`, `TypeError`, `ValueError` or `OverflowError` for an
+        unexpected reply.
         """
         raise NotImplementedError
 
     def _vectors(self, texts: Sequence[str], prefix: str, patience: _Patience) -> list[Vector]:
-        """The unit vectors of texts: of each, the average over its windows by their length."""
+        """The unit vectors of texts; each is the average over its windows, weighted by length."""
         windows: list[str] = []
         owners: list[int] = []
         for owner, text in enumerate(texts):
-            # Services refuse an empty text; a blank one gets the vector of a full stop.
+            # Services refuse empty texts; a blank text gets the vector of a full stop.
             cleaned = sound(text).replace("\0", " ")
             for window in cut_text(cleaned if cleaned.strip() else ".", WINDOW_CHARS):
                 windows.append(window)
@@ -160,9 +160,7 @@ class _HttpEmbedder:
         return [self._unit(vector) for vector in sums]
 
     def _ask(self, texts: list[str], prefix: str, patience: _Patience) -> list[Vector]:
-        """The unit vectors of texts that are one window each; what the service finds too long is halved until
-        it does not.
-        """
+        """The unit vectors of texts of one window each. Halves texts that the service finds too long."""
         try:
             return self._request([prefix + text for text in texts], patience)
         except _Refused as error:
@@ -173,16 +171,16 @@ class _HttpEmbedder:
             raise EmbedderError(self._refusal(error.status)) from error
 
     def _halved(self, text: str, prefix: str, patience: _Patience) -> Vector:
-        """The unit vector of a text by those of its halves."""
-        # A little over the half, so that cutting behind a word does not leave a third piece.
+        """The unit vector of a text, from its halves."""
+        # A little more than half, so that cutting after a word does not leave a third piece.
         halves = list(cut_text(text, len(text) * 5 // 9))
         vectors = self._ask(halves, prefix, patience)
         weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
         return self._unit(np.sum(weighted, axis=0))
 
     def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
-        """One exchange, tried again while that may help. Raises `_Refused`, `_Stopped`, `EmbedderError`."""
-        import httpx  # 90 ms, and a server that only answers keyword searches needs none of it
+        """Sends a request and retries while that may help. Raises `_Refused`, `_Stopped`, `EmbedderError`."""
+        import httpx  # 90 ms
 
         stop = patience.stop
         for attempt in range(patience.retries + 1):
@@ -222,8 +220,8 @@ class _HttpEmbedder:
         raise AssertionError("unreachable")
 
     def _posted(self, texts: list[str]) -> Any:
-        """The whole reply, which comes within `timeout_s` once it has begun. Raises httpx's errors,
-        `TimeoutError`, and `EmbedderError` for one without an end.
+        """The whole reply, which must arrive within `timeout_s` once it has begun. Raises httpx's errors,
+        `TimeoutError`, and `EmbedderError` for an endless reply.
         """
         import httpx
 
@@ -249,9 +247,9 @@ class _HttpEmbedder:
     def _checked(self, response: Any, count: int) -> list[Vector]:
         try:
             array = np.array(self._read(response.json()))
-            if array.size and array.dtype.kind not in "iuf":  # texts and booleans become numbers too
+            if array.size and array.dtype.kind not in "iuf":  # numpy also converts strings and booleans
                 raise TypeError(f"vectors of {array.dtype}")
-            with np.errstate(over="ignore"):  # an infinity is told below
+            with np.errstate(over="ignore"):  # an infinite value raises an error below
                 array = array.astype(np.float32)
         except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EmbedderError(
@@ -273,9 +271,7 @@ class _HttpEmbedder:
         return np.asarray(vector / length, np.float32)
 
     def _log_refusal(self, response: Any) -> None:
-        """What the service said, for the operator alone: it may quote the key or the text, so the key is cut
-        out.
-        """
+        """Logs the reason of the service at DEBUG. It may contain the key, which is removed, or the text."""
         reason = response.text[:300]
         if self._api_key:
             reason = reason.replace(self._api_key, "***")
@@ -284,7 +280,7 @@ class _HttpEmbedder:
         )
 
     def _refusal(self, status: int) -> str:
-        if 300 <= status < 400:  # not followed: the texts and the key would go where nobody has named
+        if 300 <= status < 400:  # not followed: texts and key would go to an address that nobody configured
             answer = f"{self._service} at {self._host} answered HTTP {status}"
             return f"{answer}, which leads elsewhere: set [embedding] url to where it does"
         mend = {
@@ -304,7 +300,7 @@ class OllamaEmbedder(_HttpEmbedder):
     _path = "/api/embed"
 
     def _payload(self, texts: list[str]) -> JSON:
-        # Without `truncate: false` it silently drops what the model does not read.
+        # Without `truncate: false` it silently drops the end of long texts.
         return {"model": self._model, "input": texts, "truncate": False}
 
     def _read(self, reply: JSON) -> list[list[float]]:
@@ -321,7 +317,7 @@ class OllamaEmbedder(_HttpEmbedder):
 
 
 class OpenAIEmbedder(_HttpEmbedder):
-    """`POST {url}/embeddings` as OpenAI defines it; many servers speak it."""
+    """`POST {url}/embeddings` as defined by OpenAI; many servers support it."""
 
     _service = "openai"
     _default_url = "https://api.openai.com/v1"
@@ -334,7 +330,7 @@ class OpenAIEmbedder(_HttpEmbedder):
         return payload
 
     def _read(self, reply: JSON) -> list[list[float]]:
-        # In any order: the place of each is told.
+        # They may come in any order.
         rows = sorted(reply["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(len(rows))):
             raise ValueError("places are missing or doubled")
@@ -342,8 +338,8 @@ class OpenAIEmbedder(_HttpEmbedder):
 
 
 def _retry_after_s(value: str | None) -> float | None:
-    """The seconds that a Retry-After header asks for; None for a date, which such services do not send, or
-    nonsense.
+    """The seconds of a Retry-After header; None for a date, which such services do not send, or an invalid
+    value.
     """
     try:
         seconds = float(value) if value else None
