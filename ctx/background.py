@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ctx import upkeep
 from ctx.errors import StoreError
+from ctx.indexing.status import publish
 
 if TYPE_CHECKING:
     from ctx.indexing.report import IndexReport
@@ -52,8 +53,6 @@ class Background:
 
     def publish_state(self, path: str) -> None:
         """Keeps a file with the state of the indexer for the worker processes."""
-        from ctx.indexing.status import publish  # 150 ms with the indexer
-
         self._run("ctx-state", partial(publish, self._workspace.indexer, path))
 
     def begin(self) -> None:

@@ -1,9 +1,9 @@
-"""One file that holds a project's store, and a store made of such a file.
+"""Backs up a project's store into one file, and restores it.
 
 A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories with the hashes of
-the keys (`memory.db`) and, written last, `manifest.json`. The index is not in it: it follows from the catalog
-without embedding anything again. Earlier versions kept the memories in the catalog (format 1), and the keys
-in `keys.json`.
+the keys (`memory.db`) and, written last, `manifest.json`. The index is not in it, because it can be built
+from the catalog without embedding anything again. Earlier versions kept the memories in the catalog (format
+1), and the keys in `keys.json`.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_KEYS_BYTES = 16 << 20
 # Errors of reading a member that is truncated, encrypted, of an unknown compression or too deeply nested.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
-_IS_THERE = "there is a store here already; --replace puts the backup in its place"
+_IS_THERE = "there is a store here already; use --replace to overwrite it with the backup"
 _COUNTED = ("document", "chunk", "embedding", "memories")
 _VERSIONS = {
     f"schema.{COMPONENT}": len(MIGRATIONS),
@@ -93,13 +93,13 @@ def store_of(config: Config) -> Store:
 
 
 def back_up(store: Store, path: str) -> Contents:
-    """Writes a backup of a store to `path`, 0600, which is whole or not there.
+    """Writes a backup of a store to `path` with 0600, atomically.
 
-    Each database is copied as it is at one moment, whoever reads, serves or indexes meanwhile. A backup that
-    is there is replaced, any other file is not. Raises `BadRequest`, `StoreError`.
+    Each database is copied as of one moment, while others may search, serve or index. An existing backup is
+    replaced, any other file is not. Raises `BadRequest`, `StoreError`.
     """
     if os.path.lexists(path) and not _is_backup(path):
-        raise BadRequest(f"{path} is there already and is no backup of ctx; name another file")
+        raise BadRequest(f"{path} exists and is not a backup of ctx; choose another file")
     with ExitStack() as held:
         held.enter_context(file_writing.writing(f"the backup to {path}", StoreError))
         copies = {}
@@ -166,12 +166,12 @@ def _add(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, JSON]:
 
 
 def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
-    """Makes a store anew from a backup; the index has then to be brought to its state.
+    """Restores a store from a backup. The caller must then bring the index up to date.
 
-    All of the backup is read and checked before anything is touched, and each database is put in place at
-    once, the memories first: whoever is killed leaves the old one or the new one of each. A store that is
-    there is kept unless `replace`. Raises `BadRequest` for a file that is no backup, `StoreError` for a
-    damaged or newer one, `Busy` where the store is in use.
+    The whole backup is read and checked before anything changes. Each database is replaced atomically, the
+    memories first, so a kill leaves the old or the new version of each. An existing store is replaced only
+    with `replace`. Raises `BadRequest` for a file that is not a backup, `StoreError` for a damaged or newer
+    one, `Busy` if the store is in use.
     """
     folder = os.path.dirname(store.catalog)
     partial = {
@@ -226,13 +226,13 @@ def _clear_backups(store: Store) -> None:
 @contextmanager
 def _opened(path: str) -> Iterator[zipfile.ZipFile]:
     if files.irregular(path):
-        raise BadRequest(f"{path} is no file, and a backup is one")
+        raise BadRequest(f"{path} is not a file")
     try:
         archive = zipfile.ZipFile(path)
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
     except _UNREADABLE as error:
-        raise BadRequest(f"{path} is no backup of ctx, or it was cut short") from error
+        raise BadRequest(f"{path} is not a backup of ctx, or it is truncated") from error
     with archive:
         yield archive
 
@@ -246,7 +246,7 @@ def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
             raise StoreError(f"{path} was made by a newer ctx ({manifest['version']}): upgrade ctx")
         return _contents(manifest)
     except (*_UNREADABLE, KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"{path} is no backup of ctx") from error
+        raise BadRequest(f"{path} is not a backup of ctx") from error
 
 
 def _contents(manifest: JSON) -> Contents:
@@ -284,17 +284,17 @@ def _earlier_keys(archive: zipfile.ZipFile, contents: Contents) -> list[KeyRecor
 
 
 def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
-    """Adds keys to the restored memories: `earlier` ones, and those that are here and were revoked; where the
-    backup has no keys, all that are here.
+    """Adds keys to the restored memories: `earlier` ones, and existing keys that were revoked; if the backup
+    has no keys, all existing ones.
 
-    A key is revoked because it came into wrong hands: the backup of the day before must not make it valid
-    again. Nor may a backup without keys open a server that needed one.
+    A key is revoked because it leaked, and an older backup must not make it valid again. A backup without
+    keys must not open a server that needed one.
     """
     try:
         with closing(KeyRing(memory)) as ring:
             present = ring.list()
     except StoreError as error:
-        raise StoreError(f"the keys that are here cannot be read: move {memory} away first") from error
+        raise StoreError(f"the existing keys cannot be read: move {memory} away first") from error
     with closing(KeyRing(restored)) as ring:
         known = [*ring.list(), *earlier]
         kept = [record for record in present if record.revoked_ms is not None or not known]
@@ -308,7 +308,9 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
     if os.path.lexists(path):
         os.unlink(path)  # of a killed restore
     if size > file_writing.free_bytes(folder):  # a few kilobytes can unpack to a disk full of zeros
-        raise StoreError(f"the backup unpacks to {size:,} bytes, more than there is room for: free some")
+        raise StoreError(
+            f"the backup unpacks to {size:,} bytes, more than the disk has free: free some space"
+        )
     digest = hashlib.sha256()
     descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
     with open(descriptor, "wb") as target:
@@ -340,7 +342,7 @@ def _check_sum(name: str, digest: str, contents: Contents) -> None:
 
 
 def _damaged(name: str) -> StoreError:
-    return StoreError(f"the backup is damaged in {name}, and nothing was changed: take another one")
+    return StoreError(f"the backup is damaged in {name}, and nothing was changed: use another backup")
 
 
 def _check_catalog(path: str) -> None:
@@ -368,7 +370,7 @@ def _check_origin(path: str) -> None:
     except StoreError as error:
         raise _damaged_catalog(error.message) from error
     if mark != APPLICATION_ID:
-        raise StoreError("what the backup calls a catalog is another program's file; nothing was changed")
+        raise StoreError("the catalog in the backup is another program's file; nothing was changed")
     if computing:
         raise StoreError(
             "the catalog in the backup holds a trigger, a view or a computed column, which ctx never "
@@ -446,10 +448,12 @@ def _holds_memories(connection: sqlite3.Connection) -> bool:
 def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
     code = error.sqlite_errorcode & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Busy("the store is in use: stop what serves or searches it (`ctx projects` lists servers)")
+        return Busy(
+            "the store is in use: stop the servers and searches that use it (`ctx projects` lists servers)"
+        )
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return store_error(error)
-    return StoreError("the store that is here cannot be opened: move its folder away first")
+    return StoreError("the existing store cannot be opened: move its folder away first")
 
 
 @contextmanager

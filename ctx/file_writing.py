@@ -109,7 +109,7 @@ def _check_replaceable(name: str, folder: int) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISDIR(mode):
-        raise OSError(errno.EISDIR, "it is a folder, and a file is to be written: name a file in it")
+        raise OSError(errno.EISDIR, "it is a folder: choose a file in it")
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
         raise OSError(
             errno.EINVAL, "it is a device or a pipe, which cannot be replaced: write to standard output"

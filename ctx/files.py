@@ -18,8 +18,8 @@ PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING = os.O_WRONLY | os.O_RDWR
 _PRIVATE, _OTHERS = 0o600, 0o077
 
-_LINK = "`%s` is a link, and ctx follows none there: remove it"
-_NO_FILE = "`%s` is not a file: remove it, or name another path"
+_LINK = "`%s` is a link, which ctx does not follow there: remove it"
+_NO_FILE = "`%s` is not a file: remove it, or choose another path"
 
 Identity = tuple[int, int]
 """Identifies a file independently of its name: device and inode."""
@@ -77,7 +77,7 @@ def _make_folders(path: str) -> None:
         os.chmod(path, 0o700)  # a umask may have removed bits
     except FileExistsError:
         if not os.path.isdir(path):
-            raise OSError(errno.ENOTDIR, f"`{os.path.basename(path)}` is no folder: remove it") from None
+            raise OSError(errno.ENOTDIR, f"`{os.path.basename(path)}` is not a folder: remove it") from None
 
 
 def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
@@ -120,7 +120,8 @@ def check_plain(path: str) -> None:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
                 raise OSError(
-                    errno.ELOOP, f"`{entry.name}` is a link or no file, which ctx does not follow: remove it"
+                    errno.ELOOP,
+                    f"`{entry.name}` is a link or not a file, which ctx does not open there: remove it",
                 )
 
 
@@ -262,7 +263,8 @@ def _said(error: OSError, name: str, folder: int | None) -> OSError:
             return error
         label = os.path.basename(name) or name
         return OSError(
-            error.errno, (_LINK if linked else "`%s` is no folder: remove it, or name another path") % label
+            error.errno,
+            (_LINK if linked else "`%s` is not a folder: remove it, or choose another path") % label,
         )
     if error.errno in (errno.EISDIR, errno.ENXIO):
         return OSError(error.errno, _NO_FILE % name)

@@ -48,10 +48,7 @@ class Configuration:
             return b""
 
 
-_CHANGED = (
-    "its file was changed since the start: restart ctx to take it up (`ctx doctor` says whether it can be "
-    "read)"
-)
+_CHANGED = "the file was changed since the start: restart ctx to use it (`ctx doctor` checks it)"
 
 
 def watch_configuration(indexer: Indexer, configuration: Configuration, stopping: threading.Event) -> None:

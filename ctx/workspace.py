@@ -19,11 +19,17 @@ from ctx.config.find import user_folder
 from ctx.config.settings import PackSettings
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
+from ctx.indexing import status
+from ctx.indexing.indexer import Indexer
 from ctx.indexing.model_switch import ModelSwitch, key_of, notes_path
+from ctx.indexing.run import ConfigurationFile
+from ctx.indexing.worker import NoLock, NoProjection
 from ctx.items import SourceStatus
 from ctx.models import JSON, Caller, CallProgress
 from ctx.scripts.sources import configured_connectors, script_file
+from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.search.searcher import Searcher
+from ctx.store.base import Projection, SearchIndex
 from ctx.store.lock import WriterLock, work_lock
 from ctx.store.plane import Plane, check_whole, file_catalog, open_catalog
 from ctx.store.sqlite import SqliteCatalog
@@ -34,7 +40,6 @@ from ctx.tools.toolbox import Toolbox
 if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog
     from ctx.cluster.postgres import Database
-    from ctx.indexing.indexer import Indexer
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.activity import Activity
@@ -44,8 +49,6 @@ if TYPE_CHECKING:
     from ctx.memory.rows import MemoryRows
     from ctx.scripts.loader import Scripts
     from ctx.scripts.scripts import Runner
-    from ctx.scripts.store import ScriptStore
-    from ctx.store.base import Projection, SearchIndex
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     """
     if reading and not config.stored:
         raise StoreError(
-            "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does it by itself)"
+            "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does so automatically)"
         )
     workspace = Workspace(config, reading=reading, projecting=projecting)
     if reading and projecting and (config.store.url or workspace.plane.outdated()):
@@ -134,7 +137,7 @@ class Workspace:
             return plane
 
     @cached_property
-    def index(self) -> "SearchIndex":
+    def index(self) -> SearchIndex:
         """The index for searches. It follows what this process or another one publishes."""
 
         def answering() -> tuple[str | None, int | None]:
@@ -234,7 +237,7 @@ class Workspace:
             names = [name for name in self.source_names() if self.catalog.last_run(name) is None]
             if names:
                 have = "has" if len(names) == 1 else "have"
-                return f"{', '.join(names)} {have} not been indexed to the end yet: there may be more"
+                return f"{', '.join(names)} {have} not been fully indexed yet: there may be more results"
             self._all_indexed = True
         if self.behind():
             indexer = self.indexer_at_work
@@ -248,17 +251,13 @@ class Workspace:
     # -- indexing --------------------------------------------------------------------------------------------
 
     @cached_property
-    def indexer(self) -> "Indexer":
-        from ctx.indexing.indexer import Indexer
-        from ctx.indexing.run import ConfigurationFile
-        from ctx.indexing.worker import NoLock, NoProjection
-
+    def indexer(self) -> Indexer:
         shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
 
         def embedding() -> tuple[str | None, int | None]:
             return key_of(self.model_switch.indexed(self.catalog))
 
-        def open_projection() -> "Projection":
+        def open_projection() -> Projection:
             return self.plane.open(embedding, writable=True) if self._projecting else NoProjection()
 
         config = self.config
@@ -307,7 +306,7 @@ class Workspace:
         return answers
 
     @property
-    def indexer_at_work(self) -> "Indexer | None":
+    def indexer_at_work(self) -> Indexer | None:
         """The indexer, if this process has used one."""
         return self.__dict__.get("indexer")
 
@@ -358,12 +357,10 @@ class Workspace:
         return Runner(self.pool, bridge)
 
     @cached_property
-    def _script_store(self) -> "ScriptStore | None":
+    def _script_store(self) -> ScriptStore | None:
         """The values that scripts store between calls, kept with the memories; None without a project."""
         if self.config.path is None:
             return None
-        from ctx.scripts.store import FileScriptStore
-
         with self._lock:
             store: ScriptStore
             if self.config.store.url:
@@ -542,9 +539,7 @@ class Workspace:
 
     def indexer_state(self) -> dict[str, JSON] | None:
         """What the indexer is doing and did (ctx/indexing/status.py); None if there is no indexer."""
-        from ctx.indexing.status import indexer_state
-
-        return None if self.indexer_at_work is None else indexer_state(self.indexer_at_work)
+        return None if self.indexer_at_work is None else status.indexer_state(self.indexer_at_work)
 
 
 class WorkerWorkspace(Workspace):
@@ -559,6 +554,4 @@ class WorkerWorkspace(Workspace):
         self._state = state
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        from ctx.indexing.status import published
-
-        return published(self._state)
+        return status.published(self._state)

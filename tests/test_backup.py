@@ -105,7 +105,7 @@ def test_a_store_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path
     with workspace(config) as space:
         space.indexer.run()
         space.memory.bank("ana").put("What was said after the backup.")
-    with pytest.raises(BadRequest, match="--replace puts the backup in its place"):
+    with pytest.raises(BadRequest, match="use --replace to overwrite it"):
         restore(str(tmp_path / "backup.zip"), store(tmp_path))
     with pytest.raises(BadRequest, match="cannot be read: No such file"):
         restore(str(tmp_path / "nope.zip"), store(tmp_path))
@@ -224,25 +224,25 @@ def rewritten(path: Path, changes: dict[str, Callable[[Any], Any] | None]) -> No
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (cut_short, "is no backup of ctx, or it was cut short"),
+        (cut_short, "is not a backup of ctx, or it is truncated"),
         (turned, "the backup is damaged in ctx.db, and nothing was changed"),
-        (another, "is no backup of ctx"),
-        (without_manifest, "is no backup of ctx"),
+        (another, "is not a backup of ctx"),
+        (without_manifest, "is not a backup of ctx"),
         (of_a_newer_program, r"was made by a newer ctx \(9.9\)"),
         (with_another_sum, "is damaged in ctx.db"),
-        (saying(rows=[1]), "is no backup of ctx"),
-        (saying(rows={"document": "many"}), "is no backup of ctx"),
-        (saying(created_ms="yesterday"), "is no backup of ctx"),
-        (saying(created_ms=10**30), "is no backup of ctx"),
-        (saying(files={CATALOG: [1]}), "is no backup of ctx"),
-        (saying(files={CATALOG: {"bytes": "x", "sha256": "0"}}), "is no backup of ctx"),
-        (nested, "is no backup of ctx"),
-        (encrypted, "is no backup of ctx"),
+        (saying(rows=[1]), "is not a backup of ctx"),
+        (saying(rows={"document": "many"}), "is not a backup of ctx"),
+        (saying(created_ms="yesterday"), "is not a backup of ctx"),
+        (saying(created_ms=10**30), "is not a backup of ctx"),
+        (saying(files={CATALOG: [1]}), "is not a backup of ctx"),
+        (saying(files={CATALOG: {"bytes": "x", "sha256": "0"}}), "is not a backup of ctx"),
+        (nested, "is not a backup of ctx"),
+        (encrypted, "is not a backup of ctx"),
         (with_keys(["no keys"]), "is damaged in keys.json"),
         (with_keys({"version": 2, "keys": []}), "is damaged in keys.json"),
         (with_keys({"version": 1, "keys": [{"id": "1"}]}), "is damaged in keys.json"),
         (with_keys({"version": 1, "keys": [{"id": "1", "name": "\x1b"}]}), "is damaged in keys.json"),
-        (vast, "more than there is room for"),
+        (vast, "more than the disk has free"),
     ],
 )
 def test_what_is_no_whole_backup_is_refused_and_changes_nothing(
@@ -375,7 +375,7 @@ def with_database(backup: Path, statement: str) -> None:
 
 def test_a_pipe_is_no_backup_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadRequest, match="is no file"):
+    with pytest.raises(BadRequest, match="is not a file"):
         restore(str(tmp_path / "pipe"), store(tmp_path))
 
 
@@ -404,7 +404,7 @@ def test_a_backup_replaces_a_backup_and_no_other_file(tmp_path: Path) -> None:
         archive.writestr("a.png", "a picture")
     for content in (b"a letter", (tmp_path / "pictures.zip").read_bytes()):
         target.write_bytes(content)
-        with pytest.raises(BadRequest, match="is no backup of ctx; name another file"):
+        with pytest.raises(BadRequest, match="is not a backup of ctx; choose another file"):
             back_up(store(tmp_path), str(target))
         assert target.read_bytes() == content
     target.unlink()

@@ -51,14 +51,14 @@ class PostgresCatalog(Catalog):
     )
 
     def __init__(self, url: str | Database, *, machine: str = "") -> None:
-        """`url`: the address, or an open database, which this closes. `machine`: the name of the one that
-        writes, for documents that other machines may not see.
+        """`url`: the address, or an open database, which this closes. `machine`: the name of this machine,
+        for documents that other machines may not see.
         """
         self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
         self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
         self._latest: list[StoredDocument] = []
-        self._line: str | None = None  # where the epoch that this process began is kept
+        self._line: str | None = None  # the server's line of history in the epoch that this process began
         try:
             self.database.migrate(COMPONENT, MIGRATIONS)
         except BaseException:
@@ -69,7 +69,7 @@ class PostgresCatalog(Catalog):
         self.database.close()
 
     def reach(self) -> None:
-        """Raises `StoreError` where the database does not answer at once."""
+        """Raises `StoreError` if the database does not answer at once."""
         with self.database.transaction(timeout_s=MOMENT_S):
             pass
 
@@ -93,9 +93,7 @@ class PostgresCatalog(Catalog):
             return f"{connection.native.system} {row[0] if row else ''}"
 
     def index_turn(self, name: str) -> IndexTurn:
-        """`turn(done)`, a block in which this process alone brings the index of that name up to date; False
-        where another has.
-        """
+        """See `Catalog`."""
         return partial(turn_or_done, self._leases(), f"index:{name}", "the index is being brought up to date")
 
     @contextmanager
@@ -297,7 +295,9 @@ class PostgresWrite(Write):
         return self._locked([name]).get(name)
 
     def _locked(self, names: Sequence[str]) -> dict[str, int]:
-        """The numbers of sources, whose rows stay locked. Raises `Busy` where another process has a turn."""
+        """The numbers of sources, whose rows stay locked. Raises `Busy` if another process is
+        indexing one.
+        """
         numbers = {}
         for name, no, epoch, owner in self.connection.execute(
             "SELECT s.name, s.no, l.epoch, l.owner FROM source s "

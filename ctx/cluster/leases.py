@@ -1,7 +1,7 @@
-"""Leases in the database: what only one machine may do at a time.
+"""Leases in the database, for work that only one machine may do at a time.
 
-A turn is a lease that is renewed while it lasts. Its event is set when the lease is lost, and the database
-refuses writes under a lost lease.
+A turn is a lease that is renewed until the work ends. If it is lost, its event is set, and the database
+refuses further writes.
 """
 
 import os
@@ -25,14 +25,16 @@ LOOK_S = 0.25
 
 
 class Leases:
-    """The leases of all that share a database, by the database's clock. `owner` is what others are told."""
+    """The leases of a shared database, by the database's clock. `owner` is shown to others."""
 
     def __init__(self, database: "Database", owner: str) -> None:
         self._database = database
         self._owner = owner
 
     def lease(self, name: str, ttl_s: float) -> int | None:
-        """Takes a lease; its epoch, higher than any before it. None where somebody else has it."""
+        """Takes a lease and returns its epoch, which is higher than all before. None if someone else
+        has it.
+        """
         with self._database.transaction(write=True) as connection:
             row = connection.execute(
                 "INSERT INTO lease AS l VALUES (?, 1, ?, clock_timestamp() + make_interval(secs => ?)) "
@@ -43,7 +45,7 @@ class Leases:
         return None if row is None else int(row[0])
 
     def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
-        """Keeps a lease for `ttl_s` from now; False where it ran out and was taken, or was released."""
+        """Renews a lease for `ttl_s` from now. False if it expired and was taken, or was released."""
         with self._database.transaction(write=True) as connection:
             return bool(
                 connection.execute(
@@ -54,14 +56,14 @@ class Leases:
             )
 
     def release(self, name: str, epoch: int) -> None:
-        """Gives a lease back; does nothing where somebody else has it by now."""
+        """Releases a lease; does nothing if someone else has it by now."""
         with self._database.transaction(write=True) as connection:
             connection.execute(
                 "UPDATE lease SET until = '-infinity' WHERE name = ? AND epoch = ?", (name, epoch)
             )
 
     def holder(self, name: str) -> str | None:
-        """The owner of a lease; None where nobody has it."""
+        """The owner of a lease; None if it is free."""
         with self._database.transaction() as connection:
             row = connection.execute(
                 "SELECT owner FROM lease WHERE name = ? AND until > clock_timestamp()", (name,)
@@ -123,8 +125,8 @@ def turn(
 def turn_or_done(
     leases: Leases, name: str, what: str, done: Callable[[], bool], *, timeout_s: float = WAIT_S
 ) -> Iterator[bool]:
-    """A block that only one machine runs at a time, with True; or with False as soon as `done()`, because
-    another machine did the work. Raises `Busy` where neither happens in time.
+    """A block that one machine runs at a time, with True; or with False as soon as `done()`, because another
+    machine did the work. Raises `Busy` if neither happens in time.
     """
     ends_s = time.monotonic() + timeout_s
     with ExitStack() as stack:

@@ -1,8 +1,8 @@
-"""Moves a whole store to a database that machines share, or back to a file: catalog, memories, keys, sessions
-and script values, under the same ids.
+"""Copies a whole store to a shared database, or back to a file: catalog, memories, keys, sessions and script
+values, with the same ids.
 
-A move may be broken off and started again: what is there already, and equal, is skipped. Documents go in the
-order of their chunks, so that of two with the same score the same one comes first.
+An interrupted migration can be started again: what is already there and equal is skipped. Documents are
+copied in the order of their chunks, so that documents with equal scores keep their order.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
     ):
         if source.unfinished():
             raise StoreError(
-                "the store to be moved is itself one whose move was broken off: finish that first"
+                "the source store is the target of an interrupted migration: finish that one first"
             )
         if not replace:
             check_target(source, goal)
@@ -114,19 +114,19 @@ class Moved(NamedTuple):
 
 
 def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
-    """Raises `BadRequest` where the target holds documents that the origin lacks. Changes nothing."""
+    """Raises `BadRequest` if the target has documents that the origin does not have. Changes nothing."""
     excess = _excess(origin, target)
     if excess:
         count = sum(map(len, excess.values()))
         raise BadRequest(
-            f"documents that the store to be moved lacks: {count:,} (of {', '.join(excess)}); "
-            "name an empty store, or drop them with --replace"
+            f"the target has documents that the source does not have: {count:,} (of {', '.join(excess)}); "
+            "choose an empty store, or delete them with --replace"
         )
 
 
 def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved:
-    """Copies `origin` to `target`, deletes what only the target holds, and compares the two. Nobody may write
-    either meanwhile. Raises `StoreError` where they differ afterwards.
+    """Copies `origin` to `target`, deletes what only the target has, and compares the two. Nobody may write
+    to either meanwhile. Raises `StoreError` if they differ afterwards.
     """
     for source, source_ids in _excess(origin, target).items():
         target.delete_documents(source, source_ids)
@@ -145,7 +145,7 @@ def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved
         _move_runs(origin, target, status.name, status.last_indexed_ms)
     digests = [digest(catalog) for catalog in (origin, target)]
     if digests[0] != digests[1]:
-        raise StoreError("what was moved is not what was there: was either written meanwhile? Run it again")
+        raise StoreError("the stores differ after the migration: was one written meanwhile? Run it again")
     stats = target.stats()
     return Moved(stats["documents"], stats["chunks"], embeddings, passed_over, digests[1])
 
@@ -174,9 +174,7 @@ def _excess(origin: SqlCatalog, target: SqlCatalog) -> dict[str, list[str]]:
 def _document(catalog: SqlCatalog, id: str) -> StoredDocument:
     entry = catalog.document(id)
     if entry is None:
-        raise StoreError(
-            "a document was deleted while the store was moved: stop whoever writes, and run it again"
-        )
+        raise StoreError("a document was deleted during the migration: stop all writers, and run it again")
     return entry
 
 
@@ -218,7 +216,7 @@ def _moved_keys(origin: Keys, target: Keys) -> int:
         present = {record.id: record for record in goal.list()}
         absent = [record for record in records if not _kept(record, present.get(record.id))]
     if absent:
-        raise StoreError("the keys that were moved are not those that were there: run it again")
+        raise StoreError("the keys differ after the migration: run it again")
     return len(records)
 
 
@@ -236,7 +234,7 @@ def _moved_values(origin: str, target: str) -> int:
         goal.take_over(rows, time.monotonic() + _WAIT_S)
         if not set(rows) <= set(goal.rows(time.monotonic() + _WAIT_S)):
             raise StoreError(
-                "what scripts keep is not what was there: was it written meanwhile? Run it again"
+                "the values of scripts differ after the migration: were they written meanwhile? Run it again"
             )
     return len(rows)
 

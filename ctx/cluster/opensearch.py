@@ -5,13 +5,11 @@ with the local index. It follows the catalog as that one does (ctx/store/local.p
 separately (opensearch_part.py).
 """
 
-import json
 import logging
 import threading
 import time
-import zlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from typing import NamedTuple, TypeGuard, TypeVar
 
@@ -19,34 +17,23 @@ import numpy as np
 
 from ctx.cluster import opensearch_query as queries
 from ctx.cluster.opensearch_client import Client, Refusal
-from ctx.cluster.opensearch_part import STATE, Entry, Layout, Part, State, Writing
-from ctx.cluster.opensearch_query import FORMAT, SCALE, fingerprint
+from ctx.cluster.opensearch_part import STATE, Layout, Part, State, Writing
+from ctx.cluster.opensearch_query import FORMAT, fingerprint
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import JSON, Filters, Hit
-from ctx.store.base import Catalog
-from ctx.store.rows import VectorBatch
+from ctx.store.base import Catalog, IndexTurn
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.text import analyze
 from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
 
-MAX_HITS = 10_000  # the largest window of a search
-# How many times k the graph is asked for. With 1 it misses one of a hundred nearest chunks.
-BEAM = 3.0
-# Vectors are written as whole numbers of seven digits: the engine's own sums in 32 bits hold no more.
-VECTOR_LENGTH = 1e7
-STATE_KEPT_S = 0.5  # how long a searcher uses the state that it read
+STATE_KEPT_S = 0.5  # how long a searcher reuses a state
 T = TypeVar("T")
-
-Turn = Callable[[Callable[[], bool]], AbstractContextManager[bool]]
-"""`turn(done)`: a block that only one process runs at a time, with True; or with False once `done()`, because
-another one did the work.
-"""
 
 
 class States(NamedTuple):
-    """What words and vectors have applied; None where there is no such index."""
+    """What the two indexes have applied; None if an index does not exist."""
 
     words: State | None
     vectors: State | None
@@ -63,9 +50,9 @@ class States(NamedTuple):
 class OpenSearchIndex:
     """The `SearchIndex` in OpenSearch. Opening sends no request.
 
-    The caller closes the client. `embedding` as for `LocalIndex`. `owner()` names the catalog of this index:
-    an index of another catalog is left alone. `turn` lets one process write at a time; None: the caller holds
-    a lock.
+    The caller closes the client. `embedding` as for `LocalIndex`. `owner()` names the catalog of this index;
+    an index that belongs to another catalog is not changed. `turn` lets one process write at a time; None:
+    the caller holds a lock.
     """
 
     def __init__(
@@ -77,7 +64,7 @@ class OpenSearchIndex:
         layout: Layout = Layout(),  # noqa: B008 - a tuple
         owner: Callable[[], str] = str,
         writable: bool = False,
-        turn: Turn | None = None,
+        turn: IndexTurn | None = None,
     ) -> None:
         self._client = client
         self._embedding = embedding
@@ -88,7 +75,7 @@ class OpenSearchIndex:
         self._words = Part(self._client, f"{name}-words", layout)
         self._vectors = Part(self._client, f"{name}-vectors", layout)
         self._lock = threading.Lock()
-        self._seen: tuple[float, States] | None = None  # when it was asked for, on the monotonic clock
+        self._seen: tuple[float, States] | None = None  # when it was requested, on the monotonic clock
         self._suspect = self._adopting = False
 
     def __enter__(self) -> "OpenSearchIndex":
@@ -110,7 +97,7 @@ class OpenSearchIndex:
         return self._hits(self._word_query(query, prefix), filters, k)
 
     def _word_query(self, query: str, prefix: bool) -> JSON | None:
-        """The query for the words; None where the text has no word."""
+        """The query for the words; None if the text has no word."""
         counts = analyze.query_counts(query)
         if not counts:
             return None
@@ -156,21 +143,21 @@ class OpenSearchIndex:
     def semantic(
         self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """The k nearest chunks; [] where nothing is embedded yet. Raises `EmbeddingsDisabled` where no model
-        is configured.
+        """The k nearest chunks; [] if nothing is embedded yet. Raises `EmbeddingsDisabled` if no model is
+        configured.
         """
         model = model or self._embedding()[0]
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
         if filters.closed or k <= 0:
             return []
-        body = _vector_body(vector, filters, k)
+        body = queries.vector_body(vector, filters, k)
         reply = self._asked(
             self._vectors,
             lambda state: self._search(state, body, exact=False) if state.size else None,
             model,
         )
-        return [] if reply is None else _vector_hits(reply)
+        return [] if reply is None else queries.vector_hits(reply)
 
     def both(
         self,
@@ -182,7 +169,7 @@ class OpenSearchIndex:
         prefix: bool = False,
         model: str | None = None,
     ) -> tuple[list[Hit], list[Hit]]:
-        """Both rankings in one request, where both indexes can answer."""
+        """Both rankings in one request, if both indexes can answer."""
         words, vectors = self._states()
         question = None if filters.closed or min(depths) <= 0 else self._word_query(query, prefix)
         if (
@@ -195,11 +182,15 @@ class OpenSearchIndex:
             try:
                 replies = self._client.search_all(
                     [
-                        _search_of(words.name, _word_body(question, filters, depths[0]), exact=True),
-                        _search_of(vectors.name, _vector_body(vector(), filters, depths[1]), exact=False),
+                        queries.search_of(
+                            words.name, queries.word_body(question, filters, depths[0]), exact=True
+                        ),
+                        queries.search_of(
+                            vectors.name, queries.vector_body(vector(), filters, depths[1]), exact=False
+                        ),
                     ]
                 )
-                return _word_hits(replies[0]), _vector_hits(replies[1])
+                return queries.word_hits(replies[0]), queries.vector_hits(replies[1])
             except Refusal as error:
                 if error.status != 404:
                     raise  # else an index was replaced meanwhile
@@ -213,7 +204,7 @@ class OpenSearchIndex:
         return self.published_model() == model
 
     def published_model(self) -> str | None:
-        """The model of the vectors; None where there are none."""
+        """The model of the vectors; None if there are none."""
         vectors = self._states().vectors
         return vectors.model if self._is_ours(vectors) else None
 
@@ -232,13 +223,13 @@ class OpenSearchIndex:
     # -- catching up ------------------------------------------------------------------------------
 
     def catch_up(self, catalog: Catalog) -> int:
-        """Applies what the catalog has and the index lacks; the seq applied. An index that is missing or of
-        another history is built beside the one that answers.
+        """See `Projection`. An index that is missing or has another history is built beside the
+        current one.
 
-        After a `StoreError` searchers still have what was published before, and the next call goes on there.
+        After a `StoreError` searchers keep what was published before, and the next call continues there.
         """
         if not self._writable:
-            raise StoreError("the index was opened to be read only")
+            raise StoreError("the index was opened read-only")
         model, _ = self._embedding()
         self._check_owner()
         if not self._suspect and self._up_to_date(catalog, model):
@@ -271,7 +262,7 @@ class OpenSearchIndex:
         """Nothing to do: `catch_up` publishes soon enough."""
 
     def check(self) -> list[str]:
-        """What is wrong with the index, a line each. The next `catch_up` of this object rebuilds it."""
+        """One line for each problem. The next `catch_up` of this object rebuilds the index."""
         problems = []
         states = self._read_states()
         halves = [("keyword index", states.words, self._words)]
@@ -281,11 +272,11 @@ class OpenSearchIndex:
             if state is None or state.format != FORMAT:
                 problems.append(f"OpenSearch has no {label} of this version yet")
             elif state.owner != self._owner:
-                problems.append(f"the {label} in OpenSearch: of another catalog, by the name '{self._name}'")
+                problems.append(f"the {label} '{self._name}' in OpenSearch belongs to another catalog")
             elif part.count(state.name) != state.size:
                 problems.append(f"OpenSearch does not have all of the {label} any more")
             elif state.fingerprint != fingerprint():
-                problems.append(f"the {label} in OpenSearch: words were cut otherwise than this ctx does")
+                problems.append(f"the {label} in OpenSearch: words were split differently than this ctx does")
         self._suspect = bool(problems)
         return problems
 
@@ -308,7 +299,9 @@ class OpenSearchIndex:
         return not unassigned, line
 
     def _check_owner(self) -> None:
-        """Raises `StoreError` where the index is another catalog's: the two would rebuild it in turn."""
+        """Raises `StoreError` if the index belongs to another catalog, because the two would rebuild it in
+        turn.
+        """
         states = self._states()
         for state in filter(None, states):
             if state.owner != self._owner and state.format and not self._adopting:
@@ -318,8 +311,8 @@ class OpenSearchIndex:
 
     def _foreign(self) -> StoreError:
         return StoreError(
-            f"the index '{self._name}' in OpenSearch is of another catalog: choose another [index] name, or "
-            "have `ctx doctor --fix` make it this one's"
+            f"the index '{self._name}' in OpenSearch belongs to another catalog: choose another [index] "
+            "name, or take it over with `ctx doctor --fix`"
         )
 
     def _up_to_date(self, catalog: Catalog, model: str | None) -> bool:
@@ -350,13 +343,13 @@ class OpenSearchIndex:
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
         """Why an index cannot be continued; None: it can."""
         if state.format != FORMAT:
-            return "it is of another format" if state.format else "it was never finished"
+            return "it has another format" if state.format else "it was not finished"
         if catalog.history(state.applied) != state.history or state.owner != self._owner:
-            return "it is of another catalog, or of one that was restored"
+            return "it belongs to another catalog, or to one that was restored"
         if state.model != model:
-            return "it is of another model"
+            return "it has another model"
         if state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
-            return "its unfinished writes are of another history"
+            return "its unfinished writes have another history"
         return None
 
     def _follow_words(self, catalog: Catalog, model: str | None) -> int:
@@ -383,21 +376,21 @@ class OpenSearchIndex:
             except Refusal as error:
                 if error.kind != "illegal_argument_exception":
                     raise
-                reason = "its vectors are of another length"
+                reason = "its vectors have another length"
             else:
                 covered = catalog.stats()["chunks"] - catalog.pending_count(model)
                 if state.size == covered or catalog.seq() != target:
                     self._vectors.take_place(state.name)
                     return target
                 # Embeddings were deleted, or the index lost some: nothing else reports that.
-                reason = "not the embeddings of the catalog"
+                reason = "they do not match the catalog"
             logger.warning("vectors are built anew reason=%s", reason)
             self._vectors.drop()
         self._write_vectors(catalog, model, target)
         return target
 
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
-        """Brings the vectors up to a seq; first up to the target of a catch-up that broke off."""
+        """Brings the vectors up to a seq; first up to the target of an interrupted catch-up."""
         part = self._vectors
         state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
         if state.unfinished:
@@ -414,7 +407,7 @@ class OpenSearchIndex:
         for number, batch in enumerate(catalog.vectors_since(model, state.applied, after)):
             if number == 0:
                 part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
-            writing.put(_vector_entries(batch, target))
+            writing.put(queries.vector_entries(batch, target))
             writing.keep_position(target, batch.position)
         return writing.publish(target)
 
@@ -439,7 +432,7 @@ class OpenSearchIndex:
         return states
 
     def _asked(self, part: Part, ask: Callable[[State], T], model: str | None = None) -> T | None:
-        """The result of `ask` for the index that answers; None where there is none, or another model's."""
+        """The result of `ask` for the current index; None if there is none, or one of another model."""
         for last in (False, True):
             states = self._read_states() if last else self._states()
             state = states.words if part is self._words else states.vectors
@@ -457,14 +450,14 @@ class OpenSearchIndex:
         return None
 
     def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
-        return self._client.search_all([_search_of(state.name, body, exact=exact)])[0]
+        return self._client.search_all([queries.search_of(state.name, body, exact=exact)])[0]
 
     def _hits(self, query: JSON | None, filters: Filters, k: int) -> list[Hit]:
         if query is None or filters.closed:
             return []
-        body = _word_body(query, filters, k)
+        body = queries.word_body(query, filters, k)
         reply = self._asked(self._words, lambda state: self._search(state, body, exact=True))
-        return [] if reply is None else _word_hits(reply)
+        return [] if reply is None else queries.word_hits(reply)
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """How many passages have each (field, term), in one request."""
@@ -477,11 +470,13 @@ class OpenSearchIndex:
         if not asked:
             return []
         bodies = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
-        replies = self._client.search_all([_search_of(state.name, body, exact=False) for body in bodies])
+        replies = self._client.search_all(
+            [queries.search_of(state.name, body, exact=False) for body in bodies]
+        )
         return [int(reply["hits"]["total"]["value"]) for reply in replies]
 
     def _beginning(self, query: str) -> JSON | None:
-        """The query for the terms that the unfinished last word may become."""
+        """The query for the terms that the incomplete last word may become."""
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
             return None
@@ -489,71 +484,3 @@ class OpenSearchIndex:
         choices = [queries.prefix_query(words[-1]), *(queries.term("text", stem) for stem in stems)]
         totals = self._asked(self._words, lambda state: self._totals(state, choices)) or [0] * len(choices)
         return next((choice for choice, total in zip(choices, totals, strict=True) if total), None)
-
-
-def _search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
-    """A search as it is sent. `exact`: with the word counts of all shards, so that scores do not depend on
-    where a document is.
-
-    The same query goes to the same copies: deleted documents make their counts differ.
-    """
-    copies = zlib.crc32(json.dumps(body["query"]).encode())
-    header = {"index": index, "allow_partial_search_results": False, "preference": f"ctx{copies}"}
-    return {**header, "search_type": "dfs_query_then_fetch"} if exact else header, body
-
-
-def _word_body(query: JSON, filters: Filters, k: int) -> JSON:
-    fields = ("chunk_no", "document_no", "span")
-    return queries.search_body(queries.narrowed(query, filters), min(k, MAX_HITS), fields)
-
-
-def _word_hits(reply: JSON) -> list[Hit]:
-    return [
-        Hit(
-            _number(hit, "chunk_no"), _number(hit, "document_no"), hit["_score"] * SCALE, _number(hit, "span")
-        )
-        for hit in reply["hits"]["hits"]
-    ]
-
-
-def _vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
-    query = queries.nearest(vector.tolist(), filters, min(int(k * BEAM), MAX_HITS))
-    return queries.search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
-
-
-def _vector_hits(reply: JSON) -> list[Hit]:
-    # The engine gives (1 + cosine) / 2.
-    return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
-        for hit in reply["hits"]["hits"]
-    ]
-
-
-def _vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
-    # Only the direction counts, and whole numbers are shorter than fractions.
-    vectors = np.rint(batch.vectors.astype(np.float64) * VECTOR_LENGTH).astype(np.int64).tolist()
-    return [
-        Entry(
-            chunk_no,
-            version,
-            {
-                "vector": vector,
-                "chunk_no": chunk_no,
-                "document_no": document_no,
-                "source": source,
-                "updated_ms": updated_ms,
-            },
-        )
-        for chunk_no, document_no, source, updated_ms, vector in zip(
-            batch.chunk_nos.tolist(),
-            batch.document_nos.tolist(),
-            batch.sources,
-            batch.updated_ms.tolist(),
-            vectors,
-            strict=True,
-        )
-    ]
-
-
-def _number(hit: JSON, field: str) -> int:
-    return int(hit["fields"][field][0])

@@ -37,7 +37,7 @@ _LONGEST_PAUSE_S = 5.0
 _SPARED_S = 10.0  # how long a node that failed is left out
 _CONNECTIONS = 64  # to each node
 BULK_BYTES = 4 << 20
-BULK_RETRIES = 5  # of what the server has no room for: it may merge graphs for a while
+BULK_RETRIES = 5  # when the server is busy, for example merging graphs
 BULK_PAUSE_S = 1  # doubled with each
 _AGAIN = frozenset({429, 502, 503, 504})
 _MEANINGS = {
@@ -130,8 +130,8 @@ class Client:
     def ask(
         self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
     ) -> JSON:
-        """The reply to a request. `missing`: None where there is no such index, alias or document. `slow`: it
-        may take longer.
+        """The reply to a request. `missing`: None if the index, alias or document does not exist. `slow`:
+        allows more time.
         """
         try:
             return self._answer(method, path, body, slow=slow)
@@ -176,7 +176,7 @@ class Client:
         return list(replies["responses"])
 
     def documents(self, addresses: Sequence[JSON], *, hurried: bool = False) -> list[JSON]:
-        """The replies of `_mget`. A document is missing where its index is; where its shard is on no node, it
+        """The replies of `_mget`. If an index is missing, so is the document; if its shard is on no node, it
         may still exist.
         """
 
@@ -195,7 +195,7 @@ class Client:
             self.version(hurried=hurried)
 
     def version(self, *, hurried: bool = False) -> str:
-        """The server's version. Raises `StoreError` where it is no OpenSearch that ctx knows."""
+        """The server's version. Raises `StoreError` if it is not an OpenSearch that ctx supports."""
         about = self._answer("GET", "/", hurried=hurried, checked=True)
         version = about.get("version", {}) if isinstance(about, dict) else {}
         number = str(version.get("number", ""))
@@ -218,8 +218,8 @@ class Client:
         hurried: bool = False,
         checked: bool = False,
     ) -> JSON:
-        """The reply. A request is sent again after a pause where it, or one of the parts that `failures`
-        gives, is an error that may pass.
+        """The reply. A request is sent again after a pause if it, or one of the parts that `failures`
+        returns, has a temporary error.
         """
         if not checked:
             self._check(hurried=hurried)
@@ -260,7 +260,7 @@ def _passing(status: int, error: JSON) -> bool:
 
 
 def refusal(status: int, error: JSON) -> StoreError:
-    """Our error for one of the server's, which says what to do."""
+    """Our error for one of the server's, with advice."""
     details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
     kind, reason = str(details.get("type") or ""), str(details.get("reason") or "")[:300]
     if _read_only(status, kind):

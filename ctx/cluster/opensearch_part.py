@@ -39,7 +39,7 @@ class Layout(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A catch-up of vectors that broke off: its target seq, the target's history, and where to continue."""
+    """An interrupted catch-up of vectors: its target seq, the target's history, and where to continue."""
 
     target: int
     history: str
@@ -53,8 +53,8 @@ class Unfinished(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an index has applied. `owner` names its catalog; `size` is how many documents it had when this was
-    published; `unfinished`: what it holds beyond `applied`, unpublished.
+    """What an index has applied. `owner` names its catalog; `size` is its number of documents when this was
+    published; `unfinished` is what it holds beyond `applied`, unpublished.
     """
 
     name: str
@@ -69,7 +69,7 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
-        """From a state document. One that lacks a field gets format 0, which nobody reads."""
+        """From a state document. If a field is missing the format is 0, which no one reads."""
         try:
             unfinished = Unfinished(*fields["unfinished"]) if fields.get("unfinished") else None
             values = [kind(fields[name]) for name, kind in _STATE_FIELDS.items()]
@@ -79,7 +79,7 @@ class State(NamedTuple):
 
     @classmethod
     def published(cls, entry: JSON) -> Self | None:
-        """The state in a reply of `_mget`; None where nothing was published yet."""
+        """The state in a reply of `_mget`; None if nothing was published yet."""
         if not entry.get("found"):
             return None
         state = cls.of(entry["_index"], entry["_source"][STATE])
@@ -98,7 +98,7 @@ _STATE_FIELDS: dict[str, type] = {
 
 
 class Entry(NamedTuple):
-    """A document to write, or to delete where `fields` is None. `version` is its seq."""
+    """A document to write, or to delete if `fields` is None. `version` is its seq."""
 
     id: int
     version: int
@@ -117,7 +117,7 @@ class Part:
     # -- what is there ------------------------------------------------------------------------------
 
     def state(self, *, building: bool = False) -> State | None:
-        """The state of the index that answers, or of the one being built; None where there is none."""
+        """The state of the current index, or of the one being built; None if there is none."""
         alias = self.building_alias if building else self.alias
         reply = self._client.ask("GET", f"/{alias}/_doc/{STATE}", missing=True)
         if reply is not None and reply.get("found"):
@@ -139,7 +139,7 @@ class Part:
     # -- making and replacing ------------------------------------------------------------------------------
 
     def create(self, mappings: JSON, settings: Mapping[str, JSON]) -> str:
-        """Makes an empty index; its name. It answers at once where no index does yet."""
+        """Makes an empty index and returns its name. It becomes the current index if there is none."""
         self.drop_building()
         answers = bool(self._names_behind(self.alias))
         name = f"{self.alias}-{os.urandom(4).hex()}"
@@ -171,7 +171,7 @@ class Part:
         return name
 
     def add_fields(self, index: str, fields: JSON) -> None:
-        """Adds fields to an index, where it lacks them."""
+        """Adds missing fields to an index."""
         self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
 
     def take_place(self, name: str) -> None:
@@ -261,7 +261,7 @@ class Part:
 
 
 class Writing:
-    """The writes of a catch-up, and the deletions of old parts of what it wrote."""
+    """The writes of one catch-up, including deletions of old parts of the written documents."""
 
     def __init__(self, part: Part, state: State, catalog: Catalog) -> None:
         self._part = part

@@ -4,14 +4,18 @@ Both engines score alike (the same k1, b, idf and lengths in a byte) except for 
 are stored analysed, in fields that are only split at spaces.
 """
 
+import json
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 
+import numpy as np
+
 from ctx.cluster.opensearch_part import Entry
-from ctx.models import JSON, Filters
+from ctx.models import JSON, Filters, Hit
 from ctx.store.passages import passages
-from ctx.store.rows import StoredDocument
+from ctx.store.rows import StoredDocument, VectorBatch
 from ctx.store.tantivy import (
     ALL_WORDS_BONUS,
     ALL_WORDS_TERMS,
@@ -23,7 +27,12 @@ from ctx.text import analyze
 
 FORMAT = 4  # of the fields; an index of an older format is rebuilt
 
-SCALE = 2.2  # k1 + 1: what tantivy's BM25 has in front and Lucene's has not
+SCALE = 2.2  # k1 + 1: a factor of tantivy's BM25 that Lucene's does not have
+MAX_HITS = 10_000  # the largest window of a search
+# How many times k the graph is asked for. With 1 it misses one of a hundred nearest chunks.
+BEAM = 3.0
+# Vectors are sent as integers of seven digits, the precision of the engine's 32-bit sums.
+VECTOR_LENGTH = 1e7
 FIELDS = ("text", "head")
 _PROBE = (
     "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; "
@@ -40,7 +49,7 @@ _STATE = {"state": {"type": "object", "enabled": False}}
 
 
 def word_mappings() -> JSON:
-    """The fields of the words. The texts are in the catalog and are not stored here."""
+    """The fields of the words. The texts are in the catalog and not stored here."""
     properties = {
         "text": _TERMS,
         "head": _TERMS,
@@ -53,7 +62,7 @@ def word_mappings() -> JSON:
 
 
 def vector_mappings() -> JSON:
-    """The fields of the vectors, without the vector itself, whose length the first one shows."""
+    """The fields of the vectors, except the vector itself: its length is known from the first one."""
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": {**_COMMON, **_STATE}}
 
 
@@ -155,7 +164,7 @@ def exact_query(phrases: Sequence[Sequence[str]]) -> JSON:
 
 
 def definition_query(names: Sequence[str]) -> JSON | None:
-    """Passages whose code defines one of the names; None where no name has a letter."""
+    """Passages whose code defines one of the names; None if no name has a letter."""
     wholes = list(dict.fromkeys(filter(None, map(analyze.whole, names))))
     return {"constant_score": {"filter": {"terms": {"defines": wholes}}}} if wholes else None
 
@@ -204,3 +213,74 @@ def search_body(query: JSON, k: int, fields: Sequence[str]) -> JSON:
         "_source": False,
         "track_total_hits": False,
     }
+
+
+# -- requests and replies ------------------------------------------------------------------------------
+
+
+def search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
+    """A request to search. `exact`: with the word counts of all shards, so that scores do not depend on the
+    shard of a document.
+
+    The same query goes to the same copies, because deleted documents make their counts differ.
+    """
+    copies = zlib.crc32(json.dumps(body["query"]).encode())
+    header = {"index": index, "allow_partial_search_results": False, "preference": f"ctx{copies}"}
+    return {**header, "search_type": "dfs_query_then_fetch"} if exact else header, body
+
+
+def word_body(query: JSON, filters: Filters, k: int) -> JSON:
+    fields = ("chunk_no", "document_no", "span")
+    return search_body(narrowed(query, filters), min(k, MAX_HITS), fields)
+
+
+def word_hits(reply: JSON) -> list[Hit]:
+    return [
+        Hit(
+            _number(hit, "chunk_no"), _number(hit, "document_no"), hit["_score"] * SCALE, _number(hit, "span")
+        )
+        for hit in reply["hits"]["hits"]
+    ]
+
+
+def vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
+    query = nearest(vector.tolist(), filters, min(int(k * BEAM), MAX_HITS))
+    return search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
+
+
+def vector_hits(reply: JSON) -> list[Hit]:
+    # The engine gives (1 + cosine) / 2.
+    return [
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
+        for hit in reply["hits"]["hits"]
+    ]
+
+
+def vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
+    # Only the direction matters, and integers are shorter than fractions.
+    vectors = np.rint(batch.vectors.astype(np.float64) * VECTOR_LENGTH).astype(np.int64).tolist()
+    return [
+        Entry(
+            chunk_no,
+            version,
+            {
+                "vector": vector,
+                "chunk_no": chunk_no,
+                "document_no": document_no,
+                "source": source,
+                "updated_ms": updated_ms,
+            },
+        )
+        for chunk_no, document_no, source, updated_ms, vector in zip(
+            batch.chunk_nos.tolist(),
+            batch.document_nos.tolist(),
+            batch.sources,
+            batch.updated_ms.tolist(),
+            vectors,
+            strict=True,
+        )
+    ]
+
+
+def _number(hit: JSON, field: str) -> int:
+    return int(hit["fields"][field][0])

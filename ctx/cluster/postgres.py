@@ -105,7 +105,7 @@ def _native(sql: str) -> bytes:
 
 
 class _Native(psycopg.Connection[tuple[Any, ...]]):
-    system = "-"  # the server's identifier, which its standbys share; "-" where this user may not ask for it
+    system = "-"  # the server's identifier, which its standbys share; "-" if this user may not read it
 
 
 class Connection:
@@ -137,8 +137,8 @@ class Database:
     def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
         """Connects once, to check the server. `timeout_s`: how long a transaction waits for a connection.
 
-        Raises `StoreError` with the reason where the server cannot be reached, refuses, is too old or sorts
-        texts in another order than that of their code points.
+        Raises `StoreError` with the reason if the server cannot be reached, refuses the connection, is too
+        old or does not sort texts by code point.
         """
         self._address = address_of(url)
         self._timeout_s = timeout_s

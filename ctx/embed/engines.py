@@ -191,16 +191,17 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
     except ValueError as error:
         if not download:
             raise EmbedderError(
-                f"the embedding model '{name}' is not on this machine yet; `ctx embed pending` fetches it"
+                f"the embedding model '{name}' is not on this machine yet; run `ctx embed pending` to "
+                "download it"
             ) from error
     # A warning, so that it is shown at every log level: the download can take minutes.
-    logger.warning("fetching the embedding model '%s': once, minutes on a slow line", name)
+    logger.warning("downloading the embedding model '%s'; this happens once and may take minutes", name)
     try:
         return FastembedEngine(fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1))
     except (ValueError, OSError) as error:
         raise EmbedderError(
-            f"the embedding model '{name}' could not be fetched; connect once, or name a folder that holds "
-            "it in [embedding] model"
+            f"the embedding model '{name}' could not be downloaded; connect to the network once, or set "
+            "[embedding] model to a folder that contains it"
         ) from error
 
 

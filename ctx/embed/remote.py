@@ -55,7 +55,7 @@ def _host_in(url: str, service: str) -> str:
         parts = urlsplit(url)
         host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
     except ValueError as error:
-        raise ConfigError("[embedding] url: the host or the port is not one") from error
+        raise ConfigError("[embedding] url: the host or the port is invalid") from error
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigError(
             f"[embedding] url: must begin with http:// or https:// and name a host, for {service}"
@@ -85,7 +85,7 @@ class _HttpEmbedder:
         url = url or self._default_url
         host = _host_in(url, self._service)
         if api_key and not (api_key.strip().isascii() and api_key.strip().isprintable()):
-            raise ConfigError("the key that [embedding] api_key_env names has characters that no key has")
+            raise ConfigError("the API key named by [embedding] api_key_env has invalid characters")
         self._model = model
         self._dims = dims
         self._url = url.rstrip("/") + self._path
@@ -253,7 +253,7 @@ class _HttpEmbedder:
                 array = array.astype(np.float32)
         except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise EmbedderError(
-                f"{self._service} at {self._host} gave a reply that is not a list of vectors"
+                f"{self._service} at {self._host} sent a reply that is not a list of vectors"
             ) from error
         if array.ndim != 2 or len(array) != count:
             raise EmbedderError(f"{self._service} at {self._host} gave {array.shape} for {count} texts")
@@ -267,7 +267,7 @@ class _HttpEmbedder:
     def _unit(self, vector: Vector) -> Vector:
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
-            raise EmbedderError(f"{self._service} at {self._host} gave a vector without a direction")
+            raise EmbedderError(f"{self._service} at {self._host} sent a zero or infinite vector")
         return np.asarray(vector / length, np.float32)
 
     def _log_refusal(self, response: Any) -> None:
@@ -282,10 +282,10 @@ class _HttpEmbedder:
     def _refusal(self, status: int) -> str:
         if 300 <= status < 400:  # not followed: texts and key would go to an address that nobody configured
             answer = f"{self._service} at {self._host} answered HTTP {status}"
-            return f"{answer}, which leads elsewhere: set [embedding] url to where it does"
+            return f"{answer}, a redirect: set [embedding] url to its target"
         mend = {
-            401: "; check the key that [embedding] api_key_env names",
-            403: "; check the key that [embedding] api_key_env names",
+            401: "; check the API key in the variable named by [embedding] api_key_env",
+            403: "; check the API key in the variable named by [embedding] api_key_env",
             404: f"; is [embedding] url right, and does the service have the model '{self._model}'?",
         }.get(status, "")
         return f"{self._service} at {self._host} answered HTTP {status}{mend}"
@@ -333,7 +333,7 @@ class OpenAIEmbedder(_HttpEmbedder):
         # They may come in any order.
         rows = sorted(reply["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(len(rows))):
-            raise ValueError("places are missing or doubled")
+            raise ValueError("an index is missing or occurs twice")
         return [row["embedding"] for row in rows]
 
 

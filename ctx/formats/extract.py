@@ -27,7 +27,7 @@ MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thous
 _HEAD = 1024  # bytes within which a document says what it is
 _PDF_MARK = b"%PDF-"
 _RTF_MARK = b"{\\rtf"  # of what old versions of Word call .doc, too
-_APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: what a Mac keeps beside a file, under its name with "._" ahead
+_APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: macOS metadata of another file, under its name with "._" ahead
 _OWNER_PREFIX = "~$"  # the file by which Office says who has a document open
 _MAX_OWNER = 512  # bytes; it has 162 or 165
 # A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.

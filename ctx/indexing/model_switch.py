@@ -106,7 +106,7 @@ class ModelSwitch:
                 content = json.dumps(dict([*stores.items()][-_STORES_NOTED:]), indent=1)
                 file_writing.replace(self._notes, content.encode())
         except OSError as error:
-            logger.info("the model is not noted reason=%s", error.strerror)
+            logger.info("the model could not be recorded reason=%s", error.strerror)
 
     def close(self) -> None:
         """Closes the old model."""

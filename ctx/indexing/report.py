@@ -47,15 +47,15 @@ class IndexReport(NamedTuple):
 
 # Magic numbers of files without text. Longer ones first.
 _BEGINNINGS = (
-    (b"PK\x03\x04", "an archive, or a document of a kind that ctx does not read"),
-    (b"\xd0\xcf\x11\xe0", "an office document of the old kind: save it in the new one, or as text"),
+    (b"PK\x03\x04", "an archive, or a document of an unknown format"),
+    (b"\xd0\xcf\x11\xe0", "an old Office format: save it in the new format or as text"),
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
     (b"GIF8", "a picture"),
     (b"\x7fELF", "a program"),
-    (b"\x1f\x8b", "compressed data that is no text"),
+    (b"\x1f\x8b", "compressed data that is not text"),
     (b"SQLite format 3\0", "a database"),
-    (b"\0\x05\x16\x07", "what a Mac keeps beside a file"),
+    (b"\0\x05\x16\x07", "macOS metadata of another file"),
 )
 
 
@@ -72,4 +72,4 @@ def why_no_text(content: Content) -> str:
     for beginning, reason in _BEGINNINGS:
         if data.startswith(beginning):
             return reason
-    return "binary data, not text" if b"\0" in data else "no text in it that could be read"
+    return "binary data, not text" if b"\0" in data else "no readable text"

@@ -227,9 +227,9 @@ class IndexRun:
         del left_out[BINARY]
         kinds = ", ".join(counted(count, kind) for kind, count in sorted(left_out.items()))
         if kinds:
-            self._log.note("", f"left out: {kinds}; `include_globs` takes what it names")
+            self._log.note("", f"left out: {kinds}; name them in `include_globs` to index them")
         if copies:
-            self._log.note("", f"left out: {counted(copies, WORKTREE)}, as copies of what is read")
+            self._log.note("", f"left out: {counted(copies, WORKTREE)}, which are copies of indexed files")
         last = self._last.signature
         if (
             last
@@ -237,7 +237,9 @@ class IndexRun:
             and self._signature.startswith(EVERY_TEXT)
             and not last.startswith(EVERY_TEXT)
         ):
-            self._log.note("", "without `include_globs` every text file is read now: the index has grown")
+            self._log.note(
+                "", "without `include_globs` every text file is indexed now, so the index has grown"
+            )
 
     def _unchanged_count(self, departed: list[str]) -> int:
         """How many documents did not change."""

@@ -194,7 +194,7 @@ class Watcher:
         try:
             self._before()
         except CtxError as error:
-            logger.warning("the sources that are stored could not be looked at reason=%s", error.message)
+            logger.warning("the stored sources could not be checked reason=%s", error.message)
 
     def _index_loop(self) -> None:
         self._begun.wait(self._patience_s)
@@ -224,7 +224,7 @@ class Watcher:
         try:
             self._indexer.mend()
         except CtxError as error:
-            logger.warning("the index could not be looked through reason=%s", error.message)
+            logger.warning("the index could not be checked reason=%s", error.message)
 
     def _until_next_s(self) -> float:
         next_s = min(self._next_s.values(), default=math.inf) - time.monotonic()
@@ -323,7 +323,7 @@ class Watcher:
         except CtxError as error:
             # Only documents cause a model to be downloaded.
             level = logging.WARNING if documents else logging.DEBUG
-            logger.log(level, "the embedder does not answer yet reason=%s", error.message)
+            logger.log(level, "the embedder is not available yet reason=%s", error.message)
 
     # -- listening -------------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class Watcher:
         watched = self._roots()
         self._begun.wait(self._patience_s)
         if not self._polling and any(_is_remote(root) for root in watched.values()):
-            self._poll_because("of a network file system only this machine's own changes are told")
+            self._poll_because("on a network file system only this machine's own changes are reported")
         while not self._stop.is_set():
             present = _there(watched)
             if not present:
@@ -361,7 +361,7 @@ class Watcher:
         event, too, so as long as one exists this repeats.
         """
         if not self._unsayable:
-            logger.info("a changed name is not UTF-8: the sources are scanned whole, also from now on")
+            logger.info("a changed name is not UTF-8: from now on the sources are scanned as a whole")
         self._unsayable = True
         self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 

@@ -8,12 +8,12 @@ import os
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.store.schema import JOURNAL
 
 _NAME = ".ctx"
-COPY = "backup.partial"  # of the catalog, while a backup is written
-PARTIAL = "restored.partial"  # a catalog that is restored, until it is whole and checked
-_MAGIC = bytes.fromhex("d9d505f920a163d7")  # of a journal of SQLite's
+JOURNAL = "-journal"  # suffix of the journal that SQLite creates beside a database
+COPY = "backup.partial"  # a copy of a database, while a backup is written
+PARTIAL = "restored.partial"  # a database that is being restored, until it is complete and checked
+_MAGIC = bytes.fromhex("d9d505f920a163d7")  # ends a journal of SQLite that names another journal
 
 
 def own_folder(database: str) -> None:
@@ -41,8 +41,8 @@ def own_folder(database: str) -> None:
 
 
 def is_of_store(name: str, database: str) -> bool:
-    """Whether a file or folder of this name beside the catalog at `database` holds what the store does: the
-    catalog with its log and its copies, the index, the keys. It need not lie in a `.ctx`.
+    """Whether this file or folder beside the catalog at `database` belongs to the store: the catalog with its
+    log and copies, the index, the keys. The folder need not be called `.ctx`.
     """
     catalog = os.path.basename(database)
     begins = (f"{catalog}-", f"{catalog}.", COPY, PARTIAL)
@@ -50,12 +50,12 @@ def is_of_store(name: str, database: str) -> bool:
 
 
 def check_journal(path: str) -> None:
-    """Raises `StoreError` where a journal beside a database names another one: SQLite plays the journal back
-    whenever the file is opened, and deletes what it names then, any file of the user's.
+    """Raises `StoreError` if the journal of a database names another file. SQLite would replay the journal
+    when it opens the database, and delete the named file, which could be any file of the user's.
 
-    Only a change of several databases at once has such a journal, which ctx never makes. The name stands at
-    its end, behind which is the mark of a journal.
-    Source: https://www.sqlite.org/fileformat2.html#the_rollback_journal, `readSuperJournal` of pager.c.
+    Only transactions over several databases create such journals, and ctx uses none. The name is at the end,
+    before the magic number. Source: https://www.sqlite.org/fileformat2.html#the_rollback_journal,
+    `readSuperJournal` of pager.c.
     """
     folder = os.path.dirname(os.path.abspath(path))
     try:
@@ -81,6 +81,6 @@ def _hide(folder: str) -> None:
     try:
         descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
     except FileExistsError:
-        return  # another process came first
+        return  # another process was first
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write("# made by ctx: the store is this machine's own\n*\n")

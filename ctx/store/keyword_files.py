@@ -60,7 +60,9 @@ def format_fault(fields: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(version, int):
         return "is damaged or was made by an older ctx"
-    return f"was made by {'an older' if version < KEYWORD_FORMAT else 'a newer'} ctx with other word rules"
+    return (
+        f"was made by {'an older' if version < KEYWORD_FORMAT else 'a newer'} ctx with other rules for words"
+    )
 
 
 def check_reachable(folder: str, beneath: str) -> None:

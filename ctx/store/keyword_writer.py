@@ -135,7 +135,7 @@ class KeywordWriter:
             self._defining = self._defining or bool(fields["definitions"])
             folder = os.path.join(self._path, fields["folder"])
             if catalog.history(applied) != fields["history"]:
-                reason = "of another catalog"
+                reason = "it belongs to another catalog"
             elif self._writer is None and not (complete_files(folder) and sound_files(folder)):
                 # The files were intact when our own open writer started, and its merges replace them.
                 reason = "damaged"
@@ -215,7 +215,7 @@ class KeywordWriter:
             write_state(self._state_path, fields)
         except OSError as error:
             raise StoreError(
-                f"the index cannot be written: {error.strerror}; what was published stays as it is"
+                f"the index cannot be written: {error.strerror}; the published index is unchanged"
             ) from error
         self._mark_verified(folder)
         for name in self._folders():

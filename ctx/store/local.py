@@ -281,7 +281,7 @@ class LocalIndex:
         there.
         """
         if not self._writable:
-            raise StoreError("the index was opened to be read only")
+            raise StoreError("the index was opened read-only")
         with self._catching_up:
             model, _ = self._embedding()
             recheck = os.path.exists(self._check_path)
@@ -293,7 +293,9 @@ class LocalIndex:
             try:
                 files.make_folder(self._path, beneath=self._beneath)
             except OSError as error:
-                raise StoreError(f"the index cannot be made: {error.strerror}; check its folder") from error
+                raise StoreError(
+                    f"the index cannot be created: {error.strerror}; check its folder"
+                ) from error
             applied = self._words.catch_up(catalog, model or "")
             if model is None:
                 file_writing.delete_folder(self._vectors_path)
@@ -306,7 +308,7 @@ class LocalIndex:
     def feed(self, catalog: Catalog) -> None:
         """See `Projection`. A crash before the next `catch_up` loses nothing."""
         if not self._writable:
-            raise StoreError("the index was opened to be read only")
+            raise StoreError("the index was opened read-only")
         with self._catching_up:
             self._words.feed(catalog)
 
@@ -365,14 +367,14 @@ class LocalIndex:
 
         writer = VectorWriter(self._vectors_path, model, recheck=recheck, beneath=self._beneath)
         if writer.history and catalog.history(writer.applied) != writer.history:
-            logger.warning("vectors are rebuilt reason=of another catalog")
+            logger.warning("vectors are rebuilt reason=they belong to another catalog")
             writer.start_over()
         for _ in range(2):
             try:
                 target = self._apply_to_vectors(catalog, model, writer)
                 if self._complete(catalog, model, writer, target):
                     return target
-                reason = "not the embeddings of the catalog"
+                reason = "they do not match the catalog"
             except VectorsDamaged as error:
                 reason = error.message
             logger.warning("vectors are rebuilt reason=%s", reason)

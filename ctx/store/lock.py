@@ -60,7 +60,7 @@ class WriterLock:
                 descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
             except OSError as error:
                 raise StoreError(
-                    f"the lock of the index cannot be made in the folder {os.path.basename(folder)}: "
+                    f"the lock of the index cannot be created in the folder {os.path.basename(folder)}: "
                     f"{error.strerror}; check its folder"
                 ) from error
             try:

@@ -1,46 +1,41 @@
-"""How ctx opens a SQLite file, and brings its tables up to date.
+"""Opens SQLite files and migrates their tables.
 
-One file holds several components (the catalog, the memories), each with its own list of migrations and its
-own version in `meta`. A file newer than the program is refused; an older one is migrated, after a copy of it
-was laid beside it.
+A file holds several components (the catalog, the memories), each with its own list of migrations and its own
+version in `meta`. A file of a newer ctx is refused. An older file is copied and then migrated.
 """
 
 import errno
 import fcntl
 import os
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ctx import file_writing, files
 from ctx.errors import Busy, StoreError
+from ctx.store.folder import JOURNAL, check_journal, own_folder
 from ctx.store.record import unfit
 
-if TYPE_CHECKING:
-    import sqlite3
-else:
-    import _sqlite3 as sqlite3  # all that `sqlite3` has but its adapters of dates: 0.4 ms of a cold search
-
-APPLICATION_ID = 0x63747831  # "ctx1": tells our files from any other SQLite file
-# A bulk transaction of another process takes less than a second; ten mean that it hangs.
+APPLICATION_ID = 0x63747831  # "ctx1": distinguishes our files from other SQLite files
+# A bulk transaction of another process takes less than a second; after ten it probably hangs.
 BUSY_TIMEOUT_S = 10.0
-_JOURNAL_LIMIT_BYTES = 64 << 20  # a write-ahead log that a long reader let grow is cut back to this
-# 32 MB: at SQLite's own 4 MB a bulk run would write the pages of its indexes again for each batch.
+# the write-ahead log, which may grow during a long read, is truncated to this size
+_JOURNAL_LIMIT_BYTES = 64 << 20
+# 32 MB: with SQLite's default of 4 MB a bulk run would write index pages again for each batch.
 _CHECKPOINT_PAGES = 8_000
-# The index over the text hashes of a million chunks, so that bulk inserts stay in memory.
+# Holds the index over the text hashes of a million chunks, so that bulk inserts stay in memory.
 _WRITER_CACHE_KB = 64 << 10
-# Of a small file all that a search reads. Of a larger one, whose pages are seldom met again, SQLite's own
-# 2 MB: a page is read sooner into memory that the processor's caches still have.
+# Enough for everything that a search reads of a small file. For larger files SQLite's 2 MB are faster: pages
+# are rarely read twice, and a small cache stays in the processor's caches.
 _SMALL_PAGES, _SMALL_CACHE_KB = 4096, 8 << 10
 
-JOURNAL = "-journal"
-COMPANIONS = ("-wal", "-shm", JOURNAL)  # what SQLite lays beside a file and opens by name
+COMPANIONS = ("-wal", "-shm", JOURNAL)  # files that SQLite creates beside a database
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
-# How SQLite itself writes down what there may be in a file, each under its kind.
+# How SQLite writes the definitions of each kind.
 _KINDS = {
     "table": ("CREATE TABLE ", "CREATE VIRTUAL TABLE "),
     "index": ("CREATE INDEX ", "CREATE UNIQUE INDEX "),
@@ -63,7 +58,7 @@ _MESSAGES = {
 
 def store_error(error: sqlite3.Error) -> StoreError:
     """Our error for one of SQLite's; raise it `from` that one."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class, the rest a refinement
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class of the error
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy("the catalog is being written by another process: try again")
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
@@ -72,15 +67,13 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 
 def is_damage(error: StoreError) -> bool:
-    """Whether it says that the file is damaged: not that it is another program's, newer, in use or away."""
+    """Whether an error says that the file is damaged, and not that it is foreign, newer, in use or gone."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class translating:
-    """Turns SQLite's errors, and what its Python module says of values it cannot take, into `StoreError` and
-    `Busy`.
-    """
+    """Turns SQLite's errors, and those for values that it cannot store, into `StoreError` and `Busy`."""
 
     __slots__ = ()
 
@@ -95,11 +88,11 @@ class translating:
 
 
 class transaction(translating):
-    """One transaction: committed at the end, rolled back on any exception. Without `write`, a steady view for
-    reading.
+    """One transaction: committed at the end, rolled back on any exception. Without `write`, a read
+    transaction.
 
-    Raises `Busy` if another process keeps the file, `StoreError` for the rest, also if the file was deleted
-    or replaced.
+    Raises `Busy` if another process has the file locked, else `StoreError`, also if the file was deleted or
+    replaced.
     """
 
     __slots__ = ("_write", "connection")
@@ -123,30 +116,30 @@ class transaction(translating):
                 self._roll_back()
                 raise
             if self._write:
-                check_present(self.connection)  # else it was committed to a file that nobody will open
+                check_present(self.connection)  # else this was written to a file that nobody will open
         else:
             self._roll_back()
             super().__exit__(kind, error, trace)
 
     def _roll_back(self) -> None:
-        if self.connection.in_transaction:  # a full disk has already rolled back
+        if self.connection.in_transaction:  # after a full disk SQLite has already rolled back
             try:
                 self.connection.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # the first error is the one to tell; SQLite rolls back when the file is next opened
+                pass  # the first error matters; SQLite rolls back at the next opening
 
 
 class Connection(sqlite3.Connection):
-    """A connection that knows which file it has open, whatever becomes of the file's name."""
+    """A connection that remembers which file it opened."""
 
     path: str
     mark: files.Identity | None
-    log: files.Identity | None  # of the write-ahead log, where it was there when this was opened
+    log: files.Identity | None  # of the write-ahead log, if it existed when this was opened
     synchronous: str
     timeout_s: float
 
     def lost(self) -> bool:
-        """Whether its file was deleted or replaced: nobody would find what is written now."""
+        """Whether the file was deleted or replaced, so that writes would be lost."""
         if files.identity(self.path) != self.mark:
             return True
         return self.log is not None and files.identity(f"{self.path}-wal") != self.log
@@ -162,19 +155,16 @@ def check_present(connection: Connection) -> None:
 def connect(
     path: str, *, read_only: bool = False, synchronous: str = "NORMAL", timeout_s: float = BUSY_TIMEOUT_S
 ) -> Connection:
-    """An open connection in autocommit mode, usable from any one thread at a time.
+    """Opens a database in autocommit mode, for one thread at a time.
 
-    The folder is made 0700 and the file 0600 unless `read_only`, which never creates. Neither may be a link.
-    The journal is a write-ahead log, so that readers never wait. `synchronous` "NORMAL" survives the death of
-    the process but may lose the last transactions with the power (the file stays whole); "FULL" loses nothing
-    that was committed, on macOS neither. Raises `StoreError`.
+    Creates the folder with 0700 and the file with 0600, unless `read_only`. Neither may be a link. The
+    journal is a write-ahead log, so that readers never wait. With `synchronous` "NORMAL" a power failure may
+    lose the last transactions, but never damages the file; "FULL" loses nothing that was committed. Raises
+    `StoreError`.
     """
     address = _address(path, read_only=read_only)
-    if os.path.lexists(path + JOURNAL):
-        from ctx.store.folder import check_journal  # what no sound store needs
-
-        check_journal(path)
-    # Before it is opened: of one that is replaced in between, what was opened is then known to be gone.
+    check_journal(path)
+    # Before it is opened: if it is replaced in between, it counts as lost.
     mark = files.identity(path)
     with translating():
         connection = sqlite3.connect(
@@ -191,7 +181,7 @@ def connect(
             if read_only:
                 _prepare_reading(connection)
             else:
-                _marked_ours(connection)  # before anything of a file changes that is another program's
+                _marked_ours(connection)  # before anything changes in another program's file
                 _check_statements(connection)
                 _close_to_others(path)
                 _prepare_writing(connection)
@@ -208,7 +198,7 @@ def connect(
 
 
 def _refuses_locks(path: str) -> bool:
-    """Whether the file system there has no locks, as some network file systems: SQLite calls that busy."""
+    """Whether the file system has no locks, which SQLite reports as busy."""
     try:
         with tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))) as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -218,14 +208,14 @@ def _refuses_locks(path: str) -> bool:
 
 
 def _address(path: str, *, read_only: bool) -> str:
-    """What SQLite opens; a file that is to be written is made, one to be read must be there."""
+    """The URI for SQLite. Creates the file for writing; for reading it must exist."""
     address = files.sqlite_address(path, "mode=rw")
     try:
         if not read_only:
             _create(path)
         elif _check_readable(path):
-            # SQLite would want to lay a log beside the file; where nobody can write, nobody changes the file
-            # either.
+            # SQLite would create a log beside the file; but if nobody can write there, the file does not
+            # change.
             return address + "&immutable=1"
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
@@ -234,19 +224,19 @@ def _address(path: str, *, read_only: bool) -> str:
 
 def _prepare_reading(connection: Connection) -> None:
     connection.execute("PRAGMA query_only = 1")
-    _check_statements(connection)  # a view in a table's place is asked by whoever reads the table
+    _check_statements(connection)  # a view in place of a table would run when the table is read
     if connection.execute("PRAGMA page_count").fetchone()[0] <= _SMALL_PAGES:
         connection.execute(f"PRAGMA cache_size = -{_SMALL_CACHE_KB}")
 
 
 def is_locked(path: str) -> bool:
-    """Whether the file is there and this user may only read it."""
+    """Whether the file exists and this user may only read it."""
     folder = os.path.dirname(path) or "."
     return os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
 
 
 def passing_connection() -> Connection:
-    """A connection to a catalog in memory, which has no tables yet and goes with the connection."""
+    """A connection to an empty database in memory."""
     connection = sqlite3.connect(
         ":memory:", isolation_level=None, check_same_thread=False, factory=Connection
     )
@@ -255,22 +245,22 @@ def passing_connection() -> Connection:
 
 
 def _create(path: str) -> None:
-    """Makes an empty file 0600 where there is none, and its folder. Raises `OSError` for a link or another
-    user's.
+    """Makes an empty file with 0600, and its folder, if there is none. Raises `OSError` for a link or another
+    user's file.
     """
-    _own_folder(path)
+    own_folder(path)
     folder = os.path.dirname(os.path.abspath(path))
     for suffix in ("", *COMPANIONS):
         if files.check_file(path + suffix, beneath=folder, own=True) is None and not suffix:
             try:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
-                _own_folder(path)  # which knows it then, and looks at another one in its place
+                own_folder(path)  # records the new file as checked
             except FileExistsError:
-                pass  # another process came first
+                pass  # another process was first
 
 
 def _close_to_others(path: str) -> None:
-    """Gives a catalog of ours 0600, and what SQLite laid beside it: what it lays later has the file's
+    """Gives our database and SQLite's files beside it 0600. Files that SQLite creates later get the same
     mode.
     """
     folder = os.path.dirname(os.path.abspath(path))
@@ -281,19 +271,12 @@ def _close_to_others(path: str) -> None:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
 
 
-def _own_folder(path: str) -> None:
-    # Half a millisecond, and a search from the command line only reads.
-    from ctx.store.folder import own_folder
-
-    own_folder(path)
-
-
 def _check_readable(path: str) -> bool:
-    """Whether nobody can change the file. Raises `OSError` for links, `StoreError` where there is no file."""
+    """Whether nobody can change the file. Raises `OSError` for links, `StoreError` if there is no file."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.lexists(path):
         raise StoreError("there is no catalog yet: run `ctx index`")
-    # A reader lays SQLite's log beside the file; in another user's folder that would lock the owner out.
+    # A reader creates SQLite's log; in another user's folder that would lock out the owner.
     writing = os.access(folder, os.W_OK)
     files.check_folder(folder, beneath=folder, writing=writing)
     present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *COMPANIONS)]
@@ -310,14 +293,14 @@ def _prepare_writing(connection: Connection) -> None:
         connection.execute("PRAGMA fullfsync = 1")  # macOS: fsync alone leaves data in the disk's own cache
     connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    # Debian's SQLite overwrites with zeros what it deletes: twice the work.
+    # Debian's SQLite overwrites deleted data with zeros, which is twice the work.
     connection.execute("PRAGMA secure_delete = 0")
     connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log with the first read
 
 
 def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Switches the file to a write-ahead log.
-    SQLite does not wait for this lock by itself when two processes meet here.
+    """Switches the file to a write-ahead log. SQLite does not wait for this lock if two processes do so at
+    once.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -331,9 +314,7 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 
 def schema_version(connection: sqlite3.Connection, component: str) -> int:
-    """How many migrations of a component the file has seen: 0 where it has none of its tables.
-    Raises `StoreError`.
-    """
+    """The number of migrations that a component has seen: 0 if it has no tables. Raises `StoreError`."""
     with translating():
         try:
             row = connection.execute(
@@ -350,12 +331,10 @@ def schema_version(connection: sqlite3.Connection, component: str) -> int:
 
 
 def migrate(connection: Connection, component: str, migrations: Sequence[str]) -> None:
-    """Brings one component's tables up to date; `migrations[n]` is the SQL that leads from version n to n +
-    1.
+    """Brings one component's tables up to date; `migrations[n]` is the SQL from version n to n + 1.
 
-    All of them are one transaction. Before tables that hold something are changed, the whole file is copied
-    to `<file>.<component>-<version>.bak`. Raises `StoreError` for a file that is newer than the program, or
-    not ours.
+    They run in one transaction. Before existing tables are changed, the file is copied to
+    `<file>.<component>-<version>.bak`. Raises `StoreError` for a file of a newer ctx or another program.
     """
     version = schema_version(connection, component)
     if version > len(migrations):
@@ -371,7 +350,7 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
         if not _marked_ours(connection):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(_META)
-        version = schema_version(connection, component)  # another process may have come first
+        version = schema_version(connection, component)  # another process may have been first
         for sql in migrations[version:]:
             for statement in _statements(sql):
                 connection.execute(statement)
@@ -390,19 +369,17 @@ def _check_statements(connection: sqlite3.Connection) -> None:
 
 
 def holds_statements(connection: sqlite3.Connection) -> bool:
-    """Whether a file brings a stranger's statements (triggers, views, computed columns), which would run with
-    each of ours.
-    """
+    """Whether a file contains code that would run with our statements: triggers, views, computed columns."""
     query = "SELECT type, CAST(sql AS TEXT) FROM sqlite_master WHERE sql IS NOT NULL"
     rows = connection.execute(query).fetchall()
     for kind, text in rows:
-        # SQLite runs what the text says, and a stranger may call that by another kind (`Trigger`).
+        # SQLite runs the text, and the type may be forged (`Trigger`).
         if not text.startswith(_KINDS.get(kind, ())) or (kind == "index" and text.count("(") > 1):
-            return True  # the second is over an expression
-    words = " ".join([text for _, text in rows]).upper()  # once: a search from the command line waits
-    if "CHECK" in words or "LIKE" in words or "GLOB" in words:  # no name of ours has them in it
+            return True  # the second parenthesis is of an expression
+    words = " ".join([text for _, text in rows]).upper()  # joined once, because every search waits for this
+    if "CHECK" in words or "LIKE" in words or "GLOB" in words:  # none of our names contains these
         return True
-    pieces = words.split("AS")  # of a generated column; many a name has the letters
+    pieces = words.split("AS")  # of a generated column; many names contain these letters
     for before, after in pairwise(pieces):
         if not (before[-1:].isalpha() or after[:1].isalpha() or before[-1:] == "_" or after[:1] == "_"):
             return True
@@ -410,16 +387,16 @@ def holds_statements(connection: sqlite3.Connection) -> bool:
 
 
 def _is_constant(default: str) -> bool:
-    """Whether the text of a column's default begins as a number or a text does."""
+    """Whether a column's default starts like a number or a string."""
     first = default.lstrip()[:1]
     return first.isalnum() or first == "'"
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the file is marked as ours; not while it is empty.
-    Raises `StoreError` for another program's.
+    """Whether the file is marked as ours; False while it is empty. Raises `StoreError` for another program's
+    file.
     """
-    # In this order: whoever makes the tables meanwhile marks the file with them.
+    # In this order, because another process marks the file when it creates the tables.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
         return True
@@ -429,7 +406,7 @@ def _marked_ours(connection: sqlite3.Connection) -> bool:
 
 
 def _statements(sql: str) -> Iterator[str]:
-    """The statements of a script one by one: sqlite3's own `executescript` would commit first."""
+    """The statements of a script one by one, because `executescript` would commit first."""
     statement = ""
     for part in sql.split(";"):
         statement += part + ";"
@@ -441,8 +418,8 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 def _back_up(connection: sqlite3.Connection, label: str) -> None:
-    """Lays a whole copy of the file beside it, log included. One of the same label is replaced: it holds the
-    same.
+    """Copies the whole file, including its log. Replaces a copy with the same label, which has the same
+    content.
     """
     with translating():
         path = connection.execute("PRAGMA database_list").fetchone()[2]
@@ -455,29 +432,29 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
 
 
 def discard_copy(path: str) -> None:
-    """Deletes a copy, and what SQLite laid beside it, where they are there. Raises `OSError`."""
+    """Deletes a copy and SQLite's files beside it, if they exist. Raises `OSError`."""
     if os.path.lexists(path):
         os.unlink(path)
     discard_companions(path)
 
 
 def discard_companions(path: str) -> None:
-    """Deletes what SQLite laid beside a file, where it is there. Raises `OSError`."""
+    """Deletes SQLite's files beside a database, if they exist. Raises `OSError`."""
     for suffix in COMPANIONS:
         if os.path.lexists(path + suffix):
             os.unlink(path + suffix)
 
 
 def begin_copy(path: str) -> None:
-    """Makes an empty file for a copy, 0600, in place of an earlier one. Raises `OSError`."""
+    """Makes an empty file with 0600 for a copy; replaces an earlier one. Raises `OSError`."""
     discard_copy(path)
     folder = os.path.dirname(os.path.abspath(path))
     os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
 
 
 def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
-    """A whole copy of what the connection sees, 0600, at `path` once it is complete.
-    Raises `OSError`, `StoreError`.
+    """Writes a complete copy of the database, with 0600, and renames it to `path` at the end. Raises
+    `OSError`, `StoreError`.
     """
     begin_copy(unfinished)
     try:

@@ -243,7 +243,7 @@ class SqliteCatalog(Catalog):
             raise Busy("the catalog is being written by another thread: try again")
         try:
             if self._writer is None or self._read_only:
-                raise StoreError("the catalog is closed, or was opened to be read only")
+                raise StoreError("the catalog is closed, or was opened read-only")
             with translating():
                 self._writer.execute("VACUUM")
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -381,7 +381,10 @@ def test_fetching_a_model_is_told_before_it_fails_or_takes_its_time(tmp_path: Pa
     reply = ctx("index", "--config", str(path), cwd=tmp_path, env=offline)
     assert reply.returncode == 4
     assert "fetching the embedding model 'BAAI/bge-small-en-v1.5'" in reply.stderr
-    assert "could not be fetched; connect once, or name a folder that holds it" in reply.stderr
+    assert (
+        "could not be downloaded; connect to the network once, or set [embedding] model to a folder with it"
+        in reply.stderr
+    )
 
 
 def test_each_mistake_of_a_configuration_has_a_line(

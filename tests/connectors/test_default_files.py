@@ -139,7 +139,7 @@ def test_the_report_counts_what_is_left_out_and_says_that_an_old_index_grew(tmp_
     with workspace(config) as space:
         (report,) = space.indexer.run()
         assert [note.message for note in report.notes] == [
-            "left out: 1 lock file, 2 possible secrets; `include_globs` takes what it names"
+            "left out: 1 lock file, 2 possible secrets; name them in `include_globs` to index them"
         ]
         assert space.statuses()[0].note is None
     config.write_text(

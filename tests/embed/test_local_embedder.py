@@ -187,7 +187,7 @@ def test_a_model_that_cannot_be_fetched_is_our_error_and_names_the_mend(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     named = LocalEmbedder("BAAI/bge-small-en-v1.5", cache_dir=str(tmp_path))
-    with pytest.raises(EmbedderError, match=r"could not be fetched; connect once, or name a folder"):
+    with pytest.raises(EmbedderError, match=r"could not be downloaded; connect to the network once, or set"):
         list(named.embed(["ships"]))
 
 

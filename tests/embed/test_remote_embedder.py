@@ -184,7 +184,9 @@ def test_a_wrong_key_is_told_without_the_key_and_not_tried_again(
     )
     with (
         caplog.at_level(logging.DEBUG),
-        pytest.raises(EmbedderError, match=r"HTTP 401; check the key that .* api_key_env names") as raised,
+        pytest.raises(
+            EmbedderError, match=r"HTTP 401; check the API key in the variable named by .* api_key_env"
+        ) as raised,
     ):
         list(openai.embed(["one"]))
     assert len(service.requests) == 1

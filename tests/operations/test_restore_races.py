@@ -102,7 +102,7 @@ def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked
     (tmp_path / "first" / "backup.zip").rename(tmp_path / "second" / "backup.zip")
     reply = meeting(config.parent, "restored.partial", REMEMBERING, "restore", "backup.zip")
     assert reply.returncode == 2
-    assert "there is a store here already; --replace puts the backup in its place" in reply.stderr
+    assert "there is a store here already; use --replace to overwrite it with the backup" in reply.stderr
     assert memories(config) == [OTTER]
     assert not list((config.parent / ".ctx").glob("*.partial*"))
     assert ctx("restore", "backup.zip", "--replace", cwd=config.parent).returncode == 0

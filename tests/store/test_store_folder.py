@@ -60,9 +60,9 @@ LAID: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "lock is a pipe": (lambda store, victim: os.mkfifo(store / "lock"), "`lock` is not a file"),
     "lock is a folder": (lambda store, victim: (store / "lock").mkdir(), "`lock` is not a file"),
     "index": (lambda store, victim: (store / "index").symlink_to(victim.parent), "`index` is a link"),
-    "index is a file": (lambda store, victim: empty(store / "index"), "`index` is no folder"),
+    "index is a file": (lambda store, victim: empty(store / "index"), "`index` is not a folder"),
     "store": (lambda store, victim: replaced(store).symlink_to(victim.parent), "`.ctx` is a link.*db"),
-    "store is a file": (lambda store, victim: empty(replaced(store)), "`.ctx` is no folder"),
+    "store is a file": (lambda store, victim: empty(replaced(store)), "`.ctx` is not a folder"),
     "catalog": (lambda store, victim: (store / "ctx.db").symlink_to(victim), "`ctx.db` is a link"),
     "empty catalog": (
         lambda store, victim: (store / "ctx.db").symlink_to(empty(victim.parent / "empty")),
