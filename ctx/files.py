@@ -167,14 +167,6 @@ def state_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(home, "ctx")
 
 
-def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """The user's folder for data that can be recomputed; None if there is none. It may not exist yet."""
-    caches = environ.get("XDG_CACHE_HOME") or (
-        os.path.join(environ["HOME"], ".cache") if environ.get("HOME") else ""
-    )
-    return os.path.join(caches, "ctx") if os.path.isabs(caches) else None
-
-
 def sqlite_address(path: str, option: str) -> str:
     """The URI with which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
     return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
