@@ -380,9 +380,9 @@ def test_fetching_a_model_is_told_before_it_fails_or_takes_its_time(tmp_path: Pa
     offline = {"HF_HUB_OFFLINE": "1", "HOME": str(tmp_path), "FASTEMBED_CACHE_PATH": str(tmp_path / "models")}
     reply = ctx("index", "--config", str(path), cwd=tmp_path, env=offline)
     assert reply.returncode == 4
-    assert "fetching the embedding model 'BAAI/bge-small-en-v1.5'" in reply.stderr
+    assert "downloading the embedding model 'BAAI/bge-small-en-v1.5'" in reply.stderr
     assert (
-        "could not be downloaded; connect to the network once, or set [embedding] model to a folder with it"
+        "could not be downloaded; connect to the network once, or set [embedding] model to a folder that contains it"
         in reply.stderr
     )
 

@@ -71,7 +71,7 @@ def exported(folder: Path, text: str) -> str:
 
 def meeting(folder: Path, opened: str, step: str, *command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", MEETING, opened, step, *command],
+        [sys.executable, "-c", MEETING, opened, step, "--config", "ctx.toml", *command],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -105,5 +105,7 @@ def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked
     assert "there is a store here already; use --replace to overwrite it with the backup" in reply.stderr
     assert memories(config) == [OTTER]
     assert not list((config.parent / ".ctx").glob("*.partial*"))
-    assert ctx("restore", "backup.zip", "--replace", cwd=config.parent).returncode == 0
+    assert (
+        ctx("--config", "ctx.toml", "restore", "backup.zip", "--replace", cwd=config.parent).returncode == 0
+    )
     assert memories(config) == [HERON]

@@ -52,7 +52,7 @@ ORDER = [
 BUDGETS = {
     "(top)": 2075,
     "cli": 6125,
-    "cluster": 2500,
+    "cluster": 2450,
     "code": 500,
     "config": 1635,
     "connectors": 4150,
@@ -64,7 +64,7 @@ BUDGETS = {
     "scripts": 1900,
     "search": 1800,
     "server": 3750,
-    "store": 3800,
+    "store": 3500,
     "text": 500,
     "tools": 1700,
 }
