@@ -13,7 +13,7 @@ from ctx import __version__
 from ctx.errors import SourceError, ToolError
 from ctx.lua.fetch import (
     FAILURES,
-    LATE,
+    TIMEOUTS,
     Deadline,
     Reply,
     Resolve,
@@ -96,13 +96,13 @@ class Session:
         try:
             try:
                 return self._once(method, target, headers, max_bytes, wanted, timeout_s)
-            except LATE:
+            except TIMEOUTS:
                 raise
             except FAILURES:
                 return self._once(method, target, headers, max_bytes, wanted, timeout_s)
         except ToolError as error:
             raise _refusal(error) from error
-        except LATE as error:
+        except TIMEOUTS as error:
             over = time.monotonic() >= self.ends_s
             raise Unanswered(
                 "the time for all of it is over" if over else f"no whole answer within {timeout_s:g} s"

@@ -59,7 +59,7 @@ BUDGETS = {
     "embed": 850,
     "formats": 3520,
     "indexing": 1900,
-    "lua": 2250,
+    "lua": 2175,
     "memory": 9600,
     "scripts": 1900,
     "search": 1800,
