@@ -265,7 +265,8 @@ def _is_compressed(encoding: str) -> bool:
     names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(names) > 1 or not {"gzip", "x-gzip", "deflate"}.issuperset(names):
         raise ToolError(
-            f"http: the reply has the unsupported encoding '{encoding[:40]}'; do not set Accept-Encoding"
+            f"http: the reply is encoded as '{encoding[:40]}', which is not supported; do not set "
+            "Accept-Encoding"
         )
     return bool(names)
 

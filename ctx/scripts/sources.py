@@ -49,11 +49,10 @@ def script_file(script: Script, config: Config) -> "ScriptFile":
 
     settings = {name: getattr(script, name) for name in _SETTINGS}
     if script.path.startswith(REGISTRY_PREFIX):
-        # The settings are the operator's; file, trust and sandbox are those of the registry's script.
-        from ctx.scripts.registry import shelf_of
+        from ctx.scripts.registry import installed_registries
 
-        shelf = shelf_of(os.environ)
-        return shelf.script_file(script.path, script.name)._replace(**settings, named=True)
+        registries = installed_registries(os.environ)
+        return registries.script_file(script.path, script.name)._replace(**settings, named=True)
     relative = os.path.relpath(script.path, config.root)
     label = os.path.basename(script.path) if relative.startswith("..") else relative
     return ScriptFile(
