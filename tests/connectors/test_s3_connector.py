@@ -171,7 +171,7 @@ def test_a_scan_that_takes_longer_than_timeout_s_is_broken_off_and_the_next_one_
     first = Scan(source, {"gone.md": "x"})
     assert (first.ids, first.log.complete) == ({"0.md", "1.md", "2.md", "3.md"}, False)
     late = "the scan took longer than timeout_s (330 s): "
-    assert first.problems == {"": late + "the next run goes on, and nothing is deleted in this one"}
+    assert first.problems == {"": late + "the next run continues; this run deletes nothing"}
     bucket.headers.clear()
     second = Scan(source, first.known)
     assert (second.ids, second.log.complete) == ({"4.md", "5.md"}, True)
