@@ -156,7 +156,7 @@ def test_a_listing_without_end_ends(bucket: Bucket, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(s3, "MAX_PAGES", 3)
     bucket.objects = {f"{number}.md": b"x" for number in range(8)}
     bucket.page = 2
-    with pytest.raises(SourceError, match=r"more than 3 pages; narrow it with `prefix`\. What is indexed"):
+    with pytest.raises(SourceError, match=r"more than 3 pages; narrow it with `prefix`\. Its index"):
         Scan(connector(bucket))
     assert len(bucket.headers) - len(bucket.reads) == 3
 
@@ -178,7 +178,7 @@ def test_a_scan_that_takes_longer_than_timeout_s_is_broken_off_and_the_next_one_
     bucket.headers.clear()
     third = Scan(connector(bucket, timeout_s=90, clock=bucket.clock), second.known)
     assert (third.ids, third.log.complete) == (set(), False)
-    assert "timeout_s (90 s): raise it, or narrow the source with `prefix`, and" in third.problems[""]
+    assert "timeout_s (90 s): raise it, or narrow the source with `prefix`; this" in third.problems[""]
 
 
 def test_no_key_secret_or_token_is_in_a_message_a_log_or_what_is_stored(

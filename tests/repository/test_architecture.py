@@ -61,7 +61,7 @@ BUDGETS = {
     "indexing": 1900,
     "lua": 2175,
     "memory": 9600,
-    "scripts": 1900,
+    "scripts": 1775,
     "search": 1800,
     "server": 3750,
     "store": 3800,
