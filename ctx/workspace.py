@@ -399,7 +399,7 @@ class Workspace:
         """The loaded tools and agents of the operator. Scripts that failed to load are in `statuses`."""
         from ctx.config.trust_file import TrustFile, pins_of, trust_path
         from ctx.scripts.loader import REGISTRY_RANK, Scripts
-        from ctx.scripts.registry import shelf_of
+        from ctx.scripts.registry import installed_registries
 
         config = self.config
         trust = TrustFile(trust_path(os.environ))
@@ -413,7 +413,7 @@ class Workspace:
                 project=config.root,
                 trust=trust,
                 user=user_folder(os.environ),
-                registries=partial(shelf_of(os.environ, trust).served, REGISTRY_RANK),
+                registries=partial(installed_registries(os.environ, trust).served, REGISTRY_RANK),
             )
             self._opened.append(scripts.close)
             return scripts

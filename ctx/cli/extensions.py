@@ -18,7 +18,7 @@ from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.models import JSON, Caller, as_table
-from ctx.scripts.registry import shelf_of
+from ctx.scripts.registry import installed_registries
 from ctx.scripts.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.scripts.sources import script_file
 from ctx.text.strings import did_you_mean
@@ -320,13 +320,13 @@ def _with_hint(name: str, registry: Toolbox | Agents) -> Iterator[None]:
 
 def _hint(kind: str, name: str) -> str | None:
     """What to do with a script of that name that is not served."""
-    shelf = shelf_of(os.environ)
+    installed = installed_registries(os.environ)
     try:
-        scripts = [script for registry in shelf.registries() for script in registry.scripts]
+        scripts = [script for registry in installed.registries() for script in registry.scripts]
     except ConfigError:
         scripts = []  # a damaged record is reported by the commands that need it
     for script in scripts:
-        if (script.kind, script.name) == (kind, name) and not shelf.trusted(script):
+        if (script.kind, script.name) == (kind, name) and not installed.trusted(script):
             look = f"`ctx registry info {script.reference}`"
             return (
                 f"{script.reference} is not trusted: look at it ({look}), then `ctx trust {script.reference}`"

@@ -14,15 +14,20 @@ from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.toml import read_toml, toml_key, toml_value
 from ctx.errors import BadRequest, ConfigError
 from ctx.models import JSON, as_table
-from ctx.scripts.registry import Shelf, shelf_of
+from ctx.scripts.registry import (
+    InstalledRegistries,
+    Registry,
+    RegistryScript,
+    installed_registries,
+    new_registry,
+)
 from ctx.scripts.registry_contents import MANIFEST
-from ctx.scripts.registry_fetching import fetch
-from ctx.scripts.registry_records import Registry, RegistryScript, blank_registry, offered_script
+from ctx.scripts.registry_fetching import Fetched, fetch
 from ctx.text.strings import counted, one_line
 
 
 def run(command: str, args: Namespace) -> int:
-    return _ACTIONS[args.action](shelf_of(os.environ), args)
+    return _ACTIONS[args.action](installed_registries(os.environ), args)
 
 
 def add_options(command: str, options: Parser) -> None:
@@ -69,69 +74,69 @@ def add_options(command: str, options: Parser) -> None:
 # -- what there is -------------------------------------------------------------------------------------------
 
 
-def _list(shelf: Shelf, args: Namespace) -> int:
+def _list(installed: InstalledRegistries, args: Namespace) -> int:
     if args.name is not None:
-        return _print_scripts(shelf, shelf.registry(args.name).scripts, args.json)
+        return _print_scripts(installed, installed.registry(args.name).scripts, args.json)
     rows, listed = [], []
-    for registry in shelf.every():
-        runnable = f"{sum(map(shelf.runs, registry.scripts))} of {len(registry.scripts)}"
+    for registry in installed.with_shipped():
+        runnable = f"{sum(map(installed.runs, registry.scripts))} of {len(registry.scripts)}"
         rows.append((registry.name, registry.commit[:12], runnable, plain(registry.url)))
-        listed.append(_registry_json(shelf, registry))
+        listed.append(_registry_json(installed, registry))
     return tell(args.json, {"registries": listed}, table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
 
 
-def _search(shelf: Shelf, args: Namespace) -> int:
+def _search(installed: InstalledRegistries, args: Namespace) -> int:
     words = [word.lower() for word in args.words]
     matches = [
         script
-        for registry in shelf.every()
+        for registry in installed.with_shipped()
         for script in registry.scripts
         if all(word in " ".join((script.name, script.description, *script.tags)).lower() for word in words)
     ]
-    return _print_scripts(shelf, matches, args.json)
+    return _print_scripts(installed, matches, args.json)
 
 
-def _print_scripts(shelf: Shelf, scripts: Sequence[RegistryScript], as_json: bool) -> int:
-    rows = [(script.reference, _state(shelf, script), plain(script.description)) for script in scripts]
+def _print_scripts(installed: InstalledRegistries, scripts: Sequence[RegistryScript], as_json: bool) -> int:
+    rows = [(script.reference, _state(installed, script), plain(script.description)) for script in scripts]
     return tell(
         as_json,
-        {"scripts": [_script_json(shelf, script) for script in scripts]},
+        {"scripts": [_script_json(installed, script) for script in scripts]},
         table(rows, ("SCRIPT", "STATE", "DESCRIPTION")) if rows else "No scripts.",
     )
 
 
-def _info(shelf: Shelf, args: Namespace) -> int:
-    scripts = shelf.scripts(args.script)
+def _info(installed: InstalledRegistries, args: Namespace) -> int:
+    scripts = installed.scripts(args.script)
     if "/" not in args.script:
-        registry = shelf.registry(args.script.removeprefix("registry:"))
+        registry = installed.registry(args.script.removeprefix("registry:"))
         if not args.json:
             print(f"{registry.name}: {plain(registry.description) or 'no description'}")
             print(f"  from     {plain(registry.url)}" + (f" {registry.branch}" if registry.branch else ""))
             print(f"  commit   {registry.commit}\n")
-        return _print_scripts(shelf, scripts, args.json)
+        return _print_scripts(installed, scripts, args.json)
     script = scripts[0]
-    state = f"  state    {plain(shelf.change(script) or _state(shelf, script))}"
-    return tell(args.json, _script_json(shelf, script), *script_lines(shelf, script), state)
+    state = f"  state    {plain(installed.change(script) or _state(installed, script))}"
+    return tell(args.json, _script_json(installed, script), *script_lines(installed, script), state)
 
 
-def _state(shelf: Shelf, script: RegistryScript) -> str:
-    if shelf.change(script) is not None:
+def _state(installed: InstalledRegistries, script: RegistryScript) -> str:
+    if installed.change(script) is not None:
         return "CHANGED here"
-    return "trusted" if shelf.trusted(script) else "NOT trusted"
+    return "trusted" if installed.trusted(script) else "NOT trusted"
 
 
-def _registry_json(shelf: Shelf, registry: Registry) -> dict[str, JSON]:
+def _registry_json(installed: InstalledRegistries, registry: Registry) -> dict[str, JSON]:
     return {
         "name": registry.name,
         "url": registry.url,
         "branch": registry.branch,
         "commit": registry.commit,
         "description": registry.description,
-        "scripts": [_script_json(shelf, script) for script in registry.scripts],
+        "scripts": [_script_json(installed, script) for script in registry.scripts],
     }
 
 
-def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
+def _script_json(installed: InstalledRegistries, script: RegistryScript) -> dict[str, JSON]:
     return {
         "script": script.reference,
         "kind": script.kind,
@@ -140,40 +145,40 @@ def _script_json(shelf: Shelf, script: RegistryScript) -> dict[str, JSON]:
         "tags": list(script.tags),
         "required_config": list(script.required_config),
         "sha256": script.digest,
-        "trusted": shelf.runs(script),
-        "problem": shelf.change(script),
+        "trusted": installed.runs(script),
+        "problem": installed.change(script),
         "files": dict(script.files),
-        "text": shelf.path_of(script, f"{script.kind}.lua"),
+        "text": installed.path_of(script, f"{script.kind}.lua"),
     }
 
 
 # -- installing ----------------------------------------------------------------------------------------------
 
 
-def _install(shelf: Shelf, args: Namespace) -> int:
-    if args.url is None:  # puts the files back; `update` is for a branch that has moved on
-        registry = _installed(shelf, args.name)
+def _install(installed: InstalledRegistries, args: Namespace) -> int:
+    if args.url is None:  # puts the files back; `update` fetches a newer commit
+        registry = _not_shipped(installed, args.name)
         branch: str | None = registry.commit
     else:
-        present = {registry.name: registry for registry in shelf.registries()}.get(args.name)
+        present = {registry.name: registry for registry in installed.registries()}.get(args.name)
         if present is not None:
             raise BadRequest(
-                f"'{args.name}' is installed already, from {one_line(present.url)}; `ctx registry update "
-                f"{args.name}` brings it up to date, `ctx registry remove {args.name}` removes it"
+                f"'{args.name}' is already installed, from {one_line(present.url)}; `ctx registry update "
+                f"{args.name}` updates it, `ctx registry remove {args.name}` removes it"
             )
         url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
-        registry, branch = blank_registry(args.name, url, args.branch, "", ""), args.branch
+        registry, branch = new_registry(args.name, url, args.branch), args.branch
     registry, contents, problems, _ = _fetched(registry, branch)
-    shelf.install(registry, contents)
+    installed.install(registry, contents)
     if args.json:
-        print_json({**_registry_json(shelf, registry), "left_out": problems})
+        print_json({**_registry_json(installed, registry), "left_out": list(problems)})
         return 0
     print(f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.")
     for problem in problems:
         print(f"  left out: {plain(problem)}")
     if registry.scripts:
         print()
-        _print_scripts(shelf, registry.scripts, False)
+        _print_scripts(installed, registry.scripts, False)
         print("\nNothing of it runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
     return 0
 
@@ -185,33 +190,19 @@ def _trust_lines(script: RegistryScript) -> list[str]:
     ]
 
 
-def _fetched(
-    registry: Registry, branch: str | None
-) -> tuple[Registry, Mapping[str, Mapping[str, bytes]], list[str], bool | None]:
-    """The registry at the head of a branch, its files by script, what is left out, and whether the branch's
-    history contains the installed commit.
-    """
+def _fetched(registry: Registry, branch: str | None) -> Fetched:
     with bars() as progress, without_reported():
-        fetched = fetch(registry.name, registry.url, branch, since=registry.commit or None, progress=progress)
-    scripts = [offered_script(registry.name, offer, fetched.data) for offer in fetched.contents.offers]
-    contents = {
-        script.inner: {name: fetched.data[path] for name, path in offer.files.items()}
-        for script, offer in zip(scripts, fetched.contents.offers, strict=True)
-    }
-    newest = registry._replace(
-        commit=fetched.commit, description=fetched.contents.description, scripts=tuple(scripts)
-    )
-    return newest, contents, list(fetched.contents.problems), fetched.follows
+        return fetch(registry, branch, progress)
 
 
-def _update(shelf: Shelf, args: Namespace) -> int:
-    registries = shelf.registries() if args.name is None else (_installed(shelf, args.name),)
-    reports = [_update_one(shelf, registry, args) for registry in registries]
+def _update(installed: InstalledRegistries, args: Namespace) -> int:
+    registries = installed.registries() if args.name is None else (_not_shipped(installed, args.name),)
+    reports = [_update_one(installed, registry, args) for registry in registries]
     lines = () if reports else ("No registries. `ctx registry install NAME URL` installs one.",)
     return tell(args.json, {"registries": reports}, *lines)
 
 
-def _update_one(shelf: Shelf, registry: Registry, args: Namespace) -> JSON:
+def _update_one(installed: InstalledRegistries, registry: Registry, args: Namespace) -> JSON:
     newest, contents, problems, follows = _fetched(registry, registry.branch)
     if follows is False and not args.rewritten:
         raise BadRequest(
@@ -227,7 +218,7 @@ def _update_one(shelf: Shelf, registry: Registry, args: Namespace) -> JSON:
         if before.get(reference) != after.get(reference)
     }
     if not args.dry_run:
-        shelf.install(newest, contents)
+        installed.install(newest, contents)
     if not args.json:
         if registry.commit == newest.commit:
             print(f"{registry.name}: up to date at {registry.commit[:12]}")
@@ -244,20 +235,20 @@ def _update_one(shelf: Shelf, registry: Registry, args: Namespace) -> JSON:
         "from": registry.commit,
         "to": newest.commit,
         "changes": changes,
-        "left_out": problems,
+        "left_out": list(problems),
     }
 
 
-def _installed(shelf: Shelf, name: str) -> Registry:
-    registry = shelf.registry(name)
-    if registry not in shelf.registries():
+def _not_shipped(installed: InstalledRegistries, name: str) -> Registry:
+    registry = installed.registry(name)
+    if registry not in installed.registries():
         raise BadRequest(f"'{name}' ships with ctx, and changes with it")
     return registry
 
 
-def _remove(shelf: Shelf, args: Namespace) -> int:
-    registry = _installed(shelf, args.name)
-    shelf.remove(registry)
+def _remove(installed: InstalledRegistries, args: Namespace) -> int:
+    registry = _not_shipped(installed, args.name)
+    installed.remove(registry)
     line = f"Removed {registry.name}, {counted(len(registry.scripts), 'script')}."
     return tell(args.json, {"removed": registry.name}, line)
 
@@ -265,14 +256,14 @@ def _remove(shelf: Shelf, args: Namespace) -> int:
 # -- in a project --------------------------------------------------------------------------------------------
 
 
-def _picked(shelf: Shelf, reference: str) -> RegistryScript:
+def _picked(installed: InstalledRegistries, reference: str) -> RegistryScript:
     if "/" not in reference:
         raise BadRequest(f"'{reference}' names no script; write tools/SCRIPT, or REGISTRY/tools/SCRIPT")
-    return shelf.scripts(reference)[0]
+    return installed.scripts(reference)[0]
 
 
-def _add(shelf: Shelf, args: Namespace) -> int:
-    script = _picked(shelf, args.script)
+def _add(installed: InstalledRegistries, args: Namespace) -> int:
+    script = _picked(installed, args.script)
     name = args.name or script.name
     location = project_location(args.config)
     configuration_at(location)  # reports a mistake before the file is changed
@@ -283,7 +274,7 @@ def _add(shelf: Shelf, args: Namespace) -> int:
     needs = "".join(f'# {toml_key(word)} = ""  # {script.name} needs it\n' for word in script.required_config)
     block = append_table(location, section, f'path = "{script.reference}"\n{needs}')
     lines = [f"Added to {os.path.basename(path)}:\n{block.rstrip()}"]
-    if not shelf.trusted(script):
+    if not installed.trusted(script):
         lines += ["\nIt is not trusted yet.", *_trust_lines(script)]
     return tell(args.json, {"added": script.reference, "file": path, "section": section}, *lines)
 
@@ -294,8 +285,8 @@ def _sections(path: str, kind: str) -> Mapping[str, JSON]:
     return as_table(as_table(tables.get(f"{kind}s")).get("script"))
 
 
-def _override(shelf: Shelf, args: Namespace) -> int:
-    script = _picked(shelf, args.script)
+def _override(installed: InstalledRegistries, args: Namespace) -> int:
+    script = _picked(installed, args.script)
     location = project_location(args.config)
     config = configuration_at(location)
     entries = _sections(location.path, script.kind).items()
@@ -311,8 +302,8 @@ def _override(shelf: Shelf, args: Namespace) -> int:
     for path in copies.values():
         if os.path.lexists(path):
             raise BadRequest(f"{os.path.relpath(path, config.root)} is there already; nothing was written")
-    _refuse_damaged(shelf, [script])
-    texts = {name: files.read_file(shelf.path_of(script, name)) for name in copies}
+    _refuse_damaged(installed, [script])
+    texts = {name: files.read_file(installed.path_of(script, name)) for name in copies}
     with file_writing.writing("the copy", ConfigError):
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=config.root)
@@ -339,7 +330,7 @@ def blank_registry_files(name: str) -> dict[str, str]:
     return texts
 
 
-def _init(shelf: Shelf, args: Namespace) -> int:
+def _init(installed: InstalledRegistries, args: Namespace) -> int:
     if os.path.isdir(args.folder) and os.listdir(args.folder):
         raise BadRequest(f"{args.folder} is not empty; nothing was written")
     texts = blank_registry_files(os.path.basename(os.path.abspath(args.folder)))
@@ -362,18 +353,20 @@ def _init(shelf: Shelf, args: Namespace) -> int:
 
 def trust_scripts(args: Namespace) -> int:
     """Trusts scripts of installed registries, each shown before."""
-    shelf = shelf_of(os.environ)
+    installed = installed_registries(os.environ)
     strangers = [name for name in args.names if not name.startswith(REGISTRY_PREFIX)]
     if strangers:
         raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")
-    scripts = [script for name in args.names for script in shelf.scripts(name)]
+    scripts = [script for name in args.names for script in installed.scripts(name)]
     if not args.list:
         if not args.revoke:
-            _refuse_damaged(shelf, scripts)
+            _refuse_damaged(installed, scripts)
         for script in [] if args.json else scripts:
-            print("\n".join(script_lines(shelf, script)), flush=True)
-        shelf.trust.record({script.reference: None if args.revoke else script.digest for script in scripts})
-    rows = [(script, shelf.trusted(script)) for script in scripts]
+            print("\n".join(script_lines(installed, script)), flush=True)
+        installed.trust.record(
+            {script.reference: None if args.revoke else script.digest for script in scripts}
+        )
+    rows = [(script, installed.trusted(script)) for script in scripts]
     states = [
         (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
         for script, trusted in rows
@@ -382,19 +375,19 @@ def trust_scripts(args: Namespace) -> int:
     return tell(args.json, {"scripts": listed}, table(states, ("KIND", "NAME", "STATE", "SHA-256")))
 
 
-def _refuse_damaged(shelf: Shelf, scripts: Sequence[RegistryScript]) -> None:
+def _refuse_damaged(installed: InstalledRegistries, scripts: Sequence[RegistryScript]) -> None:
     """Raises `ConfigError` if a script is not as it was installed."""
     for script in scripts:
-        if change := shelf.change(script):
+        if change := installed.change(script):
             raise ConfigError(change)
 
 
-def script_lines(shelf: Shelf, script: RegistryScript) -> list[str]:
+def script_lines(installed: InstalledRegistries, script: RegistryScript) -> list[str]:
     """A script of a registry, for a user who may trust it."""
     lines = [
         f"{script.reference}: {plain(script.description) or 'no description'}",
         f"  sha256   {script.digest}",
-        f"  text     {plain(shelf.path_of(script, f'{script.kind}.lua'))}",
+        f"  text     {plain(installed.path_of(script, f'{script.kind}.lua'))}",
     ]
     if script.tags:
         lines.append(f"  tags     {plain(', '.join(script.tags))}")

@@ -1,5 +1,6 @@
-"""The configuration: `ctx.toml` found, read, checked and trusted. Only the wiring and the CLI read it; from
-the rest of ctx it imports `project`, `toml`, `text`, `files` and the types.
+"""The configuration: find, read and check `ctx.toml`, and decide what in it needs the user's trust.
+
+Only the wiring and the CLI read it.
 """
 
 from ctx.config.load import Config, default_config, is_database, load_config, parse_config, read_config

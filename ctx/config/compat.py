@@ -1,4 +1,4 @@
-"""Context Harness's configurations: what its keys and files mean here, and one converted to ours."""
+"""Read configurations of Context Harness, and convert one to ours."""
 
 import os
 import re
@@ -16,20 +16,20 @@ from ctx.models import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
-# Keys of Context Harness v0.8 and of earlier versions that do nothing here: a warning says why.
+# Keys of Context Harness up to v0.8 that have no effect here -> why, for a warning.
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
     "registries": "`ctx registry install NAME URL` installs a registry; delete the section",
     "retrieval.group_by": "results are always grouped by document; delete the key",
     "retrieval.doc_agg": "the best chunk of a document decides; delete the key",
-    "server.search_processes": "`ctx serve --workers N` starts processes that answer; delete the key",
+    "server.search_processes": "use `ctx serve --workers N`; delete the key",
 }
 RENAMED = {"connectors.filesystem.max_extract_bytes": "max_file_bytes"}
 
 _ITS_TABLES = frozenset({"documents", "chunks"})
 _APPLICATION_ID = slice(68, 72)  # of SQLite's header: zero in Context Harness's files, not in ours
 
-# Its defaults. Its example writes them out, so a value equal to these is no choice of the user's.
+# Its defaults. Its example file contains them, so the user did not choose a value equal to its default.
 _ITS_DEFAULTS = {
     "chunking.max_tokens": 700,
     "retrieval.final_limit": 12,
@@ -38,27 +38,26 @@ _ITS_DEFAULTS = {
     "retrieval.candidate_k_vector": 80,
 }
 _ITS_GLOBS = ["**/*.md", "**/*.txt"]
-_DEAD = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # it reads them and uses them nowhere
+_UNUSED = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # it reads them but never uses them
 _SERVICE_KEYS = ("model", "dims", "batch_size", "url", "max_retries", "timeout_secs")
 _VARIABLE_READ = re.compile(r"""\benv\s*\.\s*get\s*\(?\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 
 GENERAL = (
-    "documents have other ids, which stay the same from now on",
-    "every run notices deleted, renamed and re-dated files; files named by .gitignore are left out",
-    "a search matches any of its words and ranks the results; there every word had to be in one passage",
-    "a server follows its folders; no timer needs to start `ctx sync`",
+    "documents have new ids, which do not change from now on",
+    "every run detects deleted and renamed files and changed dates; files in .gitignore are left out",
+    "a search finds documents with any of its words; in Context Harness a passage needed all of them",
+    "a server follows changes in its folders, so no timer needs to run `ctx sync`",
 )
-"""The differences that no key decides."""
+"""Differences that do not depend on a key."""
 
 
 # -- its files -----------------------------------------------------------------------------------------------
 
 
 def own_database(path: str) -> str:
-    """The place of the catalog that `[db] path` names: there, or `PATH.ctx` where Context Harness's own
-    database is at `path`.
+    """The catalog's path for `[db] path`: `PATH.ctx` if a database of Context Harness is at `path`.
 
-    A catalog at `PATH.ctx` stays there, also when the other file is gone. Nothing is written.
+    A catalog at `PATH.ctx` stays there, even if the other file is deleted. Nothing is written.
     """
     neighbour = f"{path}.ctx"
     return neighbour if os.path.isfile(neighbour) or _is_its_database(path) else path
@@ -66,43 +65,43 @@ def own_database(path: str) -> str:
 
 def _is_its_database(path: str) -> bool:
     if files.irregular(path):
-        return False  # a pipe that an archive brought would block; whoever opens it reports it
+        return False  # opening a pipe would block; the store reports it later
     try:
         with open(path, "rb") as file:
             header = file.read(100)
     except OSError:
-        return False  # missing or unreadable: whoever opens it reports it
+        return False  # the store reports it later
     if not header.startswith(b"SQLite format 3\0") or any(header[_APPLICATION_ID]):
         return False
-    try:  # immutable: creates neither a lock nor a log next to a file that is not ours
+    try:  # immutable: creates no lock and no log next to another program's file
         with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     except sqlite3.Error:
         return False
     tables = {name for (name,) in rows}
-    return tables >= _ITS_TABLES and "meta" not in tables  # `meta` is ours, before its first checkpoint
+    return tables >= _ITS_TABLES and "meta" not in tables  # `meta`: our catalog before its first checkpoint
 
 
 def base_folder(tables: Table, root: str) -> str:
-    """The folder where the relative paths of a configuration begin, whose project is at `root`.
+    """The folder that relative paths of a configuration start from.
 
-    That is `root`, unless nothing that it names is there and all of it is in one of the folders above (the
-    nearest counts): Context Harness takes paths from the folder it was started in. Only for a file that the
-    user chose: a stranger's must not reach above its project by naming what is there. And no folder that
-    everybody may write to, such as /tmp.
+    That is the project's `root`, or the nearest folder above if all named paths exist there and none in
+    `root`: Context Harness uses the folder in which it was started. Folders that everybody may write to, such
+    as /tmp, are excluded. Call it only for a file that the user chose: a stranger's file must not reach above
+    its project.
     """
     paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
     if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
         return root
     folder = os.path.dirname(root)
-    while folder != os.path.dirname(folder) and not _is_everybodys(folder):
+    while folder != os.path.dirname(folder) and not _is_world_writable(folder):
         if all(os.path.exists(os.path.join(folder, path)) for path in paths):
             return folder
         folder = os.path.dirname(folder)
     return root
 
 
-def _is_everybodys(folder: str) -> bool:
+def _is_world_writable(folder: str) -> bool:
     try:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:
@@ -110,7 +109,7 @@ def _is_everybodys(folder: str) -> bool:
 
 
 def _needed_paths(tables: Table) -> Iterator[str]:
-    """The paths that a configuration reads from: folders of documents, and scripts."""
+    """The paths of a configuration's folders and scripts."""
     for group, kind, key in (
         ("connectors", "filesystem", "root"),
         ("connectors", "script", "path"),
@@ -128,20 +127,20 @@ def _needed_paths(tables: Table) -> Iterator[str]:
 
 
 class Conversion(NamedTuple):
-    """A configuration of ours as text, and a sentence for each thing that changes meaning or is left out."""
+    """The text of a converted configuration, and a note for each change of meaning or missing key."""
 
     text: str
     notes: list[str]
 
 
 class Paths(NamedTuple):
-    """Where relative paths begin: in the file that is read (`base`), in the one that is written (`root`)."""
+    """The folders that relative paths start from."""
 
-    base: str
-    root: str
+    base: str  # in the old file
+    root: str  # in the new file
 
     def moved(self, path: JSON) -> JSON:
-        """A path of the old file as the new one writes it."""
+        """A path of the old file for the new file."""
         if not isinstance(path, str) or self.base == self.root:
             return path
         if os.path.isabs(path) or path[:1] in ("~", "$"):
@@ -151,10 +150,10 @@ class Paths(NamedTuple):
 
 
 def converted(tables: Table, paths: Paths, read_script: Callable[[str], str]) -> Conversion:
-    """The configuration that these tables of Context Harness make here.
+    """Convert the tables of a Context Harness configuration.
 
-    `read_script(path)` returns the text of a script, "" where it cannot be read: the variables that it reads
-    are granted by name.
+    `read_script(path)` returns the text of a script, "" if it cannot be read. The environment variables that
+    a script reads are granted by name.
     """
     writer = _Writer(tables, paths, read_script)
     writer.once()
@@ -169,7 +168,7 @@ def converted(tables: Table, paths: Paths, read_script: Callable[[str], str]) ->
 
 
 class _Writer:
-    """Writes table by table. `notes` collects what the user should know."""
+    """Writes the new configuration one table at a time, and collects notes for the user."""
 
     def __init__(self, tables: Table, paths: Paths, read_script: Callable[[str], str]) -> None:
         self._tables = tables
@@ -184,7 +183,7 @@ class _Writer:
             self.blocks.append("\n".join([f"[{name}]", *lines, ""]))
 
     def _named(self, group: str, kind: str) -> Iterator[tuple[str, Table]]:
-        """The named tables of a kind; one without a name is called by its kind."""
+        """The named tables of a kind. An unnamed one gets the kind as its name."""
         table = as_table(as_table(self._tables.get(group)).get(kind))
         if unnamed := plain_entries(table):
             yield kind, unnamed
@@ -195,7 +194,7 @@ class _Writer:
     def once(self) -> None:
         if path := as_table(self._tables.get("db")).get("path"):
             self.notes.append(
-                f"[db] path: {path} is not read and stays; ctx makes .ctx/ctx.db from the sources"
+                f"[db] path: {path} is not read and not changed; ctx builds .ctx/ctx.db from the sources"
             )
         self._chunking(self._chosen("chunking"))
         self._retrieval(self._chosen("retrieval"))
@@ -205,17 +204,15 @@ class _Writer:
             self._block("server", {"bind": bind})
             if bind.rpartition(":")[0] not in LOOPBACK_HOSTS:
                 self.notes.append(
-                    f"[server] bind: {bind} serves other machines, which needs a key: [server] api_key_env"
+                    f"[server] bind: {bind} is open to other machines and needs a key: [server] api_key_env"
                 )
 
     def _chosen(self, name: str) -> Table:
-        """The keys of a section that exist here and differ from Context Harness's defaults."""
+        """The keys of a section that ctx has and that differ from Context Harness's defaults."""
         chosen = {}
         for key, value in as_table(self._tables.get(name)).items():
-            if f"{name}.{key}" in _DEAD:
-                self.notes.append(
-                    f"[{name}] {key} is left out: it did nothing there, and would do something here"
-                )
+            if f"{name}.{key}" in _UNUSED:
+                self.notes.append(f"[{name}] {key} is left out: Context Harness ignores it, but ctx does not")
             elif key in keys_of(SECTIONS[name]) and value != _ITS_DEFAULTS.get(f"{name}.{key}"):
                 chosen[key] = value
         return chosen
@@ -223,12 +220,12 @@ class _Writer:
     def _chunking(self, chosen: Table) -> None:
         if "max_tokens" in chosen:
             self.notes.append(
-                "[chunking] max_tokens counts the model's tokens here; there one was four bytes"
+                "[chunking] max_tokens counts the model's tokens; Context Harness counts four bytes as one"
             )
         elif "chunking" in self._tables:
             default = keys_of(SECTIONS["chunking"])["max_tokens"].default
             self.notes.append(
-                f"[chunking] is left out: passages have {default} tokens, because ctx's own model reads 256"
+                f"[chunking] is left out: passages have {default} tokens, because ctx's model reads 256"
             )
         self._block("chunking", chosen)
 
@@ -236,15 +233,13 @@ class _Writer:
         limit = chosen.get("final_limit")
         if isinstance(limit, int) and limit > 100:
             chosen["final_limit"] = 100
-            self.notes.append(f"[retrieval] final_limit: {limit} becomes 100, the most there is here")
+            self.notes.append(f"[retrieval] final_limit: {limit} becomes 100, the maximum")
         if "hybrid_alpha" not in chosen and "retrieval" in self._tables:
-            self.notes.append(
-                "[retrieval] hybrid_alpha is left out: the kind of query decides the weight here"
-            )
+            self.notes.append("[retrieval] hybrid_alpha is left out: the weight depends on the kind of query")
         self._block("retrieval", chosen)
 
     def _embedding(self, table: Table) -> None:
-        provider = table.get("provider", "disabled")  # its default, and not ours
+        provider = table.get("provider", "disabled")  # the default of Context Harness
         entries: Table = {"provider": provider}
         if provider == "local" and isinstance(table.get("model"), str):
             entries["model"] = FULL_NAMES.get(table["model"].lower(), table["model"])
@@ -252,7 +247,7 @@ class _Writer:
             entries |= {key: table[key] for key in _SERVICE_KEYS if key in table}
         if provider == "disabled":
             self.notes.append(
-                '[embedding] stays disabled; provider = "local" uses a model that ships with ctx'
+                '[embedding] stays disabled; provider = "local" uses the model that comes with ctx'
             )
         elif provider == "openai":
             entries.setdefault("api_key_env", "OPENAI_API_KEY")
@@ -268,15 +263,18 @@ class _Writer:
                     self._block(f"{full}.{toml_key(name)}", self._source(full, name, table))
 
     def _source(self, full: str, name: str, table: Table) -> Table:
-        """The keys of a source that exist here, with the globs meaning what they meant."""
+        """The keys of a source that ctx has, with globs converted to the same meaning."""
         label = f"{full}.{name}"
         entries = {key: value for key, value in table.items() if key in keys_of(NAMED_SECTIONS[full])}
         entries.setdefault("include_globs", _ITS_GLOBS)
         for key in ("include_globs", "exclude_globs"):
             globs = entries.get(key)
-            if (crossing := _all_crossing(globs)) != globs:
+            crossing = globs
+            if isinstance(globs, list) and all(isinstance(glob, str) for glob in globs):
+                crossing = [_crossing(glob) for glob in globs]
+            if crossing != globs:
                 entries[key] = crossing
-                self.notes.append(f"[{label}] {key}: a `*` crossed folders there; here `**/` says so")
+                self.notes.append(f"[{label}] {key}: `*` crossed folders in Context Harness; ctx needs `**/`")
         if full == "connectors.filesystem":
             if "root" in entries:
                 entries["root"] = self._paths.moved(entries["root"])
@@ -290,11 +288,11 @@ class _Writer:
         entries.setdefault("branch", "main")
         url = entries.get("url")
         if isinstance(url, str) and "${" in url:
-            self.notes.append(f"[{label}] url: its ${{VARIABLE}} is replaced here; there it stayed text")
+            self.notes.append(f"[{label}] url: ctx replaces its ${{VARIABLE}}; Context Harness does not")
         elif isinstance(url, str) and ":" not in url:
             entries["url"] = self._paths.moved(url)
         if entries.pop("cache_dir", None) is not None:
-            self.notes.append(f"[{label}] cache_dir is left out: copies are kept in your own cache")
+            self.notes.append(f"[{label}] cache_dir is left out: clones are in your own cache folder")
 
     # -- scripts and agents ----------------------------------------------------------------------------------
 
@@ -305,8 +303,8 @@ class _Writer:
                 self._script(group, name, table)
         if any(as_table(self._tables.get(group)).get("script") for group in groups):
             self.notes.append(
-                "scripts run in a sandbox: no os, io or require of files; HTTP reaches the public internet, "
-                "and `allow_hosts` names what else"
+                "scripts run in a sandbox without os, io and require of files; HTTP reaches the public "
+                "internet and the hosts in `allow_hosts`"
             )
         keys = keys_of(NAMED_SECTIONS["agents.inline"])
         for name, table in self._named("agents", "inline"):
@@ -323,20 +321,13 @@ class _Writer:
             if variables and "env" not in table:
                 entries["env"] = variables
                 self.notes.append(
-                    f"[{group}.script.{name}] may read {', '.join(variables)} and no other variable"
+                    f"[{group}.script.{name}] may read only these variables: {', '.join(variables)}"
                 )
         self._block(f"{group}.script.{toml_key(name)}", entries)
 
 
-def _all_crossing(globs: JSON) -> JSON:
-    """Globs as they were meant; anything but a list of strings unchanged."""
-    if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
-        return globs
-    return [_crossing(glob) for glob in globs]
-
-
 def _crossing(glob: str) -> str:
-    """A glob whose last `*` may cross folders, as Context Harness's may: `docs/**/*.md` for `docs/*.md`."""
+    """A glob whose last `*` crosses folders, as in Context Harness: `docs/**/*.md` for `docs/*.md`."""
     folder, slash, name = glob.rpartition("/")
     if not slash or "*" not in name or name == "**" or folder.endswith("**"):
         return glob

@@ -1,4 +1,4 @@
-"""Where a project is: its configuration file, and the folder its paths are relative to."""
+"""Find a project's configuration file, and the folder that its paths are relative to."""
 
 import os
 import re
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from ctx.errors import ConfigError
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
-_INNER = ("config", ".ctx")  # the folders of PLACES: the project is the one that holds them
+_INNER = ("config", ".ctx")  # the folders in PLACES, which are inside the project's folder
 
 
 class Location(NamedTuple):
-    """A configuration file and who chose it.
+    """A configuration file.
 
-    `chosen`: the user named it or keeps it among their own files. False where it was merely found in this
-    folder or above: whoever wrote it may be a stranger.
+    `chosen`: the user named it, or it is the user's own. False if it was found in this folder or above: a
+    stranger may have written it.
     """
 
     path: str
@@ -23,10 +23,10 @@ class Location(NamedTuple):
 
 
 def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -> Location | None:
-    """The configuration that counts in `folder`; None where there is none.
+    """The configuration for `folder`; None if there is none.
 
-    The first of: `--config`, `$CTX_CONFIG`, the places of a project in this folder or the nearest one above
-    that has one, the user's own. Raises `ConfigError` where a file was named and is not there.
+    The first of: `--config`, `$CTX_CONFIG`, the project's file in this folder or the nearest one above, the
+    user's own file. Raises `ConfigError` if a named file does not exist.
     """
     for origin, name in (("--config", explicit), ("$CTX_CONFIG", environ.get("CTX_CONFIG"))):
         if name:
@@ -48,27 +48,25 @@ def _named(origin: str, name: str, folder: str) -> Location:
 
 
 def _absence(name: str, path: str) -> str:
-    """Why what was named is no configuration, and which would be one."""
+    """Why the named file is not a configuration, and what to use instead."""
     if not os.path.isdir(path):
         return f"no such file: {name}; `ctx init` writes one"
     inner = next((place for place in PLACES if os.path.isfile(os.path.join(path, place))), None)
     return f"{name} is a folder, and " + (
         f"its configuration is {os.path.join(name, inner)}"
         if inner
-        else "there is none of " + ", ".join(PLACES) + " in it; `ctx init` writes one"
+        else "it has no " + ", ".join(PLACES) + "; `ctx init` writes one"
     )
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
-    """Where the user keeps what is theirs in every project: a configuration, tools, agents.
-    None without a home.
-    """
+    """The folder of the user's own configuration, tools and agents. None without a home folder."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
     return os.path.join(home, "ctx") if os.path.isabs(home) else None
 
 
 def _upward(folder: str, home: str | None) -> Iterator[str]:
-    """The folder, then those above it: up to the home folder, and never into another user's."""
+    """The folder and those above it, up to the home folder, without folders of other users."""
     yield folder
     summit = os.path.realpath(home) if home else ""
     ancestor = os.path.realpath(folder)
@@ -84,33 +82,30 @@ def _upward(folder: str, home: str | None) -> Iterator[str]:
 
 
 def project_root(path: str) -> str:
-    """What relative paths are relative to: the folder of the file, or its parent if that is `config` or
-    `.ctx`.
-    """
+    """The project's folder: the one of the file, or its parent if that is `config` or `.ctx`."""
     folder = os.path.dirname(os.path.abspath(path))
     return os.path.dirname(folder) if os.path.basename(folder) in _INNER else folder
 
 
 def client_name(root: str, most: int = 20) -> str:
-    """The name of a project's server in the user's own files of clients, such as `ctx-notes`.
+    """The name of a project's server in the configuration of clients, such as `ctx-notes`.
 
-    Clients put it before every tool's name, and allow about 60 characters for both.
+    Clients put it before each tool's name, and allow about 60 characters for both.
     """
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-")
     return f"ctx-{words}"[:most].rstrip("-") if words and words != "ctx" else "ctx"
 
 
 def trusted_as(path: str) -> str:
-    """A configuration's name in the list of what is trusted: its project's folder, links resolved, and its
-    place in that.
+    """A configuration's path in the list of trusted texts: links are resolved up to the project's folder.
 
-    Not the file behind a link: the same text means another project's scripts and folders elsewhere.
+    A link to a file is not resolved: in another project, the same text names other scripts and folders.
     """
     root = project_root(path)
     return os.path.join(os.path.realpath(root), os.path.relpath(os.path.abspath(path), root))
 
 
 def shown_path(path: str) -> str:
-    """A configuration's path for messages: relative if it is below the working folder."""
+    """A path for messages: relative if it is below the working folder."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""What helps to correct a configuration: the key that was meant, and the line of a mistake."""
+"""Help to correct a configuration: suggest the right key, and find the line of a mistake."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,8 +8,8 @@ from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm
 from ctx.models import JSON
 from ctx.text.strings import did_you_mean, nearest
 
-# What a key is called in other programs. Of several candidates the first counts that the table has and the
-# user has not written yet: a git source's `path` may be meant for its url, or for its root.
+# Names of keys in other programs -> our keys. The first one that the table has and the user has not set is
+# suggested: `path` of a git source may mean its url or its root.
 _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("sources", "source"), ("connectors",)),
     "search": ("retrieval",),
@@ -37,11 +37,11 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("chunk_size", "size"), ("max_tokens",)),
     **dict.fromkeys(("overlap", "chunk_overlap"), ("overlap_tokens",)),
 }
-_MOST_TABLES = 3  # a key that more tables have is no hint
+_MOST_TABLES = 3  # if more tables have the key, naming them does not help
 
 
 def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collection[str]) -> str:
-    """How to correct an unknown key of a table: the key, or the whole table, that was meant."""
+    """A suggestion for an unknown key or table."""
     candidates = (name for name in _SYNONYMS.get(key.lower(), ()) if name in choices and name not in table)
     match = next(candidates, None)
     if not isinstance(table[key], dict):
@@ -54,7 +54,7 @@ def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collect
 
 
 def tables_with(key: str, table: Mapping[str, JSON], choices: Collection[str]) -> list[str]:
-    """The other tables that an unknown key belongs to; none where it looks like a misspelling."""
+    """The other tables that have an unknown key; empty if it looks like a misspelling."""
     if isinstance(table[key], dict) or key == "name" or key.lower() in _SYNONYMS or nearest(key, choices):
         return []
     tables = [
@@ -73,8 +73,8 @@ _LINE = re.compile(rf"[ \t]*(?:\[\[?[ \t]*({_DOTTED})[ \t]*\]|({_DOTTED})[ \t]*=
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The line of each table and key by its dotted name. Keys of inline tables have none of their own."""
-    # Nothing inside a long string or a comment passes for a key. A short string may be one.
+    """The line of each table and key by its dotted name. Keys in inline tables are not included."""
+    # Blank out long strings and comments, which may look like keys. A short string may be a key.
     blanked = _STRING_OR_COMMENT.sub(
         lambda match: "\n" * match[0].count("\n") if match[0].startswith(('"""', "'''", "#")) else match[0],
         text,

@@ -1,4 +1,4 @@
-"""How a key of `ctx.toml` is declared (settings.py declares them all), and the rule that follows from it."""
+"""Declare a key of `ctx.toml` (all are in settings.py), and check a value against its declaration."""
 
 import typing
 from collections.abc import Callable, Mapping
@@ -25,35 +25,28 @@ _TOML_KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """The rule of one key.
+    """The declaration of one key."""
 
-    `kind` is str, int, float, bool, strs or glob (lists of strings), path, url or urls (strings). `shown` is
-    the example's value where the default says nothing, `unset` the reference's word for a key without a
-    default.
-    """
-
-    note: str
+    note: str  # for the reference
     safe: bool
     within: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
-    name: str = ""  # in the file, where the attribute has another
-    shown: JSON = None
-    unset: str = "none"
-    kind: str = ""
+    name: str = ""  # in the file, if the attribute has another
+    shown: JSON = None  # the value in the example file
+    unset: str = "none"  # the default in the reference, for a key without one
+    kind: str = ""  # str, int, float, bool; strs and glob: lists; path, url and urls: strings
     attribute: str = ""
     default: JSON = None
     required: bool = False
 
 
 def safe(default: JSON, note: str, **rule: Any) -> Any:
-    """A key that a found configuration may set without being trusted: it reaches nothing but the
-    project's own files and remotes.
-    """
+    """A key that needs no trust, because it only affects the project's own files and remotes."""
     return field(default=default, metadata={"key": Key(note=note, safe=True, **rule)})
 
 
 def guarded(default: JSON, note: str, **rule: Any) -> Any:
-    """A key that a found configuration may set only once the user trusts it (trust.py has the question)."""
+    """A key that needs the user's trust if the configuration was found and not chosen (see trust.py)."""
     return field(default=default, metadata={"key": Key(note=note, safe=False, **rule)})
 
 
@@ -61,7 +54,7 @@ _KEYS: dict[type[Any], dict[str, Key]] = {}
 
 
 def keys_of(section: type[Any]) -> dict[str, Key]:
-    """The keys of a section by the names that the file uses, in their order."""
+    """The keys of a section by their names in the file, in the order of declaration."""
     if section not in _KEYS:
         declared = [(entry, entry.metadata["key"]) for entry in fields(section) if "key" in entry.metadata]
         _KEYS[section] = {
@@ -79,7 +72,7 @@ def keys_of(section: type[Any]) -> dict[str, Key]:
 
 
 def _kind(annotation: Any) -> str:
-    """The kind of key that an annotation stands for: `Path | None` is a path."""
+    """The kind of a key from its annotation: `Path | None` is a path."""
     if type(None) in typing.get_args(annotation):
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) is Annotated:
@@ -88,7 +81,7 @@ def _kind(annotation: Any) -> str:
 
 
 def problem_with(value: JSON, rule: Key) -> str | None:
-    """What is wrong with a value; None where it is valid."""
+    """What is wrong with a value; None if it is valid."""
     return _CHECKS[rule.kind](value, rule)
 
 
@@ -103,21 +96,19 @@ def _check_text(value: JSON, rule: Key) -> str | None:
 
 
 def _check_nul(*texts: str) -> str | None:
-    # No path, name or address has one, and the system refuses it with a ValueError.
-    return "must not hold a NUL character" if any("\0" in text for text in texts) else None
+    # The system refuses a path with one with a ValueError.
+    return "must not contain a NUL character" if any("\0" in text for text in texts) else None
 
 
 def _check_list(value: JSON, rule: Key) -> str | None:
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         return f"must be a list of strings, got {kind_of(value)}"
     if not value and rule.default is None:
-        return "is empty, so nothing would be read; name something, or leave it out for the default"
+        return "is empty, so nothing would be read; add an entry, or delete the key to use the default"
     if rule.kind == "glob":
         for text in value:
             if text.startswith(("!", "../", "~/")) or not text.strip():
-                return (
-                    f"'{text}' is no path below the source's root; what not to read stands in exclude_globs"
-                )
+                return f"'{text}' is not a path below the source's root; use exclude_globs to leave files out"
     return _check_nul(*value)
 
 
@@ -142,6 +133,6 @@ _CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
 
 
 def kind_of(value: JSON) -> str:
-    """What TOML calls a value, with the value itself where it is short."""
+    """The TOML type of a value, with the value if it is short."""
     name = _TOML_KINDS.get(type(value), "a date")
     return f"{name} ({value!r})" if isinstance(value, int | float | str) and len(repr(value)) < 60 else name

@@ -1,7 +1,7 @@
-"""`ctx.toml` read once and checked whole.
+"""Read `ctx.toml` and check all of it.
 
-Nothing is parsed and ignored: an unknown key, a wrong type, an unset `${VAR}` or a missing path is a
-`ConfigError` that names the file, the line, the key and the correction. All mistakes are reported at once.
+An unknown key, a wrong type, an unset `${VAR}` or a missing path is a `ConfigError` that names the file, the
+line, the key and the fix. All mistakes are reported at once.
 """
 
 import os
@@ -47,8 +47,8 @@ _GROUPS = {
 }
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NO_OWN_PACKS = (
-    "packs of your own are no longer read; make each of its tools a Lua tool, to which `memory_bank` gives "
-    'context.memory: [tools.script.NAME] path = "...", memory_bank = "default"'
+    "custom packs are no longer supported; make each of its tools a Lua tool with a memory bank: "
+    '[tools.script.NAME] path = "...", memory_bank = "default"'
 )
 _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
@@ -56,13 +56,10 @@ _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole configuration, every path absolute. `path` is None for the built-in defaults; `warnings` name
-    known keys that have no effect.
-    """
+    """A configuration. All paths are absolute."""
 
-    path: str | None
-    chosen: bool
-    """Whether the user named the file. The scripts of one that was found are held to their hashes."""
+    path: str | None  # None for the built-in defaults
+    chosen: bool  # whether the user named the file; otherwise its scripts need trust
     root: str
     db: settings.Db
     store: settings.Store
@@ -84,18 +81,16 @@ class Config:
     script_tools: tuple[settings.Script, ...]
     script_agents: tuple[settings.Script, ...]
     inline_agents: tuple[settings.InlineAgent, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # keys without effect
 
     @property
     def folder(self) -> str:
-        """The folder that holds the catalog, the index, the caches and the keys."""
+        """The folder of the catalog, the index, the caches and the keys."""
         return os.path.dirname(self.db.path)
 
     @property
     def stored(self) -> bool:
-        """Whether there is a catalog to read: a file, or a configured database. Raises `StoreError` where the
-        file cannot be looked at.
-        """
+        """Whether there is a catalog: a file or a configured database. Raises `StoreError`."""
         if self.store.url is not None:
             return True
         try:
@@ -112,7 +107,7 @@ class Config:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A configuration as it is written: what it asks for may have to be trusted before it counts."""
+    """The text and tables of a configuration, which may need trust before it is used."""
 
     path: str
     label: str  # its name in messages
@@ -121,7 +116,7 @@ class ConfigFile:
     tables: Table
 
     def config(self, environ: Mapping[str, str], *, chosen: bool) -> Config:
-        """Its values, as `parse_config`. Raises `ConfigError`."""
+        """The checked configuration. Raises `ConfigError`."""
         return parse_config(
             self.tables,
             shown=self.label,
@@ -134,7 +129,7 @@ class ConfigFile:
 
 
 def read_config(path: str) -> ConfigFile:
-    """The text and the tables of a configuration. Raises `ConfigError`."""
+    """Read a configuration without checking its keys. Raises `ConfigError`."""
     label = shown_path(path)
     content = read_text(path, label)
     return ConfigFile(path, label, project_root(path), content, tables_in(content, label))
@@ -146,7 +141,7 @@ def load_config(path: str, environ: Mapping[str, str]) -> Config:
 
 
 def default_config(root: str) -> Config:
-    """The configuration of a folder that has none."""
+    """The configuration of a folder without a file."""
     return parse_config({}, shown="the defaults", path=None, root=root, environ={})
 
 
@@ -160,16 +155,16 @@ def parse_config(
     chosen: bool = False,
     content: bytes = b"",
 ) -> Config:
-    """A configuration from its tables. Raises a `ConfigError` with a line for every mistake.
+    """A configuration from its tables. Raises a `ConfigError` with a line for each mistake.
 
-    `chosen`: the user named the file, so that its paths may begin in a folder above it (`base_folder`).
-    `content` is the file's text, for the line numbers.
+    `shown` is the file's name in messages, `content` its text, for the line numbers. If the user chose the
+    file, its paths may be relative to a folder above it (`base_folder`).
     """
     base = base_folder(tables, root) if chosen else root
     reader = _Reader(shown, base, environ, content)
     if base != root:
         reader.warnings.append(
-            f"{shown}: paths are taken from {base}: what they name is there, and not in {root}"
+            f"{shown}: paths are relative to {base}, where the files are, and not to {root}"
         )
     reader.check_keys(tables, "", (*SECTIONS, *_GROUPS))
     sections = {name: reader.section(tables, name) for name in SECTIONS}
@@ -200,7 +195,7 @@ def parse_config(
 
 
 class _Reader:
-    """Reads one file's tables. Collects its mistakes, each a line that begins with the place."""
+    """Reads the tables of one file and collects its mistakes, each a line that begins with the place."""
 
     def __init__(self, shown: str, root: str, environ: Mapping[str, str], content: bytes) -> None:
         self.shown = shown
@@ -215,7 +210,7 @@ class _Reader:
         return key_lines(self.content.decode("utf-8-sig"))
 
     def place(self, table: str, key: str = "") -> str:
-        """The file and the line of a key, or else of the table around it."""
+        """The file and the line of a key, or of its table if the key has no line."""
         name = ".".join(filter(None, (table, key)))
         while name and name not in self._lines:
             name = name.rpartition(".")[0]
@@ -226,7 +221,7 @@ class _Reader:
         self._add(table, key, f"{label}: {message}")
 
     def _add(self, table: str, key: str, message: str) -> None:
-        # A key may hold a line break; a mistake is one line.
+        # A key may contain a line break.
         self.problems.append(f"{self.place(table, key)}: {message}".replace("\n", "\\n"))
 
     # -- tables ----------------------------------------------------------------------------------------------
@@ -244,7 +239,7 @@ class _Reader:
         return {kind: self.table(group[kind], f"{name}.{kind}") for kind in kinds if kind in group}
 
     def check_keys(self, table: Table, name: str, choices: Iterable[str]) -> None:
-        """Reports the unknown keys of a table; warns of those that only Context Harness uses."""
+        """Report the unknown keys of a table, and warn about keys that only Context Harness uses."""
         choices = list(choices)
         for key in (key for key in table if key not in choices):
             full = f"{name}.{key}" if name else key
@@ -253,13 +248,13 @@ class _Reader:
                 reason = WITHOUT_EFFECT[full]
                 self.warnings.append(f"{self.place(name, key)}: {label} has no effect: {reason}")
             elif others := tables_with(key, table, choices):
-                place = f"it stands in [{name}]" if name else "it stands above all tables"
-                self._add(name, key, f"`{key}` belongs to [{'] or ['.join(others)}]; {place}")
+                place = f"in [{name}]" if name else "above all tables"
+                self._add(name, key, f"`{key}` belongs in [{'] or ['.join(others)}], not {place}")
             else:
                 self.report(name, key, f"unknown key; {key_hint(key, table, name, choices)}")
 
     def section(self, tables: Table, name: str) -> Any:
-        """A table that appears once, with the tables inside it."""
+        """A table that appears once, including the tables inside it."""
         table = self.table(tables.get(name, {}), name)
         if name == "memory":
             llm = self.table(table.get("llm", {}), "memory.llm")
@@ -299,14 +294,14 @@ class _Reader:
         path = own_database(db.path) if db.path else db.path
         if path != db.path:
             name, foreign = os.path.basename(path), os.path.basename(db.path)
-            message = f"{foreign} is Context Harness's and stays as it is; ctx uses {name} next to it"
+            message = f"{foreign} belongs to Context Harness and is not changed; ctx uses {name} next to it"
             self.warnings.append(f"{self.place('db', 'path')}: [db] path: {message}")
         return replace(db, path=path)
 
     # -- named tables ----------------------------------------------------------------------------------------
 
     def named_sections(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[Any]:
-        """The sources, tools or agents of a kind."""
+        """The sources, tools or agents of one kind."""
         section = NAMED_SECTIONS[full]
         read = self.script if issubclass(section, Script) else self.values
         for name, entries, label in self.instances(groups, full):
@@ -319,7 +314,7 @@ class _Reader:
             yield section(name=name, **values)
 
     def instances(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[tuple[str, Table, str]]:
-        """The named tables of a kind, and for a source the one without a name: (full name, table, label)."""
+        """(name, table, label) of each named table of a kind, and of the unnamed one of a source."""
         group, _, kind = full.partition(".")
         table = groups[group].get(kind)
         if table is None:
@@ -333,18 +328,18 @@ class _Reader:
             if name in plain:
                 continue
             if not _NAME.fullmatch(name):
-                self.report(f"{full}.{name}", "", "a name has 1 to 64 of A-Z a-z 0-9 _ . -")
+                self.report(f"{full}.{name}", "", "a name must have 1 to 64 of A-Z a-z 0-9 _ . -")
                 continue
             label = f"{full}.{name}"
             yield f"{kind}:{name}" if group == "connectors" else name, self.table(value, label), label
 
     def script(self, table: Table, section: type[Any], label: str) -> dict[str, Any]:
-        """The attributes of a script; every key that is not ours goes to the script itself."""
+        """The attributes of a script. Keys that ctx does not know are passed to the script."""
         keys = keys_of(section)
         values = self.values({key: table[key] for key in table if key in keys}, section, label)
         written = table.get("path")
         if isinstance(written, str) and written.startswith(REGISTRY_PREFIX):
-            values["path"] = written  # it may be installed later
+            values["path"] = written  # the registry may be installed later
         elif values["path"] and not os.path.isfile(values["path"]):
             self.report(label, "path", f"no such file: {written}")
         values["fs"] = tuple(self.absolute(path) for path in values["fs"] or ())
@@ -353,10 +348,10 @@ class _Reader:
         return values
 
     def extras(self, table: Table, label: str, *, lenient: bool) -> Table:
-        """A script's own keys. `lenient`: one that needs an unset variable is left out with a warning.
+        """A script's own keys. `lenient`: a key with an unset variable is left out with a warning.
 
-        A connector is not lenient: with half of its settings it might see half of its items, and the others
-        would be deleted.
+        For a connector this is an error: with a missing setting it might return fewer items, and ctx would
+        delete the others.
         """
         values = {}
         for key, entry in table.items():
@@ -364,7 +359,7 @@ class _Reader:
             value = self.expand(entry, label, key)
             if lenient and len(self.problems) > count:
                 self.warnings += [
-                    f"{line}; the script goes without the key" for line in self.problems[count:]
+                    f"{line}; the script does not get this key" for line in self.problems[count:]
                 ]
                 del self.problems[count:]
             else:
@@ -374,7 +369,7 @@ class _Reader:
     # -- values ----------------------------------------------------------------------------------------------
 
     def values(self, table: Table, section: type[Any], label: str) -> dict[str, Any]:
-        """A section's attributes, checked, with their defaults."""
+        """The checked attributes of a section, with defaults."""
         keys = keys_of(section)
         self.check_keys(table, label, keys)
         return {rule.attribute: self.value(table, rule, label) for rule in keys.values()}
@@ -400,7 +395,7 @@ class _Reader:
         return os.path.normpath(os.path.join(self.root, os.path.expanduser(path)))
 
     def expand(self, value: JSON, label: str, key: str) -> JSON:
-        """`${VAR}` replaced once (the value is not expanded again); `$${` stands for a literal `${`."""
+        """Replace `${VAR}`, but not in the variable's value. `$${` is a literal `${`."""
         if isinstance(value, list):
             return [self.expand(entry, label, key) for entry in value]
         if isinstance(value, dict):
@@ -416,8 +411,8 @@ class _Reader:
                 self.report(
                     label,
                     key,
-                    f"the environment variable {name} is not set; export it, or write $${{{name}}} to mean "
-                    "the text",
+                    f"the environment variable {name} is not set; export it, or write $${{{name}}} for the "
+                    "literal text",
                 )
             return self.environ.get(name, match[0])
 
@@ -425,7 +420,7 @@ class _Reader:
 
 
 def _json_only(value: JSON) -> JSON:
-    """TOML dates as ISO text: scripts read JSON."""
+    """Replace TOML dates by ISO text, because scripts get JSON."""
     if isinstance(value, dict):
         return {key: _json_only(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -442,12 +437,12 @@ def _check_folder(reader: _Reader, values: dict[str, Any], label: str) -> None:
         reader.report(
             label,
             "link",
-            'must be "file", or an address that holds {path}, such as https://wiki.example.com/{path}',
+            'must be "file" or an address with {path}, such as https://wiki.example.com/{path}',
         )
 
 
 def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
-    """Also makes a path in the place of an address absolute."""
+    """Also makes the path of a local repository absolute."""
     url, since = values["url"], values["since"]
     if url is not None and not url.strip():
         reader.report(label, "url", "must not be empty")
@@ -461,11 +456,11 @@ def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
 
 
 def _check_together(reader: _Reader, config: Config) -> None:
-    """What depends on several keys."""
+    """Check rules between several keys."""
     _check_embedding(reader, config.embedding)
     _check_index(reader, config.index)
     if config.store.url is not None and not is_database(config.store.url):
-        # Also an empty one, of an empty variable for example: memories would go to a file.
+        # An empty one too, for example from an empty variable: memories would go to a file.
         reader.report("store", "url", "must be postgresql://user@host/database")
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("chunking", "overlap_tokens", "must be at most half of max_tokens")
@@ -482,28 +477,32 @@ def _check_embedding(reader: _Reader, embedding: Embedding) -> None:
         return
     for key in ("url", "api_key_env"):
         if getattr(embedding, key):
-            hint = "delete it or set provider"
-            reader.report("embedding", key, f"does nothing with provider '{provider}'; {hint}")
+            reader.report(
+                "embedding",
+                key,
+                f"has no effect with provider '{provider}'; delete it or change the provider",
+            )
 
 
 def _check_index(reader: _Reader, index: Index) -> None:
     if index.engine == "local":
         for key in ("url", "api_key", "ca_file"):
             if getattr(index, key):
-                hint = 'does nothing with the local engine; set engine = "opensearch"'
+                hint = 'has no effect with the local engine; delete it, or set engine = "opensearch"'
                 reader.report("index", key, hint)
         return
     if not index.url:
         reader.report("index", "url", "is required for the engine 'opensearch'")
     elif not all(url.strip().startswith(("https://", "http://")) for url in index.url.split(",")):
-        reader.report("index", "url", "write https://host:9200, several with commas between")
+        reader.report("index", "url", "must be https://host:9200, or several separated by commas")
     if not _INDEX_NAME.fullmatch(index.name):
-        reader.report("index", "name", "has 1 to 64 of a-z 0-9 - _ and begins with a letter or digit")
+        reader.report("index", "name", "must have 1 to 64 of a-z 0-9 - _ and begin with a letter or digit")
     if index.api_key and "@" in (index.url or ""):
-        hint = "stands in place of the user and password in url: delete one of them"
-        reader.report("index", "api_key", hint)
+        reader.report(
+            "index", "api_key", "cannot be used together with a user and password in url: delete one of them"
+        )
 
 
 def is_database(place: str) -> bool:
-    """Whether a store is in a PostgreSQL, named by its address; else its place is the path of a file."""
+    """Whether a store is a PostgreSQL address, and not the path of a file."""
     return place.startswith(("postgresql://", "postgres://"))

@@ -1,4 +1,4 @@
-"""TOML files: read with messages that name the file, and values written as TOML."""
+"""Read TOML files with errors that name the file, and write values as TOML."""
 
 import json
 
@@ -7,19 +7,19 @@ import tomli
 from ctx.errors import ConfigError
 from ctx.models import JSON
 
-MAX_BYTES = 1_000_000  # of a file; those that people write are a hundredth of that
+MAX_BYTES = 1_000_000  # of a file
 
 
 def read_toml(path: str, shown: str) -> dict[str, JSON]:
-    """The tables of a file, called `shown` in messages. Raises `ConfigError`."""
+    """The tables of a file. `shown` is its name in messages. Raises `ConfigError`."""
     return tables_in(read_text(path, shown), shown)
 
 
 def read_text(path: str, shown: str) -> bytes:
-    """The bytes of a file, called `shown` in messages. Raises `ConfigError`.
+    """The bytes of a file, at most `MAX_BYTES`. Raises `ConfigError`.
 
-    The limit is for files from a clone: a few million keys would take every command a minute and a gigabyte,
-    to name what is wrong with each.
+    The limit is for files from a clone: with a few million keys, every command would take a minute and a
+    gigabyte of memory.
     """
     try:
         with open(path, "rb") as file:
@@ -27,29 +27,29 @@ def read_text(path: str, shown: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"{shown}: cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{shown}: is larger than {MAX_BYTES:,} bytes, the most that is read")
+        raise ConfigError(f"{shown}: is larger than {MAX_BYTES:,} bytes")
     return data
 
 
 def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
-    """The tables of a text, called `shown` in messages. Raises `ConfigError`."""
+    """The tables of a text. `shown` is its name in messages. Raises `ConfigError`."""
     try:
         tables = tomli.loads(data.decode("utf-8-sig"))
-        repr(tables)  # no message could name a hexadecimal number of more digits than Python writes
+        repr(tables)  # raises for a number with more digits than Python can print in a message
         return tables
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error
     except tomli.TOMLDecodeError as error:
-        hint = "; text stands in quotes" if str(error).startswith("Invalid value") else ""
+        hint = "; text must be in quotes" if str(error).startswith("Invalid value") else ""
         raise ConfigError(f"{shown}: is not TOML: {error}{hint}") from error
     except ValueError as error:
-        raise ConfigError(f"{shown}: holds a number of more than 4,300 digits") from error
+        raise ConfigError(f"{shown}: has a number of more than 4,300 digits") from error
     except RecursionError as error:
         raise ConfigError(f"{shown}: is nested too deeply") from error
 
 
 def toml_value(value: JSON) -> str:
-    """A value as TOML writes it: tables inline, dates as they are."""
+    """A value in TOML. Tables are inline."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_key(key)} = {toml_value(row)}" for key, row in value.items()) + " }"
     if isinstance(value, list | tuple):
@@ -57,13 +57,13 @@ def toml_value(value: JSON) -> str:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)  # `inf` and `nan`, which JSON does not have
     if isinstance(value, str | bool | int | float):
-        # A JSON string is a TOML string, except for one character.
+        # JSON and TOML strings differ in one character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     text: str = value.isoformat()
     return text
 
 
 def toml_key(name: str) -> str:
-    """A key as TOML writes it: without quotes where possible."""
+    """A key in TOML, without quotes if possible."""
     bare = name.isascii() and name.replace("-", "").replace("_", "a").isalnum()
     return name if bare else toml_value(name)

@@ -1,8 +1,8 @@
-"""What a configuration asks for beyond reading its own folder.
+"""List what a configuration needs the user's trust for (`ctx trust`).
 
-A configuration that was found by looking around may come from a stranger, with a clone or an archive. What is
-listed here waits for the user's word (`ctx trust`). A key passes because settings.py declares it safe; an
-unknown key asks. Only the tables as they were written count: no variable is looked up and no path opened.
+A configuration that was found in a folder may come from a stranger, in a clone or an archive. Keys that
+settings.py declares safe need no trust; guarded and unknown keys do. No variable is looked up and no file is
+opened.
 """
 
 import os
@@ -24,11 +24,11 @@ from ctx.models import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
-CLOSED = (".git", ".ctx")  # folders of a project that are not documents: they hold keys
+CLOSED = (".git", ".ctx")  # folders of a project that hold keys and are not documents
 _MAX_PATH = 4096  # characters
-_READABLE = 200  # characters; the question shows twice as many of a line
+_READABLE = 200  # characters of a path; the question shows twice as many of a line
 
-# What a guarded key asks for, after "it": `{0}` is its value, `{url}` the table's `url`, `{who}` the script.
+# What a guarded key does, after "it": `{0}` is its value, `{url}` the table's `url`, `{who}` the script.
 _WORDS = {
     "db.path": "keeps its database at {0}",
     "memory.path": "keeps memories and keys at {0}",
@@ -48,11 +48,11 @@ _WORDS = {
     "connectors.filesystem.root": "reads the folder {0}",
     "connectors.git.url": "reads the repository {0}",
     "connectors.git.cache_dir": "keeps copies of repositories in {0}",
-    "connectors.git.submodules": "reads the submodules of {url}, which that repository names",
-    "connectors.git.lfs": "has `git lfs` fetch the large files of {url}",
+    "connectors.git.submodules": "reads the submodules of {url}, whose addresses that repository chooses",
+    "connectors.git.lfs": "runs `git lfs` to fetch the large files of {url}",
     "connectors.web.url": "reads the site {0}",
     "connectors.web.allow_hosts": "reaches {0}",
-    "connectors.web.robots": "does not ask {url} what it forbids robots",
+    "connectors.web.robots": "ignores robots.txt of {url}",
     "script.env": "reads the variables {0} (as the {who})",
     "script.allow_hosts": "reaches {0} (as the {who})",
     "script.fs": "reads the folders {0} (as the {who})",
@@ -60,9 +60,9 @@ _WORDS = {
     "script.memory_bank": "reads and changes the memories of the bank {0} (as the {who})",
     "pack.api_key_env": "reads the environment variable {0}",
 }
-# These tables ask as a whole (`_memory`, `_bucket`, `_script`); their guarded keys without words do not ask.
+# One line covers the whole table (`_memory`, `_bucket`, `_script`), and its guarded keys without words.
 _WHOLE = ("memory.llm", "connectors.s3", "script")
-_ONLY_OUTSIDE = {  # a path asks only outside the project, or in a folder of these names
+_ONLY_OUTSIDE = {  # these paths need trust only outside the project, or in folders of these names
     "db.path": (".git",),
     "index.ca_file": (".git",),
     "connectors.filesystem.root": CLOSED,
@@ -70,9 +70,7 @@ _ONLY_OUTSIDE = {  # a path asks only outside the project, or in a folder of the
 
 
 def requests(tables: Table, root: str) -> list[str]:
-    """What the configuration of the project at `root` asks for, one sentence each; empty where nothing needs
-    trust.
-    """
+    """What the configuration of the project at `root` does that needs trust, one line each."""
     lines = [f"reads the environment variable {name}" for name in sorted(set(variables(tables)))]
     for name, value in tables.items():
         table = as_table(value)
@@ -93,18 +91,17 @@ def requests(tables: Table, root: str) -> list[str]:
 
 
 def asked(content: bytes, tables: Table, root: str) -> bytes:
-    """What the user trusts with a configuration: its text, and where the links lead that its paths name.
+    """What the user trusts with a configuration: its text, and the targets of links out of the project.
 
-    A pull can bring other links without changing the text. Where no link leads out it is the text itself.
+    A pull can change the links without changing the text.
     """
     return b"\0".join([content, *(os.fsencode(line) for line in led_out(tables, root))])
 
 
 def led_out(tables: Table, root: str) -> list[str]:
-    """A sentence for each path that a link leads out of the project (or into a closed folder of it).
+    """A line for each path with a link that leads out of the project or into one of its closed folders.
 
-    Also for a path that begins elsewhere: `/proc/self/cwd/docs` is a folder of the project, until that is a
-    link.
+    Absolute paths are included: `/proc/self/cwd/docs` is a folder of the project until it becomes a link.
     """
     lines = []
     for text in sorted(set(_texts(tables))):
@@ -116,7 +113,7 @@ def led_out(tables: Table, root: str) -> list[str]:
 
 
 def variables(value: JSON) -> Iterator[str]:
-    """The names in `${NAME}`, as the configuration replaces them (`$${` is text)."""
+    """The names in `${NAME}` that the configuration replaces (`$${` is literal)."""
     for text in _texts(value):
         before, *pieces = text.split("${")
         for piece in pieces:
@@ -127,18 +124,16 @@ def variables(value: JSON) -> Iterator[str]:
 
 
 def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
-    """Whether a path, links followed, is the project's folder or below it, and not in one of its `closed`
-    folders.
-    """
+    """Whether a path, with links resolved, is in the project and not in one of its `closed` folders."""
     if "\0" in path:
-        return False  # not a path; reported when it is read
+        return False  # reported when the configuration is checked
     target = os.path.realpath(os.path.normpath(os.path.join(root, os.path.expanduser(path))))
     parts = os.path.relpath(target, os.path.realpath(root)).split(os.sep)
     return parts[0] != ".." and not any(part.lower() in closed for part in parts)
 
 
 def _texts(value: JSON) -> Iterator[str]:
-    """Every text, under whichever key."""
+    """Every string in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -150,7 +145,7 @@ def _texts(value: JSON) -> Iterator[str]:
 
 
 def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "") -> Iterator[str]:
-    """What the keys of one table ask for. `name` is the table's in `_WORDS`."""
+    """The lines for the keys of a table. `name` is its name in `_WORDS`."""
     for key, value in table.items():
         full = f"{name}.{key}"
         rule = keys.get(RENAMED.get(full, key))
@@ -163,7 +158,7 @@ def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "
 
 
 def _matters(full: str, value: JSON, table: Table, root: str) -> bool:
-    """Whether the value of a guarded key, which is not its default, needs trust."""
+    """Whether a guarded key needs trust with this value, which is not its default."""
     if closed := _ONLY_OUTSIDE.get(full):
         return isinstance(value, str) and not inside(value, root, closed)
     check = _MATTERS.get(full)
@@ -171,9 +166,7 @@ def _matters(full: str, value: JSON, table: Table, root: str) -> bool:
 
 
 def _is_local(url: JSON, table: Table) -> bool:
-    """A repository on this machine. Also one inside the project: its `.git` may be a file that leads
-    anywhere.
-    """
+    """Whether a repository is on this machine. Even inside the project its `.git` file may point anywhere."""
     return isinstance(url, str) and (url.lower().startswith("file:") or is_path(url))
 
 
@@ -208,7 +201,7 @@ def _named(name: str, table: Table, root: str) -> Iterator[str]:
 def _script(table: Table, who: str, root: str) -> Iterator[str]:
     path = str(table.get("path"))
     yield f"runs the script {path if len(path) <= _READABLE else os.path.normpath(path)} as the {who}"
-    # Each grant has its own line: after an endless path it would be cut off.
+    # One line for each grant, so that a very long path cannot hide them.
     keys = keys_of(Script)
     yield from _keys("script", {key: table[key] for key in table if key in keys}, keys, root, who)
 
@@ -234,12 +227,12 @@ def _packs(table: Table, root: str) -> Iterator[str]:
         yield from _keys("pack", as_table(pack), keys_of(PackSettings), root)
 
 
-# -- values as a person reads them ---------------------------------------------------------------------------
+# -- readable values -----------------------------------------------------------------------------------------
 
 
 def _readable(value: JSON, rule: Key, root: str) -> str:
     if isinstance(value, list):
-        return _listed(value)
+        return ", ".join(map(str, value))
     text = str(value)
     if rule.kind == "urls":
         return ",".join(_shown(url.strip()) for url in text.split(","))
@@ -247,18 +240,11 @@ def _readable(value: JSON, rule: Key, root: str) -> str:
         return _shown(text)
     if len(text) <= _READABLE or "\0" in text:
         return text
-    return os.path.realpath(os.path.join(root, os.path.expanduser(text)))  # too long: where it leads
-
-
-def _listed(value: JSON) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return os.path.realpath(os.path.join(root, os.path.expanduser(text)))  # too long: show its target
 
 
 def _shown(url: JSON) -> str:
-    """An address without what must not be in a log: a password, a token in the place of a user, a query.
-
-    The host is the one that is contacted, whatever follows it.
-    """
+    """An address without secrets: no password, no token in place of a user, no query."""
     scheme, mark, after = str(url).partition("://")
     if not mark:
         return str(url)
@@ -266,7 +252,7 @@ def _shown(url: JSON) -> str:
     userinfo, separator, host = after[:end].rpartition("@")
     path, query, _ = after[end:].partition("?")
     user, password, _ = userinfo.partition(":")
-    hidden = not password and scheme.lower() in ("http", "https")  # mostly a token
-    if "@" in path and not host.rpartition(":")[2].isdigit():  # perhaps a password with a slash
+    hidden = not password and scheme.lower() in ("http", "https")  # usually a token
+    if "@" in path and not host.rpartition(":")[2].isdigit():  # may be a password with a slash
         host, path = host.partition(":")[0], "/..."
     return f"{scheme}://{'...' if separator and hidden else user}{separator}{host}{path}{query and '?...'}"

@@ -1,8 +1,8 @@
-"""What the user has trusted: texts, by path and hash (`ctx trust`).
+"""The texts that the user trusts, by path and hash (`ctx trust`).
 
-A repository can bring scripts, and a configuration that asks for more than reading its own folder. Neither
-counts until the user trusts it. The hash of each text is recorded in the user's own files, outside the
-project, and a text that changes has to be trusted again.
+A repository can contain scripts and a configuration that does more than read its own folder. ctx uses neither
+until the user trusts it. The hash of each text is recorded outside the project, so a changed text must be
+trusted again.
 """
 
 import hashlib
@@ -20,38 +20,38 @@ FOLDERS = {"tools": "tool", "agents": "agent"}
 
 
 class NotTrusted(ToolError):
-    """A script of a project or of a registry whose text the user has not trusted."""
+    """The user does not trust the text of a script."""
 
 
 class Voucher(Protocol):
-    """Knows whether a script may run. `mend` ends the message where its file is not there."""
+    """Decides whether a script may run. `mend` is the end of the message that its file is missing."""
 
     @property
     def mend(self) -> str: ...
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
-        """Why this text at this path, called `where`, does not run; None where it may.
+        """Why this text may not run, None if it may. `where` is its name in messages.
         Raises `ConfigError`.
         """
         ...
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when the answer may."""
+        """Changes when the answer may change."""
         ...
 
 
 class ProjectScript(NamedTuple):
-    """A script of a project's `.ctx/` folder, or one that its configuration names."""
+    """A script in a project's `.ctx/` folder or its configuration."""
 
     kind: str  # tool | agent | connector
     name: str
-    path: str  # in the list of what is trusted
+    path: str  # in the list of trusted texts
     digest: str
     trusted: bool
 
 
 class TrustFile:
-    """The hashes that the user has trusted."""
+    """The file with the hashes of trusted texts."""
 
     mend = ""
 
@@ -59,7 +59,7 @@ class TrustFile:
         self.path = path
 
     def digests(self) -> dict[str, str]:
-        """path -> hash. Raises `ConfigError` where the file is damaged."""
+        """path -> hash. Raises `ConfigError` if the file is damaged."""
         try:
             entries = json.loads(files.read_file(self.path))["trusted"]
             return {str(path): str(digest) for path, digest in entries.items()}
@@ -67,28 +67,25 @@ class TrustFile:
             return {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(
-                f"the list of what is trusted cannot be read; delete {self.path} and run `ctx trust` again"
+                f"the list of trusted texts cannot be read; delete {self.path} and run `ctx trust` again"
             ) from error
 
     def vouches(self, path: str, text: bytes) -> bool:
-        """Whether the user has trusted this very text at this path. Raises `ConfigError`."""
+        """Whether the user trusts this text at this path. Raises `ConfigError`."""
         return self.digests().get(path) == digest_of(text)
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
-        """Why a script of a project does not run; None where it may. Raises `ConfigError`."""
+        """Why a script of a project may not run; None if it may. Raises `ConfigError`."""
         if self.vouches(path, text):
             return None
-        return f"{where} is not trusted and does not run; look at it, then `ctx trust`"
+        return f"{where} is not trusted and does not run; review it, then run `ctx trust`"
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when somebody trusts or revokes."""
+        """Changes when the file does."""
         return files.stamp(self.path)
 
     def record(self, changes: Mapping[str, str | None]) -> None:
-        """Trusts these texts (path -> hash), or no longer (None).
-
-        Raises `ConfigError` where that cannot be written.
-        """
+        """Trust texts (path -> hash), or revoke trust (path -> None). Raises `ConfigError`."""
         if not changes:
             return
         try:
@@ -99,14 +96,12 @@ class TrustFile:
         except OSError as error:
             raise ConfigError(
                 f"trust cannot be recorded in {os.path.dirname(self.path)}: {error.strerror}; "
-                "make it writable, or set XDG_STATE_HOME to a folder that is"
+                "make the folder writable, or set XDG_STATE_HOME to a writable one"
             ) from error
 
 
 class PinnedScripts(TrustFile):
-    """Vouches for the scripts of a configuration that was found: each runs as it was when the user trusted it
-    with the configuration.
-    """
+    """Checks the scripts of a found configuration: each must be as it was when the user trusted both."""
 
     def __init__(self, path: str, config: Config) -> None:
         super().__init__(path)
@@ -118,16 +113,16 @@ class PinnedScripts(TrustFile):
         if digest == digest_of(text):
             return None
         reason = "is not trusted yet" if digest is None else "has changed since you trusted it"
-        return f"{where} {reason} and does not run; look at it, then `{self._command}`"
+        return f"{where} {reason} and does not run; review it, then run `{self._command}`"
 
 
 def pins_of(config: Config, environ: Mapping[str, str]) -> PinnedScripts | None:
-    """What vouches for the scripts of this configuration; None where the user chose it."""
+    """The check for the scripts of a configuration; None if the user chose it."""
     return None if config.chosen else PinnedScripts(trust_path(environ), config)
 
 
 def trust_path(environ: Mapping[str, str]) -> str:
-    """Where the user's trust is kept."""
+    """The path of the user's list of trusted texts."""
     return os.path.join(files.state_folder(environ), "trusted.json")
 
 
@@ -138,8 +133,7 @@ def digest_of(text: bytes) -> str:
 def project_files(root: str) -> Iterator[tuple[str, str, str]]:
     """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`.
 
-    Only of this project, never of a folder above it. Links are passed over: a link would give the script the
-    folder that it leads to.
+    Links are skipped: a script may read its own folder, and a link could choose another one.
     """
     for name, kind in FOLDERS.items():
         folder = os.path.join(os.path.realpath(root), ".ctx", name)
@@ -151,7 +145,7 @@ def project_files(root: str) -> Iterator[tuple[str, str, str]]:
 
 
 def scripts_in(folder: str | None) -> list[tuple[str, str]]:
-    """(name, path) of the scripts in a folder, by name; none where it is not there (any more)."""
+    """(name, path) of the scripts in a folder, sorted; empty if the folder does not exist."""
     try:
         entries = sorted(os.listdir(folder)) if folder is not None else []
     except OSError:
@@ -164,13 +158,14 @@ def scripts_in(folder: str | None) -> list[tuple[str, str]]:
 
 
 def project_scripts(root: str, trusted: Mapping[str, str]) -> list[ProjectScript]:
-    """A project's own scripts, by kind and name, and whether their text is the one that was trusted."""
+    """The scripts in a project's `.ctx/` folder, and whether their text is trusted."""
     return _compared(((kind, name, path, path) for kind, name, path in project_files(root)), trusted)
 
 
 def configured_scripts(config: Config, trusted: Mapping[str, str]) -> list[ProjectScript]:
-    """The scripts that a configuration names and those in its `tools_dir`, and whether their text is the one
-    that was trusted. Those of registries have their own record.
+    """The scripts that a configuration names and those in its `tools_dir`, and whether their text is trusted.
+
+    Scripts of registries have their own record.
     """
     groups = {
         "connector": config.script_connectors,
@@ -188,7 +183,7 @@ def configured_scripts(config: Config, trusted: Mapping[str, str]) -> list[Proje
 
 
 def _compared(rows: Iterable[tuple[str, str, str, str]], trusted: Mapping[str, str]) -> list[ProjectScript]:
-    """The scripts of these rows (kind, name, path, and path in the list of what is trusted)."""
+    """`rows`: (kind, name, path, path in the list of trusted texts)."""
     return [
         ProjectScript(kind, name, key, digest, trusted.get(key) == digest)
         for kind, name, path, key in rows
@@ -197,12 +192,12 @@ def _compared(rows: Iterable[tuple[str, str, str, str]], trusted: Mapping[str, s
 
 
 def _script_key(path: str, root: str) -> str:
-    """A script's name in the list of what is trusted: like `trusted_as`, links resolved up to the project."""
+    """A script's path in the list of trusted texts, with links resolved up to the project's folder."""
     return os.path.normpath(os.path.join(os.path.realpath(root), os.path.relpath(path, root)))
 
 
 def _digest_of_file(path: str) -> str | None:
-    """None where there is no file (any more)."""
+    """The hash of a file; None if there is none."""
     if files.irregular(path):
         return None
     try:

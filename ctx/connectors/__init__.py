@@ -1,1 +1,1 @@
-"""Where documents come from."""
+"""Connectors read documents from folders, git repositories, websites and S3 buckets."""

@@ -1,4 +1,4 @@
-"""The seam between a source and the index."""
+"""The interface between a source and the index."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -7,48 +7,46 @@ from typing import NamedTuple, Protocol
 from ctx.items import SourceItem
 
 Progress = Callable[[str, int, int | None], None]
-"""`progress(step, count, total)`: how far a source, or a step of it, has come; the total if it is known."""
+"""`progress(step, count, total)` reports how far a source has come; `total` is None if unknown."""
 
 
 SLOW_KINDS = frozenset({"web", "s3", "script"})
-"""The types of sources whose reading waits for others most of the time: minutes, for what is stored in
-seconds. The writer's lock is not held while they are read, but for each batch.
+"""Source types that take minutes to read, most of it waiting. The writer's lock is held only for each batch
+of items.
 """
-EMPTY_IS_SUSPECT = 10  # documents that a source had which holds none: fewer are as cheap to read anew
+EMPTY_IS_SUSPECT = 10  # an empty source that had this many documents is an error; fewer are cheap to re-read
 FETCHED_KINDS = frozenset({"git"})
-"""The types whose reading begins with a wait for others, and is quick then: the lock is held from the first
-batch on.
-"""
+"""Source types that first wait and are then quick to read. The lock is held from the first batch on."""
 
 
 class Problem(NamedTuple):
-    """A line of the report, most often on what could not be read; never the end of the run."""
+    """A line of the report, usually on something that could not be read. The run goes on."""
 
     source_id: str  # "" when it concerns the source as a whole
     message: str
 
 
 EVERY_TEXT = "text:"  # begins the signature of a source without include globs
-KEPT = "What is indexed from it is kept"  # where a source cannot be read
-GOES_ON = "the next run goes on"  # what mends a scan that was broken off
+KEPT = "Its index is kept"  # when a source cannot be read
+GOES_ON = "the next run continues"  # when a scan was cut short
 
 
 class ScanLog:
-    """What a scan saw besides the items it yields.
+    """The findings of a scan besides the items it yields.
 
-    unchanged   ids that are there and whose fingerprint equals the known one (they are not yielded)
+    unchanged   ids whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read
-    left_out    how many files and folders are left out by their names, by kind
-    notes       what whoever asks should know of what was read, or is rightly not
-    gone        ids that a look at single paths (watch mode) found to be no longer there
-    withheld    id prefixes that could not be listed: the known ids below them are kept, not deleted
-    news        True: the scan gives only what is new; what else is known is there as it was
-    complete    False: the scan stopped early, and nothing at all may be deleted
-    revision    what was scanned, where the source has a name for it (a git commit)
-    progress    who wants to know how far a long step has come (a first copy); None where nobody does
-    expected    counts what the scan yields, where that can be told before it ends; slow: to be asked once
-    rescan      a look at single paths cannot tell (an ignore file changed): scan the whole source
-    stored      to be called when all that the scan yielded is stored: what the next one may go on from
+    left_out    the number of files and folders left out by name, by kind
+    notes       information for the user that is not a problem
+    gone        ids that a scan of single paths (watch mode) found to be deleted
+    withheld    id prefixes that could not be listed: known ids below them are kept
+    news        True: the scan lists only new items; the other known ones are unchanged
+    complete    False: the scan stopped early, and nothing may be deleted
+    revision    what was scanned, if the source has a name for it (a git commit)
+    progress    receives the progress of a long step, or None
+    expected    counts the items in advance, if possible; slow, so call it once
+    rescan      single paths are not enough (an ignore file changed): scan the whole source
+    stored      called when all items are stored, so that the next scan may continue from there
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -70,9 +68,9 @@ class ScanLog:
         self.problems.append(Problem(source_id, message))
 
     def break_off(self, reason: str, mend: str = GOES_ON) -> None:
-        """Says that the scan ends before its end, and why."""
+        """Report that the scan stopped early, and why."""
         self.complete = False
-        self.problem("", f"{reason}: {mend}, and nothing is deleted in this one")
+        self.problem("", f"{reason}: {mend}; this run deletes nothing")
 
     def note(self, source_id: str, message: str) -> None:
         self.notes.append(Problem(source_id, message))
@@ -81,10 +79,10 @@ class ScanLog:
 class Connector(Protocol):
     """A source of documents.
 
-    `name` is the full name: `filesystem`, `filesystem:docs`, `git:platform`, `script:jira`; its type is the
-    part before the colon. `signature` changes when the configuration changes what a scan would yield or how
-    an item reads (globs, branch): the run then ignores the known fingerprints. Behind an "@" in it is where
-    the source lies on this machine, which changes neither.
+    `name` is the full name, such as `git:platform`; its type is the part before the colon. `signature`
+    changes when the configuration changes which items a scan yields or their content (globs, branch): the
+    run then ignores the known fingerprints. The part after "@" is the source's place on this machine, which
+    does not change them.
     """
 
     @property
@@ -94,8 +92,8 @@ class Connector(Protocol):
     def signature(self) -> str: ...
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """Yields what is new or changed against `known` (source_id -> fingerprint), and fills `log`.
+        """Yield items that are new or differ from `known` (source_id -> fingerprint), and fill `log`.
 
-        Raises `SourceError` when the source as a whole cannot be read: nothing is deleted then.
+        Raises `SourceError` if the source cannot be read; nothing is deleted then.
         """
         ...

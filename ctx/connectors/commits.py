@@ -1,4 +1,4 @@
-"""What `git log` tells: which commit changed a file last, and the messages of commits as documents."""
+"""Read `git log`: the last commit that changed each file, and commit messages as documents."""
 
 import os
 import selectors
@@ -15,7 +15,7 @@ from ctx.errors import SourceError
 from ctx.items import Content, SourceItem
 from ctx.models import COMMITS
 
-MAX_COMMITS = 20_000  # the newest; a report says when there are more
+MAX_COMMITS = 20_000  # the newest; the report says if there are more
 _FIELDS = 4
 
 
@@ -35,7 +35,7 @@ class _Commit(NamedTuple):
 
 
 def _listed(git: Git, tip: str, root: str, since_ms: int | None, timeout_s: float) -> list[_Commit]:
-    """The newest commits, one more than are read. Raises `SourceError`."""
+    """The newest commits, up to one more than `MAX_COMMITS`. Raises `SourceError`."""
     arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
     arguments += [f"--since={iso_utc(since_ms)}"] if since_ms is not None else []
     arguments += [tip, *(["--", f":(top,literal){root}"] if root else [])]
@@ -57,13 +57,13 @@ def commit_items(
     log: ScanLog,
     timeout_s: float,
 ) -> Iterator[SourceItem]:
-    """A document for each commit that `tip` comes from (below `root`: that changed it), newest first.
+    """A document for each commit in the history of `tip` that changed `root`, newest first.
 
-    Its id is `@commits/` and the commit's; it never changes. Raises `SourceError`.
+    Its id is `@commits/` and the commit's id. Raises `SourceError`.
     """
     commits = _listed(git, tip, root, since_ms, timeout_s)
     if len(commits) > MAX_COMMITS:
-        log.note("", f"of the commits the newest {MAX_COMMITS:,} are read; `since` narrows them")
+        log.note("", f"only the newest {MAX_COMMITS:,} commits are read; `since` narrows them")
     for commit in commits[:MAX_COMMITS]:
         source_id = COMMITS + commit.oid
         if known.get(source_id) == commit.oid:
@@ -96,9 +96,9 @@ def _content(remote: Remote, commit: _Commit) -> Content:
 
 
 def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change, bytes]]:
-    """(commit, path) of `git log -z --name-only`, newest first; ends at the deadline.
+    """(commit, path) of `git log -z --name-only`, newest first. Ends at the deadline.
 
-    After a commit's own fields git writes a newline before the first path, but a NUL where it is a merge.
+    After a commit's fields git writes a newline before the first path, or a NUL for a merge.
     """
     change = Change("", 0, "")
     fields: list[bytes] = []
@@ -119,9 +119,7 @@ def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change,
 
 
 def _moment_ms(seconds: bytes) -> int:
-    """When a commit was made, as git tells it: nothing of one whose date it cannot read, which counts as the
-    oldest.
-    """
+    """The date of a commit. Git prints nothing for an invalid date, which counts as the oldest."""
     return told_ms(int(seconds) * 1000) if seconds.isdigit() else 0
 
 

@@ -1,9 +1,9 @@
-"""The bare copies of git repositories: where they are, whose they are, and nothing in them that git obeys.
+"""The bare clones of git repositories: where they are, and how ctx makes sure that it made them.
 
-git does what the files of a repository tell it: programs to run, other folders to read, other addresses to
-ask. A folder that somebody else brought must therefore never be taken for a copy of ours. We know our own by
-a random token, written in the copy and in the user's cache, where no project can lay anything; and of what we
-know we still write all that is configuration, whole, before each use.
+The files of a repository can make git run programs, read other folders and contact other hosts. So ctx must
+never use a folder that somebody else made as its clone. It recognises its own by a random token, stored in
+the clone and in the user's cache, where no project can write. It also rewrites the clone's configuration
+before each use.
 """
 
 import fcntl
@@ -23,18 +23,18 @@ from ctx.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
-REMOTE = "ctx"  # a name that no user's own configuration speaks of, as many do of `origin`
+REMOTE = "ctx"  # a name that user configurations do not mention, unlike `origin`
 LOCK_POLL_S = 0.05
 
 _TOKEN_FILE = "ctx-token"  # noqa: S105 - a name
 _TOKEN_BYTES = 64  # of hexadecimal digits
-_HEAD = b"ref: refs/heads/main\n"  # names nothing: our branches are below refs/ctx
+_HEAD = b"ref: refs/heads/main\n"  # does not exist: our branches are below refs/ctx
 _CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
 _PARTIAL = (
     b'[extensions]\n\tpartialClone = %s\n[remote "%s"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
 )
-# All that git itself puts into a bare repository without a work tree, submodules or hooks. Not here, and so
-# not borne: hooks, config.worktree, commondir, gitdir, worktrees, modules.
+# All files of a bare repository without a work tree, submodules or hooks. Others are not accepted: hooks,
+# config.worktree, commondir, gitdir, worktrees, modules.
 _TOP_FILES = {"HEAD", "config", "packed-refs", "shallow", "FETCH_HEAD", "gc.log", "gc.pid", _TOKEN_FILE}
 _TOP_FOLDERS = {"objects", "refs", "info", "logs"}
 _INFO = {"refs"}  # not grafts, attributes, sparse-checkout
@@ -43,18 +43,18 @@ _LOOSE = frozenset(f"{number:02x}" for number in range(256))
 
 
 def user_folder(environ: Mapping[str, str]) -> str:
-    """Where the user's copies are kept: below `$XDG_CACHE_HOME`, else `~/.cache`. Not yet made."""
+    """The folder of the user's clones, in `$XDG_CACHE_HOME` or `~/.cache`. It may not exist yet."""
     caches = environ.get("XDG_CACHE_HOME") or ""
-    if not os.path.isabs(caches):  # which the standard wants passed over
+    if not os.path.isabs(caches):  # the standard says to ignore it
         caches = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(caches, "ctx", "git")
 
 
 class Copy:
-    """The copy of one remote: its folder, the lock on it, and the proof that we made it.
+    """The clone of one remote: its folder, its lock, and the proof that ctx made it.
 
-    `folder` is where copies are kept; None is the user's own place, `own`, which has the proofs in any case.
-    `key` tells one remote from another. `source` is the connector's name, for messages.
+    `folder` is where clones are kept; None for the user's own folder, `own`, which always has the proofs.
+    `key` identifies the remote. `source` is the connector's name, for messages.
     """
 
     def __init__(self, key: str, *, own: str, folder: str | None, source: str) -> None:
@@ -66,12 +66,12 @@ class Copy:
 
     @contextmanager
     def locked(self, timeout_s: float) -> Iterator[int]:
-        """Holds the copy: alone at first, `share` lets other readers in. Gives the lock's descriptor.
+        """Lock the clone, exclusively until `share` is called. Yields the lock's descriptor.
 
-        The children that write to the copy hold the same lock, so that one that outlives us (we may be
-        killed) keeps the next run waiting instead of being taken for dead. Raises `SourceError`.
+        Child processes that write to the clone hold the same lock. If this process is killed, the next run
+        waits for them. Raises `SourceError`.
         """
-        if not os.path.isabs(self.own):  # below the working folder, where anybody's clone may be
+        if not os.path.isabs(self.own):  # relative to the working folder, which may be a stranger's clone
             raise SourceError(
                 f"{self._source}: no home folder to keep copies of repositories in; set XDG_CACHE_HOME"
             )
@@ -98,10 +98,10 @@ class Copy:
             os.close(lock)
 
     def prepare(self) -> None:
-        """Makes the copy ready for git, under the lock, or makes an empty one.
+        """Prepare the clone for git, or create an empty one. Needs the lock.
 
-        Whatever lock or part of a pack lies in it was left by a killed git and is removed. Raises
-        `SourceError` where a folder of its name was not made by us and is not ours to remove.
+        Removes locks and partial packs of a killed git. Raises `SourceError` if the folder exists but ctx did
+        not make it and may not remove it.
         """
         try:
             if self._present() and not self._sound():
@@ -116,7 +116,7 @@ class Copy:
     # -- whose it is -------------------------------------------------------------------------------
 
     def _present(self) -> bool:
-        """Whether there is a copy of ours. Another is removed from the user's own place, or refused."""
+        """Whether our clone exists. Another one is removed from the user's own folder, elsewhere refused."""
         if not os.path.lexists(self.path):
             return False
         token = _read(self._proof(), private=True)
@@ -133,13 +133,13 @@ class Copy:
         return False
 
     def _proof(self) -> str:
-        """The file in the user's own place that holds the token of the copy at this very path."""
+        """The file in the user's own folder with the token of the clone at this path."""
         path = os.path.join(os.path.realpath(self.folder), self.name)
         digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
         return os.path.join(self.own, "made", digest)
 
     def _make(self) -> None:
-        """An empty repository, made beside and put in place whole: a kill leaves none, or one with proof."""
+        """Create an empty repository and move it into place, so that a kill leaves nothing half done."""
         partial = tempfile.mkdtemp(prefix=f"{self.name}.", suffix=".new", dir=self.folder)  # 0700
         try:
             for folder in ("objects/pack", "objects/info", "refs"):
@@ -161,7 +161,7 @@ class Copy:
             shutil.rmtree(self.path)
 
     def _private(self, folder: str) -> None:
-        """Makes a folder of the user's own place, 0700. Raises `SourceError` where it is somebody else's."""
+        """Create the user's own folder, 0700. Raises `SourceError` if it belongs to another user."""
         try:
             os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
             try:
@@ -188,7 +188,7 @@ class Copy:
     # -- what is in it -----------------------------------------------------------------------------
 
     def _sound(self) -> bool:
-        """Whether it holds only what git makes there; removes what a killed git left."""
+        """Whether the clone has only files that git makes. Removes the leftovers of a killed git."""
         stray = _stray(self.path)
         if stray is not None:
             logger.warning(
@@ -197,7 +197,7 @@ class Copy:
         return stray is None
 
     def _write_settings(self, repository: str) -> None:
-        """All that git reads as configuration, whole; the address and the rest come in the environment."""
+        """Write git's configuration files. The address and the other settings are in the environment."""
         for folder in ("objects", "objects/pack", "refs"):
             os.makedirs(os.path.join(repository, folder), exist_ok=True)
         partial = holds_partial_packs(repository)
@@ -209,20 +209,20 @@ class Copy:
 
 
 def holds_partial_packs(repository: str) -> bool:
-    """Whether some of its packs lack objects that the remote has promised."""
+    """Whether a pack lacks objects that the remote has promised."""
     packs = os.path.join(repository, "objects", "pack")
     return os.path.isdir(packs) and any(name.endswith(".promisor") for name in os.listdir(packs))
 
 
 def share(lock: int) -> None:
-    """Lets other readers in beside the one that holds `lock`."""
+    """Make the lock shared, so that other readers can use the clone."""
     fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def _stray(repository: str) -> str | None:
-    """The path of something in a bare repository that our git did not put there; None where there is none.
+    """The path of a file in a bare repository that git did not put there; None if there is none.
 
-    Removes what a killed git left. Files of packs and loose objects are not read: a look at their folders.
+    Removes the leftovers of a killed git. Lists the folders of packs and objects but reads no files in them.
     """
     borne = {
         "": _TOP_FILES | _TOP_FOLDERS,
@@ -245,7 +245,7 @@ def _stray(repository: str) -> str | None:
 
 
 def _left_behind(folder: str, name: str) -> bool:
-    """Whether a killed git (or a file manager, or NFS) left the file, and git does not read it."""
+    """Whether a killed git (or a file manager, or NFS) left the file, which git does not read."""
     if folder.startswith("objects"):
         return name.endswith((".lock", ".keep")) or name.startswith(("tmp_", ".tmp-"))
     return name.endswith(".lock") or (
@@ -254,7 +254,7 @@ def _left_behind(folder: str, name: str) -> bool:
 
 
 def _fits(entry: os.DirEntry[str], folder: str) -> bool:
-    """Whether it is a plain file, or a folder where git has folders: never a link, a pipe or a device."""
+    """Whether it is a plain file, or a folder where git has folders, and no link, pipe or device."""
     if entry.is_dir(follow_symlinks=False):
         return folder not in ("objects/pack", "info") and not (not folder and entry.name in _TOP_FILES)
     if (not folder and entry.name in _TOP_FOLDERS) or folder == "objects":
@@ -267,9 +267,7 @@ def _is_own(status: os.stat_result) -> bool:
 
 
 def _read(path: str, *, private: bool = False) -> bytes | None:
-    """A small plain file's content, no link followed; None where it is anything else, or is to be `private`
-    and is not the user's alone.
-    """
+    """The content of a small plain file, None for anything else. `private`: only the user may have access."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

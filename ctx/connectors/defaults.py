@@ -1,4 +1,4 @@
-"""What a source leaves out where its configuration says nothing. Everything else that is text is read."""
+"""The files and folders that sources leave out by default. All other text is read."""
 
 import re
 
@@ -25,7 +25,7 @@ _PRIVATE_NAMES = """
 _KEY_SUFFIXES = "env pem key p12 pfx p8 jks keystore kdb kdbx ppk ovpn tfstate tfvars htpasswd gpg"
 _BACKUP_SUFFIXES = "bak bck orig rej swp swo tmp crdownload part"
 _SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
-# What secrets are kept in. A page or a program called `credentials` explains them, or reads them.
+# Formats that hold secrets. A page or a program called `credentials` explains or reads them.
 _SETTINGS = "json yml yaml ini toml xml conf cfg properties plist env enc txt csv bak old"
 _WEB = ("js", "mjs", "cjs", "css", "ts", "jsx", "tsx")
 _BINARY = """
@@ -42,7 +42,7 @@ _BINARY = """
     glb fbx stl dae 3ds max unity3d swf ds_store
 """
 
-# What editors and agents write for a moment while they save a file.
+# Temporary files that editors and agents write while they save.
 _TEMPORARY = re.compile(r"~\Z|\A\.(?:#|~lock\.|goutputstream-)|\.tmp\.\d|___jb_(?:tmp|old)___\Z|\A4913\Z")
 
 _BY_NAME = dict.fromkeys(_LOCK_FILES.split(), LOCK_FILE) | dict.fromkeys(_PRIVATE_NAMES.split(), SECRET)
@@ -55,10 +55,10 @@ _BY_SUFFIX = {
 
 
 def left_out(name: str) -> str | None:
-    """The kind of file that is left out by its name alone; None for a file to be read.
+    """The kind of a file that is left out by its name; None for a file to read.
 
-    `SECRET` holds whatever the configuration says, unless `include_globs` names the file; the others hold
-    where it has no `include_globs`.
+    `SECRET` applies unless `include_globs` names the file; the other kinds apply only without
+    `include_globs`.
     """
     name = name.lower()
     stem, _, suffix = name.rpartition(".")
@@ -88,39 +88,37 @@ def _machine_made(name: str, stem: str, suffix: str) -> str | None:
     return BACKUP if hashed or _TEMPORARY.search(name) else None
 
 
-_MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control, and our own
+_MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control and ctx
 _COPIES = """
     node_modules bower_components __pycache__ __pypackages__
     .venv .tox .nox .eggs .direnv .cache .gradle .terraform .yarn .pnpm-store .next .nuxt
     .mypy_cache .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints .stack-work .dart_tool
     .Trash .Trashes .Spotlight-V100 .fseventsd $RECYCLE.BIN lost+found
 """
-_KEYS = ".ssh .gnupg .aws .kube"  # nobody means to publish these by naming their home folder
+_KEYS = ".ssh .gnupg .aws .kube"  # must not be published when a user names the home folder
 
 SKIPPED_FOLDERS = frozenset(f"{_MACHINERY} {_COPIES} {_KEYS}".split())
-"""Folders that are never entered, whatever the globs say: copies, caches and keys, not documents."""
+"""Folders that are never read, whatever the globs say: copies, caches and keys."""
 
 _VENDORED = """
     third_party third-party thirdparty 3rdparty 3rd-party 3rd_party vendored _vendor Godeps Pods Carthage
     jspm_packages site-packages dist-packages .obsidian .idea
 """
 VENDORED_FOLDERS = frozenset(_VENDORED.split())
-"""Other people's code and what editors keep: not entered where the configuration has no `include_globs`."""
+"""Other people's code and editors' files: not read unless the configuration has `include_globs`."""
 
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
-"""Build output where one of these stands beside it."""
+"""A folder is build output if one of these is next to it."""
 
 _MANIFESTS = """
     .git go.mod go.work composer.json Gemfile package.json Cargo.toml mix.exs pyproject.toml setup.py
     CMakeLists.txt Makefile meson.build Package.swift build.zig WORKSPACE MODULE.bazel
 """
 VENDOR_MANIFESTS = frozenset(_MANIFESTS.split())
-"""Where one of these stands beside it, `vendor` holds copies of what a project needs. Elsewhere it may be
-about a shop's suppliers.
+"""`vendor` holds copies of dependencies if one of these is next to it. Elsewhere it may hold documents about
+vendors.
 """
 
 _DOCUMENTS = "pdf doc docx odt rtf ppt pptx odp xls xlsx ods csv epub eml msg"
 EXPECTED_KINDS = frozenset(_DOCUMENTS.split())
-"""Documents that people keep in folders: where the globs leave them out, the report says so.
-Four letters at most.
-"""
+"""Kinds of documents that the report names if the globs leave them out. At most four letters each."""

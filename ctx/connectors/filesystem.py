@@ -1,8 +1,7 @@
 """A folder of this machine as a source.
 
-A scan costs little more than listing the tree: one `lstat` per file that the globs take, nothing for the
-rest. Nothing outside the root is ever read: a file is opened component by component, without following links,
-so a link put in place meanwhile is refused.
+A scan lists the tree and calls `lstat` for each file that the globs take. Nothing outside the root is read:
+files are opened one path component at a time, without following links.
 """
 
 import os
@@ -33,15 +32,13 @@ from ctx.errors import SourceError
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 
-SCAN_FORMAT = 4  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 4  # increased when a version takes or reads other files with the same configuration
 OWN_ADDRESS = "file"  # of `link`
-_FEW_TOPS = 100  # above that, one walk over all known ids is quicker than a question for each
+_FEW_TOPS = 100  # for more, one pass over all known ids is faster than a query for each
 
 
 class _OnDisk:
-    """The names of a folder, asked for one at a time: for a look at single paths, where listing it would cost
-    more.
-    """
+    """The names in a folder, tested one at a time. For single paths this is faster than listing it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -51,14 +48,13 @@ class _OnDisk:
 
 
 class FilesystemConnector:
-    """The files below `root` that the globs take and no ignore file excludes; without `include_globs` all
-    that are not left out by name. What git tracks is read even where an ignore file matches it.
+    """The files below `root` that the globs take and no ignore file excludes.
 
-    `root` may be relative to the working folder. With `follow_symlinks`, links are followed whose target
-    stays within the root. `link` is the address of a file, with `{path}` for its path below the root, or
-    "file" for its own on this machine. A root that holds nothing at all although documents are known is taken
-    for an unmounted disk. `stays(root)` is asked before each scan, of the root without links, and false is an
-    error.
+    Without `include_globs`, all files that are not left out by name. Files that git tracks are read even if
+    an ignore file matches them. `root` may be relative to the working folder. `follow_symlinks` follows links
+    whose target is below the root. `link` is the address of a file, with `{path}` for its path below the
+    root, or "file" for its address on this machine. An empty root with known documents is taken for an
+    unmounted disk. `stays(root)` is called before each scan with the resolved root; False is an error.
     """
 
     def __init__(
@@ -104,8 +100,8 @@ class FilesystemConnector:
     # -- scanning --------------------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog, *, brief: bool = False) -> Iterator[SourceItem]:
-        """The files that are new or changed, folder by folder in order of their names. `brief`: git is not
-        asked what it tracks, unless a known file was not seen.
+        """New and changed files, folder by folder in order of their names. `brief`: ask git for its tracked
+        files only if a known file was not found.
         """
         root = self._real_root(known)
         walk = Walk(self, root, known, log, self.rule_files)
@@ -129,11 +125,10 @@ class FilesystemConnector:
     def scan_paths(
         self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """What is new or changed at and below the given absolute paths; `log.gone` takes the known ids that
-        are no longer there.
+        """New and changed files at and below these absolute paths. Deleted ids are added to `log.gone`.
 
-        Ids elsewhere are left alone. Sets `log.rescan` where single paths cannot tell: an ignore file
-        changed, the root itself is named, or links are followed (a file then has several ids).
+        Sets `log.rescan` if single paths are not enough: an ignore file changed, the root itself is named, or
+        links are followed (a file then has several ids).
         """
         root = self._real_root(known)
         if self.follow_symlinks:
@@ -152,7 +147,7 @@ class FilesystemConnector:
                 log.rescan = True
                 continue
             source_id = "/".join(map(encode_name, parts))
-            gone_below.add(source_id)  # what is known at and below it goes unless it is seen again
+            gone_below.add(source_id)  # known ids at and below it are deleted unless they are found again
             items = list(self._look(source_id, parts, scopes, walk, root))
             if not items and source_id not in log.unchanged:
                 items = list(self._tracked(walk, root, relative))
@@ -166,8 +161,8 @@ class FilesystemConnector:
     def _tracked(
         self, walk: "Walk", root: str, below: str, done: Container[str] = frozenset()
     ) -> Iterator[SourceItem]:
-        """The files at or below a path that git tracks although an ignore file matches them. Only ours, and
-        the globs, leave them out.
+        """The files at or below a path that git tracks although one of its ignore files matches them. Only
+        `.ctxignore` and the globs leave them out.
         """
         paths = walk.tracked(below)
         if not paths:
@@ -212,9 +207,7 @@ class FilesystemConnector:
     def _scope_of(
         self, folders: list[str], scopes: dict[str, Scope | None], walk: "Walk", root: str
     ) -> Scope | None:
-        """The scope of a folder below the root, by way of those above it, which `scopes` keeps; None where it
-        is not entered.
-        """
+        """The scope of a folder below the root; None if it is not read. `scopes` caches those above it."""
         folder, prefix = root, ""
         scope = scopes[""]
         for name in folders:
@@ -229,8 +222,8 @@ class FilesystemConnector:
         return scope
 
     def _real_root(self, known: Mapping[str, str]) -> str:
-        """The root with its links resolved. Raises `SourceError` where it is missing, unreadable or
-        suspiciously empty.
+        """The root with links resolved. Raises `SourceError` if it is missing, unreadable or suspiciously
+        empty.
         """
         try:
             root = os.path.realpath(self.root, strict=True)
@@ -271,10 +264,9 @@ class FilesystemConnector:
         )
 
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
-        """Git's rules from above the root, deepest first: those of the working tree that the root is a part
-        of.
+        """Git's rules in the folders above the root, deepest first, if it is in a work tree.
 
-        None where they ignore the root itself: whoever names an ignored folder as a source means it.
+        Empty if they ignore the root itself: a user who names an ignored folder as a source wants it read.
         """
         folder = files.work_tree(root)
         if folder is None:
@@ -288,7 +280,7 @@ class FilesystemConnector:
                 return ()
             levels = [level.descend(name) for level in levels]
             folder = f"{folder}/{name}"
-        levels.append(Rules(patterns).top())  # where the root is the top: its own files are read by the walk
+        levels.append(Rules(patterns).top())  # the walk reads the ignore files of the root itself
         return tuple(level for level in levels if not level.empty)
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -296,7 +288,7 @@ class FilesystemConnector:
     def item(
         self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str
     ) -> SourceItem:
-        """The item of the file at `relative` below the resolved root; no component of that path is a link."""
+        """The item of the file at `relative` below the resolved root. The path has no links."""
         mark = fingerprint(st) + (RACY if may_still_change(st, now_ns) else "") + tag
         updated_ms = told_ms(st.st_mtime_ns // 1_000_000)
         return SourceItem(source_id, mark, updated_ms, partial(self._read, root, relative))
@@ -314,7 +306,7 @@ class FilesystemConnector:
         return Content(data, source_url=self._source_url(relative))
 
     def _source_url(self, relative: str) -> str | None:
-        """Where a file can be opened. None unless somebody asked: an absolute path is nobody's business."""
+        """The address of a file; None without `link`, because it would show an absolute path."""
         if self.link is None:
             return None
         if self.link == OWN_ADDRESS:
@@ -323,11 +315,9 @@ class FilesystemConnector:
 
 
 def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
-    """The ids that are one of `tops` or below one. One look at each id and one at each folder, however many
-    tops there are.
-    """
+    """The ids that are one of `tops` or below one, in one pass over the ids."""
     below: Callable[[Iterable[str]], set[str]] | None = getattr(known, "below", None)
-    if below is not None and len(tops) <= _FEW_TOPS:  # they can tell without being read all
+    if below is not None and len(tops) <= _FEW_TOPS:  # the index can find them without a full read
         return below(tops)
     inside: dict[str, bool] = {"": False}
 
@@ -341,11 +331,11 @@ def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
 
 
 def _is_ignored(folder: str, levels: Iterable[Level]) -> bool:
-    """Whether the nearest level that says something of a folder ignores it."""
+    """Whether the nearest level with a matching rule ignores a folder."""
     verdicts = (level.decide(folder, folder=True) for level in levels)
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
 def _quoted(path: bytes) -> str:
-    """A path as an address has it."""
+    """A path escaped for an address."""
     return quote(path)

@@ -1,4 +1,4 @@
-"""Git addresses: what is in one, how it may be shown, and where its forge shows a file on the web."""
+"""Parse git addresses, hide their credentials, and find a file's page on the forge's website."""
 
 import os
 import re
@@ -18,7 +18,7 @@ TRANSPORTS = {
 }
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCP = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>\[[^\]/]+\]|[^:/\[\]@]+):(?P<path>.*)", re.DOTALL)
-# What a shell would take for more than a name: the `ProxyCommand` of a user's ssh is given host and user.
+# Characters with a meaning in a shell: the `ProxyCommand` of a user's ssh gets the host and the user.
 _SHELL = re.compile(r"""[\s'"`$\\;&<>|(){}!*?#^]""")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _ODD_NAME = "url: a host or a user holds a letter that none has"
@@ -30,8 +30,8 @@ _SSH_HOSTS = {
 
 
 class _Forge(NamedTuple):
-    """Where a forge shows a file and a commit, below the repository's page. It is told by its host: by a word
-    in the name of that, or by all of it.
+    """The pages of a file and of a commit, relative to the repository's page. `hosts`: names, or words in
+    names, of the forge's hosts.
     """
 
     hosts: tuple[str, ...]
@@ -51,7 +51,7 @@ _FORGES = (
 
 
 class Remote(NamedTuple):
-    """An address that git can fetch from. `url` is for git's eyes only; `display` is without credentials."""
+    """An address that git can fetch from. `url` may contain credentials; `display` has none."""
 
     url: str
     transport: str  # local | file | http | https | ssh | git
@@ -63,31 +63,27 @@ class Remote(NamedTuple):
 
     @property
     def confidential(self) -> bool:
-        """Whether the address holds a password or a token, be it too short to be found again in a text."""
+        """Whether the address contains a password or a token, even one too short to redact."""
         if "://" not in self.url or self.transport == "file":
             return False
         return any(_secret_parts(urlsplit(self.url), self.transport))
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is a repository of this machine whose own history is cut, as `git clone --depth` leaves
-        it.
-        """
+        """Whether it is a shallow repository of this machine (`git clone --depth`)."""
         if self.transport not in ("local", "file"):
             return False
         return any(os.path.exists(os.path.join(self.path, folder, "shallow")) for folder in ("", ".git"))
 
     def redact(self, text: str) -> str:
-        """The text without the address's credentials, and without any user part of any address in it."""
+        """The text without the credentials, and without the user part of any address in it."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return _USERINFO.sub("", text)
 
 
 def is_path(url: str) -> bool:
-    """Whether an address without a transport is a path of this machine, not `user@host:path`: a path may hold
-    a colon too.
-    """
+    """Whether an address without a transport is a path and not `user@host:path`. A path may have a colon."""
     return "://" not in url and (url.startswith(("/", ".", "~")) or _SCP.fullmatch(url) is None)
 
 
@@ -106,7 +102,7 @@ def _check(url: str) -> None:
 
 
 def parse_remote(url: str) -> Remote:
-    """Raises `ValueError` with a sentence for what git must not be given: options, commands and the like."""
+    """Raises `ValueError` for an address that git must not use, such as options or commands."""
     _check(url)
     if "://" in url:
         return _parse_url(url)
@@ -126,7 +122,7 @@ def _of_scp(match: re.Match[str]) -> Remote:
 
 
 def _user(parts: SplitResult, host: str, transport: str) -> str:
-    """Whom ssh logs in as, "" where nobody is named. Raises `ValueError` for names that are none."""
+    """The user in an ssh address, "" if there is none. Raises `ValueError` for an invalid name."""
     name = parts.username or ""
     if host.startswith("-") or name.startswith("-"):
         raise ValueError("url: neither host nor user may begin with a dash")
@@ -160,7 +156,7 @@ def _parse_url(url: str) -> Remote:
 
 
 def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
-    """What of an address nobody may see, in every form; the longer first, so that none leaves a rest."""
+    """The secrets of an address in every notation, the longest first so that none is replaced in part."""
     forms = {
         form
         for secret in _secret_parts(parts, transport)
@@ -172,15 +168,15 @@ def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
 
 def _secret_parts(parts: SplitResult, transport: str) -> list[str]:
     secrets = [parts.password or "", parts.query, *(value for _, value in parse_qsl(parts.query))]
-    if transport != "ssh":  # a token often stands alone, in the place of the user
+    if transport != "ssh":  # a token is often in place of the user
         secrets.append(parts.username or "")
     return secrets
 
 
 def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> str | None:
-    """Where the forge shows a file of a branch (of the commit, where the branch has no name).
+    """The forge's page of a file on a branch, or at the commit if there is no branch name.
 
-    None where we do not know the forge. `path` is from the top of the repository.
+    None for an unknown forge. `path` is relative to the top of the repository.
     """
     home = _home(remote)
     if home is None or (forge := _forge_of(home[0])) is None:
@@ -192,14 +188,14 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
         "ref": ref,
         "file": file,
         "kind": "branch" if branch else "commit",
-        # A slash in a branch's name would be read as the beginning of the path.
+        # A slash in the branch's name would look like the start of the path.
         "unparted": revision if "/" in ref else ref,
     }
     return home[1] + forge.file.format(**names)
 
 
 def commit_url(remote: Remote, revision: str) -> str | None:
-    """Where the forge shows a commit; None where we do not know the forge."""
+    """The forge's page of a commit; None for an unknown forge."""
     home = _home(remote)
     if home is None or (forge := _forge_of(home[0])) is None or not forge.commit:
         return None
@@ -207,7 +203,7 @@ def commit_url(remote: Remote, revision: str) -> str | None:
 
 
 def _forge_of(host: str) -> _Forge | None:
-    """The first forge whose name a host has."""
+    """The first forge that matches a host."""
     for forge in _FORGES:
         if any(name == host if "." in name else name in host for name in forge.hosts):
             return forge
@@ -215,8 +211,7 @@ def _forge_of(host: str) -> _Forge | None:
 
 
 def _home(remote: Remote) -> tuple[str, str] | None:
-    """(host, address of the repository's page); None where there is no host or no repository in the
-    address."""
+    """(host, address of the repository's page); None if the address has no host or repository."""
     if remote.host is None:
         return None
     host = _SSH_HOSTS.get(remote.host, remote.host)

@@ -1,9 +1,9 @@
-"""A git repository as a source, read from its objects; there is no work tree.
+"""A git repository as a source. Files are read from git's objects, without a work tree.
 
-A bare copy (see `copies`) fetches one branch. Where the remote can, it fetches commits and folders only, and
-then just the files that the globs take, in their latest version: that is what `shallow` means here, because
-with a cut history every file would bear the date of the last commit. A file's fingerprint is the name of its
-blob, so a new commit costs what it changed.
+A bare clone (see `copies`) fetches one branch. If the remote supports it, `shallow` fetches commits and
+folders, and then only the latest version of the files that the globs take. (With a cut history, every file
+would have the date of the last commit.) A file's fingerprint is the id of its blob, so a new commit costs
+only what it changed.
 """
 
 import os
@@ -41,7 +41,7 @@ from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
 from ctx.items import Content, SourceItem
 
-SCAN_FORMAT = 3  # raised when a new version would take or read other files under the same configuration
+SCAN_FORMAT = 3  # increased when a version takes or reads other files with the same configuration
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
 _SUBMODULE_MODE = b"160000"
@@ -56,16 +56,15 @@ class _Entry(NamedTuple):
 
 
 class GitConnector:
-    """The files of one branch, tag or commit (its whole id) below `root` that the globs take.
+    """The files below `root` that the globs take, of one branch, tag or full commit id.
 
-    `url` is whatever git can clone: https, ssh, git@host:path, git://, file://, a path. `branch` None is the
-    remote's default. Ids are paths below `root`; web addresses are of the whole path. `cache_dir` is where
-    the copy is kept; None is the user's own cache. Raises `ConfigError` for an address or a branch that git
-    must not be given.
+    `url` is anything git can clone. `branch` None is the remote's default. Ids are paths below `root`.
+    `cache_dir` is where the clone is kept, None for the user's cache. Raises `ConfigError` for an address or
+    a branch that git must not use.
 
-    `submodules`: their files too, below their folders. `lfs`: what Git LFS keeps elsewhere, where `git lfs`
-    is installed. `within` is the scope that an outer repository has for this one, its submodule `depth` deep;
-    it stands for the globs.
+    `submodules` includes their files. `lfs` includes files in Git LFS, if `git lfs` is installed. For a
+    submodule, `within` is the scope in the outer repository, used instead of the globs, and `depth` its
+    nesting.
     """
 
     def __init__(
@@ -134,10 +133,10 @@ class GitConnector:
     # -- scanning ----------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """The files whose blobs are new or changed, in order of their paths.
+        """New and changed files, in order of their paths.
 
-        Raises `SourceError` where the remote cannot be asked, the branch or the root is not there, or the
-        repository lost all its commits; nothing is deleted then.
+        Raises `SourceError` if the remote cannot be reached, the branch or the root does not exist, or the
+        repository has lost all commits; nothing is deleted then.
         """
         self._repository.git.check_version()
         with self.copy.locked(self.timeout_s) as lock:
@@ -166,15 +165,13 @@ class GitConnector:
                     log=log,
                     timeout_s=self.timeout_s,
                 )
-        for submodule, scope in self._submodules:  # without the lock: one may be of this very remote
+        for submodule, scope in self._submodules:  # without the lock: one may have the same remote
             yield from self._below(submodule, scope, known, log)
 
     def _below(
         self, submodule: Submodule, scope: Scope, known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """The files of a submodule. One that cannot be read is a line of the report; what is known of it
-        stays.
-        """
+        """The files of a submodule. If it cannot be read, this is reported and its known files stay."""
         prefix = encode_name(submodule.path.removeprefix(self._prefix)) + "/"
         inner_log = InnerLog(log.progress)
         try:
@@ -190,7 +187,7 @@ class GitConnector:
         inner_log.tell(log, prefix)
 
     def _inner(self, submodule: Submodule, scope: Scope) -> "GitConnector":
-        """The source that a submodule is. Raises `ValueError`, `ConfigError`."""
+        """The connector of a submodule. Raises `ValueError`, `ConfigError`."""
         return GitConnector(
             self.name,
             address_of(submodule, self.remote),
@@ -228,7 +225,7 @@ class GitConnector:
             ) from error
 
     def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
-        """The files that the globs take and that are not known as they are. Fills `log.unchanged`."""
+        """New and changed files that the globs take. Fills `log.unchanged`."""
         files, rules, links = _files(self._listing(tip))
         top = self._within or Scope.top(self.include_globs, self.exclude_globs)
         names = [path.decode("utf-8", "surrogateescape") for path, _ in files]
@@ -250,7 +247,7 @@ class GitConnector:
     def _linked(
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
-        """The submodules that the globs reach into, where they are to be read."""
+        """The submodules that the globs take, if `submodules` is set."""
         if not links:
             return []
         if not self.submodules:
@@ -269,7 +266,7 @@ class GitConnector:
         return [(submodule, scope) for submodule, scope in rows if scope is not None]
 
     def _submodule_settings(self, tip: Tip, lock: int) -> bytes:
-        """What `.gitmodules` says, as git lists it; nothing where there is none."""
+        """The settings in `.gitmodules`, as git lists them; empty if there is none."""
         row = self._repository.quick(["ls-tree", "-z", tip.oid, "--", ".gitmodules"])
         mode, _, kind_and_name = row.partition(b" ")
         if mode not in _FILE_MODES:
@@ -280,10 +277,10 @@ class GitConnector:
         try:
             return self._repository.git.run(listing, timeout_s=QUICK_TIMEOUT_S)
         except GitFailed:
-            return b""  # it is no configuration: the report says that each of them has no address
+            return b""  # an invalid file: the report says that the submodules have no address
 
     def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | SourceError]:
-        """The `.ctxignore` files, by folder, or why one cannot be read."""
+        """The `.ctxignore` files by folder, or the error of one that cannot be read."""
         if not oids:
             return {}
         self._repository.prefetch(list(filter(None, oids.values())), lock, None)
@@ -291,7 +288,7 @@ class GitConnector:
             return {folder: _rules(blobs, oid) for folder, oid in oids.items()}
 
     def _sized(self, entries: Sequence[_Entry], log: ScanLog) -> list[_Entry]:
-        """Without the files that are too large, each a line of the report."""
+        """Leave out files that are too large, and report them."""
         names = "".join(f"{entry.oid}\n" for entry in entries).encode()
         sizes = self._repository.quick(["cat-file", "--batch-check=%(objectsize)"], stdin=names).split(b"\n")
         readable = []
@@ -308,7 +305,7 @@ class GitConnector:
         return [*arguments, "--", f":(top,literal){self.root}"] if self.root else arguments
 
     def _history(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, Change]:
-        """The last commit of each file, by one walk from the newest down that ends when all are found."""
+        """The last commit of each file, by one pass over the log from the newest commit."""
         prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
@@ -347,9 +344,7 @@ class GitConnector:
         )
 
     def _pointed(self, entry: _Entry, pointer: Pointer, data: bytes, log: ScanLog) -> bytes:
-        """What Git LFS keeps elsewhere; nothing, and a note, where it is not to be asked.
-        Raises `SourceError`.
-        """
+        """The content of a Git LFS file; empty, with a note, if `lfs` is off. Raises `SourceError`."""
         if self.lfs and pointer.digest and lfs_installed():
             return lfs_content(
                 self._repository.git,
@@ -369,7 +364,7 @@ class GitConnector:
 
 
 def _inside(root: str, section: str) -> str:
-    """A folder of a repository as git names it, "" for the top. Raises `ConfigError` for one outside."""
+    """A folder of a repository in git's notation, "" for the top. Raises `ConfigError` if it is outside."""
     folder = posixpath.normpath(root.replace(os.sep, "/") or ".").strip("/")
     if folder == ".." or folder.startswith("../") or "\0" in folder:
         raise ConfigError(f"{section} root: {root!r} is not within the repository")
@@ -377,8 +372,9 @@ def _inside(root: str, section: str) -> str:
 
 
 def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dict[str, str]]:
-    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of the rule files among them ("" of one that is
-    no file), (path, commit) of the submodules."""
+    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of its rule files (blob "" for a link), (path,
+    commit) of its submodules.
+    """
     files: list[tuple[bytes, str]] = []
     rules: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -397,7 +393,7 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
 
 
 def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
-    """A rule file, or why it cannot be read."""
+    """The content of a rule file, or the error if it cannot be read."""
     try:
         return blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES) if oid else SourceError(LINKED_RULES)
     except SourceError as error:
@@ -405,8 +401,9 @@ def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
 
 
 class _RuleFiles:
-    """The `.ctxignore` files by folder, put in force. One that asks too much, or cannot be read, withholds
-    its folder, a line of the report."""
+    """Applies the `.ctxignore` files. If one has too many patterns or cannot be read, its folder is left out
+    and reported.
+    """
 
     def __init__(self, contents: Mapping[str, bytes | SourceError], log: ScanLog) -> None:
         self._contents = contents

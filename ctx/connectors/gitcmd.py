@@ -1,6 +1,6 @@
-"""Runs the user's `git`: from lists, never through a shell.
+"""Run the user's `git`, without a shell and without prompts.
 
-It cannot ask anything; every call has a deadline and dies with its children.
+Every call has a deadline and ends with all its child processes.
 """
 
 import os
@@ -22,12 +22,12 @@ from ctx.connectors.copies import REMOTE
 from ctx.connectors.forges import Remote
 from ctx.errors import SourceError
 
-OLDEST_GIT = (2, 31)  # the first that takes configuration from the environment
-QUICK_TIMEOUT_S = 60.0  # a call that reads no more than our own copy, or asks a remote for its branches
+OLDEST_GIT = (2, 31)  # the first that reads configuration from the environment
+QUICK_TIMEOUT_S = 60.0  # for calls that read only our clone, or list a remote's branches
 CHUNK_BYTES = 1 << 16
-MAX_PROCESSES = 64  # of one call: git, what it starts and what answers it are ten at most
-LOOK_S = 0.5  # at its processes, and at the disk
-LEAST_ROOM_BYTES = 64 << 20  # left on the disk of a copy: a remote that sends without end must not fill it
+MAX_PROCESSES = 64  # of one call; usually at most ten
+LOOK_S = 0.5  # how often to check its processes and the disk
+LEAST_ROOM_BYTES = 64 << 20  # to leave free on the disk, so that an endless fetch cannot fill it
 # Of what one call prints: the list of two million files. Ten trees that each hold the next one ten times are
 # ten thousand million files, and a kilobyte to fetch.
 MAX_OUTPUT_BYTES = 128 << 20
@@ -36,9 +36,9 @@ MAX_OUTPUT_BYTES = 128 << 20
 ALLOC_LIMIT = "2g"
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
-# What a surrounding git (a hook, an alias) leaves in the environment would point our calls at its own
-# repository, or overrule us: its `-c` settings (GIT_CONFIG_PARAMETERS) come after ours. GIT_CONFIG_COUNT and
-# its keys stay, because so a container is given its user's settings; ours follow them.
+# Removed from the environment: variables of a git around us (a hook, an alias) that would select its own
+# repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS). GIT_CONFIG_COUNT stays,
+# because containers get their user's settings that way; ours come after them.
 _FOREIGN = re.compile(
     "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
     "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
@@ -49,8 +49,8 @@ _FOREIGN = re.compile(
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
 
 
-# A clone's configuration chooses the host: whoever runs that must not be lent the user's keys (`ForwardAgent`
-# for all hosts is in many a `~/.ssh/config`), nor their screen or ports.
+# A found configuration may choose the host, which must not get access to the user's keys, screen or ports.
+# (Many `~/.ssh/config` have `ForwardAgent` for all hosts.)
 _SSH = (
     "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
     " -oForwardAgent=no -oForwardX11=no -oClearAllForwardings=yes"
@@ -58,14 +58,14 @@ _SSH = (
 
 
 def _shortened(stderr: bytes) -> bytes:
-    """The beginning and the end of what git said, where that is long."""
+    """The beginning and the end of git's output, if it is long."""
     if len(stderr) <= 4 * MAX_STDERR_BYTES:
         return stderr
     return stderr[:MAX_STDERR_BYTES] + b"\n" + stderr[-MAX_STDERR_BYTES:]
 
 
 class GitFailed(Exception):
-    """git said no. `words` are its own, without credentials and paths of this machine."""
+    """git failed. `words` is its message, without credentials and paths of this machine."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -73,10 +73,10 @@ class GitFailed(Exception):
 
 
 class Git:
-    """git, at work on one bare repository of ours that fetches from one remote.
+    """Runs git in one of our bare repositories, which fetches from one remote.
 
-    The address is handed over in the environment: on the command line other users could read it, and in the
-    repository's own configuration it would lie on the disk with its password.
+    The address is passed in the environment: other users can read command lines, and in the repository's
+    configuration its password would be stored on disk.
     """
 
     def __init__(self, repository: str, remote: Remote, name: str) -> None:
@@ -89,7 +89,7 @@ class Git:
         env |= {
             "LC_ALL": "C",
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ASKPASS": "true",  # answers every question with nothing
+            "GIT_ASKPASS": "true",  # answers every prompt with an empty line
             "SSH_ASKPASS": "true",
             "SSH_ASKPASS_REQUIRE": "never",
             "GCM_INTERACTIVE": "never",
@@ -104,7 +104,7 @@ class Git:
         return env | self._added_settings(env.get("GIT_CONFIG_COUNT") or "0")
 
     def _added_settings(self, count: str) -> dict[str, str]:
-        """Our settings behind those, so many, that the environment has."""
+        """Our settings, numbered after the `count` settings that the environment has."""
         start = int(count) if re.fullmatch("[0-9]{1,6}", count) else 0
         settings = self._settings()
         env = {"GIT_CONFIG_COUNT": str(start + len(settings))}
@@ -113,17 +113,17 @@ class Git:
         return env
 
     def _settings(self) -> list[tuple[str, str]]:
-        """What git is told beside its command, by key."""
+        """The git settings of every call, by key."""
         settings = [
             (f"remote.{REMOTE}.url", self._remote.url),
             ("core.hooksPath", os.devnull),
             ("core.fsmonitor", "false"),
-            ("gc.auto", "0"),  # under a lock, when we say so
+            ("gc.auto", "0"),  # we run it ourselves, under the lock
             ("maintenance.auto", "false"),
             ("fetch.writeCommitGraph", "false"),
             ("fetch.recurseSubmodules", "false"),
             ("protocol.version", "2"),
-            ("http.lowSpeedLimit", "1"),  # bytes a second: a connection that is dead, not one that is slow
+            ("http.lowSpeedLimit", "1"),  # bytes a second: for dead connections, not slow ones
             ("http.lowSpeedTime", "60"),
             ("log.showSignature", "false"),
             ("core.logAllRefUpdates", "false"),
@@ -146,7 +146,7 @@ class Git:
         return command.returncode == 0
 
     def check_version(self) -> None:
-        """Raises `SourceError` where git is missing or too old."""
+        """Raises `SourceError` if git is missing or too old."""
         version = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S, inside=False).decode("utf-8", "replace")
         match = re.search(r"(\d+)\.(\d+)", version)
         if match and (int(match[1]), int(match[2])) < OLDEST_GIT:
@@ -164,7 +164,7 @@ class Git:
         keep_fds: Sequence[int] = (),
         progress: Progress | None = None,
     ) -> bytes:
-        """What git printed. `trace` adds the packets exchanged (they hold no credentials).
+        """Run git and return its output. `trace` adds the exchanged packets (they hold no credentials).
 
         Raises `GitFailed`, `SourceError`.
         """
@@ -186,9 +186,9 @@ class Git:
         talk: bool = False,
         quiet: bool = False,
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """A git that runs for the time of the block; it and all it started are killed at its end.
+        """Run git during the block; then kill it with all its child processes.
 
-        `talk`: its stdin is a pipe. `quiet`: what it says on stderr is not kept, so nobody has to read it.
+        `talk`: its stdin is a pipe. `quiet`: discard its stderr.
         """
         env = self.environment()
         if trace:
@@ -196,7 +196,7 @@ class Git:
         command = ["git", *(["--git-dir", self.repository] if inside else []), *arguments]
         source: IO[bytes] | int = subprocess.PIPE if talk else subprocess.DEVNULL
         with tempfile.TemporaryFile() as file:
-            if stdin is not None:  # a file, not a pipe: no writer has to keep pace with git's reading
+            if stdin is not None:  # a file, so that no thread has to write while git reads
                 file.write(stdin)
                 file.seek(0)
                 source = file
@@ -208,7 +208,7 @@ class Git:
                     stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
                     env=env,
                     cwd="/",
-                    start_new_session=True,  # its own group, to be killed whole; and no terminal to ask at
+                    start_new_session=True,  # a process group to kill; and no terminal for prompts
                     pass_fds=tuple(keep_fds),
                     bufsize=0,
                 )
@@ -237,7 +237,7 @@ class Git:
         verb: str,
         progress: Progress | None,
     ) -> tuple[bytes, bytes]:
-        """Reads both pipes to their ends, or until git is gone: a daemon left behind may hold them open."""
+        """Read both pipes to the end, or until git exits: a daemon may hold them open."""
         assert process.stdout is not None
         assert process.stderr is not None
         out: list[bytes] = []
@@ -279,8 +279,8 @@ class Git:
         return b"".join(out), err
 
     def _check_crowd(self, group: int, verb: str) -> None:
-        """Raises `SourceError` where git starts itself again and again: to fetch what a fetch of its own
-        lacks, which a remote whose history is cut may never give it.
+        """Raises `SourceError` if git starts itself again and again to fetch missing objects, which a shallow
+        remote may never send.
         """
         if _running(group) > MAX_PROCESSES:
             raise SourceError(
@@ -290,11 +290,11 @@ class Git:
             )
 
     def _check_room(self, verb: str) -> None:
-        """Raises `SourceError` where what is fetched is about to fill the disk."""
+        """Raises `SourceError` if the disk is almost full."""
         try:
             free_bytes = file_writing.free_bytes(self.repository)
         except OSError:
-            return  # there is no copy yet, or not any more, which git says itself
+            return  # there is no clone, which git reports
         if free_bytes < LEAST_ROOM_BYTES:
             raise SourceError(
                 f"{self._name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
@@ -308,7 +308,7 @@ class Git:
             progress(f"{self._name}: {phase.decode().lower()}", int(count), int(total))
 
     def _said(self, err: bytes) -> str:
-        """Why git failed: its fatal and error lines, or its last one."""
+        """Why git failed: the last fatal and error lines, or the last line."""
         text = self._remote.redact(err.decode("utf-8", "replace"))
         for address, name in ((self.repository, "the local copy"), (self._remote.url, self._remote.display)):
             text = text.replace(address, name)
@@ -324,10 +324,10 @@ class Git:
 
 
 def _upload_pack(path: str) -> str:
-    """What answers us in a repository of this machine, where our settings do not reach.
+    """The `upload-pack` command for a repository of this machine, to which our settings do not apply.
 
-    The operator named its path, so it may be read whoever owns it; and a copy of a copy need not hold every
-    old file. But nothing that is written in it may run, nor be fetched for us.
+    The operator named its path, so it may belong to another user, and it may be a partial clone. But it must
+    not run programs or fetch anything for us.
     """
     settings = [
         f"safe.directory={path}",
@@ -338,12 +338,12 @@ def _upload_pack(path: str) -> str:
         "core.alternateRefsCommand=true",
     ]
     options = " ".join(f"-c {shlex.quote(setting)}" for setting in settings)
-    # What unpacks without bound the other end is to refuse, which says why.
+    # With GIT_ALLOC_LIMIT=0 the limit is checked on our side, with a useful message.
     return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_ALLOC_LIMIT=0 git {options} upload-pack"
 
 
 def _running(group: int) -> int:
-    """How many processes a group has; 0 where the system does not tell (no `/proc`)."""
+    """The number of processes in a group; 0 without `/proc`."""
     count = 0
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -355,12 +355,12 @@ def _running(group: int) -> int:
                 fields = file.read().rpartition(b") ")[2].split()
         except OSError:
             continue  # it has ended
-        count += int(fields[2]) == group  # behind its name, which may hold anything: state, parent, group
+        count += int(fields[2]) == group  # the fields after the name: state, parent, group
     return count
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process with everything it started, and closes its pipes."""
+    """Kill a process and its children, and close its pipes."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -376,7 +376,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Blobs:
-    """Reads objects by their names through one long-lived `git cat-file`. Safe from several threads."""
+    """Reads objects by id through one `git cat-file` process. Thread-safe."""
 
     def __init__(self, git: Git, name: str) -> None:
         self._git = git
@@ -388,9 +388,9 @@ class Blobs:
         self._closed = False
 
     def read(self, oid: str, timeout_s: float, most: int | None = None) -> bytes:
-        """The content of a blob, of `most` bytes at most. Raises `SourceError`.
+        """The content of a blob of at most `most` bytes. Raises `SourceError`.
 
-        After `close` each call runs a git of its own.
+        After `close`, each call starts a process of its own.
         """
         with self._lock:
             reusable = False
@@ -399,7 +399,7 @@ class Blobs:
                 reusable = not self._closed
                 return data
             finally:
-                if not reusable:  # what it may still say would be taken for the next answer
+                if not reusable:  # the rest of its output would look like the next answer
                     self._stop()
 
     def close(self) -> None:
@@ -423,7 +423,7 @@ class Blobs:
         return data[:size]
 
     def _size(self, process: "subprocess.Popen[bytes]", oid: str, deadline_s: float) -> int:
-        """Asks for a blob; how many bytes come."""
+        """Request a blob and return its size."""
         assert process.stdin is not None
         try:
             process.stdin.write(f"{oid}\n".encode())

@@ -1,6 +1,4 @@
-"""Files that Git LFS keeps elsewhere: what stands in their place, and their content by the user's own `git
-lfs`.
-"""
+"""Files in Git LFS: parse the pointer in the repository, and fetch the file with the user's `git lfs`."""
 
 import hashlib
 import re
@@ -22,14 +20,14 @@ _BEGINNING = b"version https://git-lfs.github.com/spec/"
 
 
 class Pointer(NamedTuple):
-    """What stands in a repository for a file. `digest` is empty for a pointer of a kind that nobody knows."""
+    """The pointer to a file in Git LFS. `digest` is empty for an unknown kind of pointer."""
 
     digest: str
     size: int
 
 
 def pointer_of(data: bytes) -> Pointer | None:
-    """The pointer that a file of the repository is; None where it is a file of its own."""
+    """Parse a pointer; None for an ordinary file."""
     if len(data) > POINTER_BYTES or not data.startswith(_BEGINNING):
         return None
     match = _POINTER.match(data)
@@ -37,17 +35,17 @@ def pointer_of(data: bytes) -> Pointer | None:
 
 
 def lfs_installed() -> bool:
-    """Whether the user's git can be asked for such files."""
+    """Whether `git lfs` is installed."""
     return shutil.which("git-lfs") is not None
 
 
 def lfs_content(
     git: Git, remote: Remote, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float
 ) -> bytes:
-    """The file that `data`, a pointer, stands for, by its hash. Raises `SourceError`.
+    """The file that the pointer `data` refers to. Raises `SourceError`.
 
-    `git lfs` asks the repository's own remote; what it fetched is kept beside our copy. A `.lfsconfig` in the
-    repository is not read: it could send the user's credentials elsewhere.
+    `git lfs` fetches it from the repository's own remote and stores it next to our clone. `.lfsconfig` in the
+    repository is not read, because it could send the user's credentials elsewhere.
     """
     if pointer.size > max_bytes:
         raise SourceError(too_large(pointer.size, max_bytes))
@@ -58,8 +56,8 @@ def lfs_content(
 
 
 def _beside(remote: Remote, pointer: Pointer) -> bytes | None:
-    """The file as a repository of this machine keeps it; None where it does not. `git lfs` would look for it
-    in our storage, since what it fetches from a folder with has our settings too.
+    """The file in the LFS storage of a repository of this machine; None if it is not there. For a local
+    remote, `git lfs` would look in our own storage.
     """
     if remote.transport not in ("local", "file"):
         return None
@@ -69,7 +67,7 @@ def _beside(remote: Remote, pointer: Pointer) -> bytes | None:
         try:
             return read_below(remote.path, path, pointer.size, whole=True)
         except (OSError, SourceError):
-            continue  # not there, or no file of that size
+            continue  # missing, or of another size
     return None
 
 

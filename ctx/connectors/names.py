@@ -1,4 +1,4 @@
-"""File names as parts of a source id, and sources as parts of a configuration."""
+"""Names: the section of a source in the configuration, and file names in source ids."""
 
 import re
 
@@ -7,15 +7,15 @@ _UNDECODABLE = re.compile("[\udc80-\udcff]")
 
 
 def section_of(source: str) -> str:
-    """Where a source stands in `ctx.toml`: `[connectors.git.NAME]` for `git:NAME`."""
+    """The section of a source in `ctx.toml`: `[connectors.git.NAME]` for `git:NAME`."""
     return f"[connectors.{source.replace(':', '.', 1)}]"
 
 
 def encode_name(name: str) -> str:
-    """A file name as part of a source id: text that any store can hold, and that stands for one name only.
+    """Encode a file name for a source id, as valid text and without collisions.
 
-    A byte that is not UTF-8 (a lone surrogate in Python's reading of the name) is written `%XX`; a `%` that
-    could be taken for such an escape is written `%25`. Every other name stays as it is.
+    A byte that is not UTF-8 (a lone surrogate in Python) becomes `%XX`, and a `%` that looks like such an
+    escape becomes `%25`. Other names do not change.
     """
     if "%" in name:
         name = _AMBIGUOUS.sub("%25", name)

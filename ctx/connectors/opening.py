@@ -1,6 +1,4 @@
-"""One file of a folder: what its stat tells before it is read, and its bytes, opened component by component
-below the folder: no link in its path is followed.
-"""
+"""Read one file of a folder: its fingerprint from `stat`, and its content without following links."""
 
 import os
 import stat
@@ -12,16 +10,16 @@ from ctx.errors import SourceError
 from ctx.formats.encoding import SNIFF_BYTES
 from ctx.formats.table import DOCUMENT_SUFFIXES
 
-FINE_TICK_NS = 100_000_000  # kernels stamp files with a clock of 1 to 10 ms; ten times that
-COARSE_TICK_NS = 2_500_000_000  # FAT keeps two seconds, HFS+ and old servers one
-CLOCK_SKEW_NS = 3_600_000_000_000  # a stamp further ahead is a wrong date, not a server's clock
-RACY = "~"  # follows the fingerprint of a file that may yet change without a new stamp
+FINE_TICK_NS = 100_000_000  # ten times the resolution of kernel timestamps (1 to 10 ms)
+COARSE_TICK_NS = 2_500_000_000  # FAT stores two seconds, HFS+ and old servers one
+CLOCK_SKEW_NS = 3_600_000_000_000  # a timestamp further in the future is a wrong date, not clock skew
+RACY = "~"  # ends the fingerprint of a file that may still change without a new timestamp
 
 # Byte order marks; gzip, which may hold text.
 _NOT_JUDGED = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff", b"\xef\xbb\xbf", b"\x1f\x8b")
 STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
-READ_ATTEMPTS = 3  # of a file that changes under the reader
-_PART_BYTES = 16_384  # read at once of what has no known size
+READ_ATTEMPTS = 3  # of a file that changes while it is read
+_PART_BYTES = 16_384  # to read at once if the size is unknown
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
 _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
@@ -30,18 +28,17 @@ _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and 
 def fingerprint(st: os.stat_result) -> str:
     """Changes whenever the file may have changed.
 
-    ctime sees what mtime does not (a move of an older file, `cp -p`, two edits in one second), inode and size
-    what a clock set back would hide. The hash of integers is the same in every process; a Python that
-    computes it otherwise reads every file once more. An item's fingerprint has the scope's tag after it.
+    ctime detects what mtime does not (a moved older file, `cp -p`, two edits in one second); inode and size
+    detect changes after the clock was set back. Python's hash of integers is the same in every process. An
+    item's fingerprint also has the scope's tag.
     """
     return hex(hash(STAMP(st)))
 
 
 def may_still_change(st: os.stat_result, now_ns: int) -> bool:
-    """Whether a later write could leave this very stamp, because the clock of the file system has not moved
-    on since.
+    """Whether a later write could leave the same timestamp, because the file system's clock is too coarse.
 
-    `now_ns` must not be later than the moment of the stat.
+    `now_ns` must not be later than the `stat` call.
     """
     for stamp_ns in (st.st_mtime_ns, st.st_ctime_ns):
         tick_ns = FINE_TICK_NS if stamp_ns % 1_000_000_000 else COARSE_TICK_NS
@@ -53,8 +50,7 @@ def may_still_change(st: os.stat_result, now_ns: int) -> bool:
 def looks_binary(head: bytes) -> bool:
     """Whether the first `SNIFF_BYTES` of a file cannot be text in any encoding.
 
-    Says less than the extractor does, and never other than it: in doubt the file is read whole and the
-    extractor decides.
+    In doubt the answer is False: the whole file is read and the extractor decides.
     """
     head = head[: len(head) // 4 * 4]
     if b"\0" not in head or head.startswith(_NOT_JUDGED):
@@ -65,13 +61,11 @@ def looks_binary(head: bytes) -> bool:
 
 
 def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False) -> bytes:
-    """The bytes of a regular file at a path (with `/`) below a folder; unless `whole`, only their beginning
-    where that is binary.
+    """The content of a regular file at a path (with `/`) below a folder. Unless `whole`, only the beginning
+    of a binary file.
 
-    Raises `SourceError` for one of more than `max_bytes`, and `OSError`.
-
-    Of a file that keeps changing, what the last attempt read: its fingerprint is older, so the next run reads
-    it again.
+    For a file that keeps changing, this is the content of the last attempt; its fingerprint is older, so the
+    next run reads it again. Raises `OSError`, and `SourceError` for more than `max_bytes`.
     """
     *folders, name = relative.split("/")
     parent = os.open(root, FOLDER)
@@ -90,7 +84,7 @@ def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False)
 
 
 def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
-    """As `read_below`, of an open file."""
+    """As `read_below`, for an open file."""
     for _ in range(READ_ATTEMPTS):
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode):
@@ -115,9 +109,9 @@ def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
 
 
 def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0) -> bytes:
-    """What `read` gives until it gives nothing, at most `limit` bytes; about `expected` at once.
+    """Call `read` until it returns nothing, for at most `limit` bytes, about `expected` at once.
 
-    A buffer of the limit's size would be made, and its pages filled with zeros, for each small file.
+    Reading `limit` bytes at once would allocate a buffer of that size for each small file.
     """
     parts = []
     while limit > 0:
@@ -130,5 +124,5 @@ def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0
 
 
 def too_large(size_bytes: int, max_file_bytes: int) -> str:
-    """What the report says of a file of that size."""
+    """The message for a file of this size."""
     return f"{size_bytes:,} bytes are more than max_file_bytes ({max_file_bytes:,}), which may be raised"

@@ -1,14 +1,14 @@
-"""Globs and the lines of ignore files, with the meaning git gives them (gitignore(5)), in linear time.
+"""Match globs and the lines of ignore files as git does (gitignore(5)), in linear time.
 
-A set of patterns is followed down the tree like an automaton: a `Level` is what its patterns still ask for in
-one folder, so a file costs a test of its bare name against sets, and most folders share one Level. Tests hold
-it equal to `git check-ignore`, but for names whose accents a Mac stores apart from their letters: these are
-matched as anybody types them, as git does on a Mac, or what is ruled out would be published.
+The patterns work like an automaton that moves down the tree: a `Level` holds what the patterns still require
+in one folder. A file costs a test of its name against sets, and most folders share one Level. Tests compare
+the results with `git check-ignore`. The only difference: names are compared in composed form (NFC), because a
+Mac stores accents apart from their letters.
 
-Whoever owns an indexed folder writes these patterns, so no pattern may cost more than its length times the
-name's. A component is cut at its stars into parts of fixed width. Each part but the last is matched where it
-first fits and never tried again (an atomic group): a later place could only leave less room for the rest.
-`Rules.weight` bounds the sum.
+A stranger may write the patterns, so matching one takes at most its length times the name's. A component is
+split at its stars into parts of fixed width. Each part except the last is matched at the first place where it
+fits and never retried (an atomic group); a later place would only leave less room. `Rules.weight` limits the
+sum.
 """
 
 import os
@@ -21,14 +21,13 @@ from ctx.errors import ConfigError, SourceError
 from ctx.text.strings import nfc
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
-MAX_GLOB_CHARS = 1024  # of a configured glob: longer ones are mistakes
+MAX_GLOB_CHARS = 1024  # of a configured glob
 MAX_RULE_FILE_BYTES = 1_000_000  # of an ignore file
-MAX_LINE_CHARS = 20_000  # of an ignore file: no path is as long
+MAX_LINE_CHARS = 20_000  # of an ignore file; no path is longer
 MAX_WEIGHT = 200_000
-"""What the ignore files in force in one folder may ask together: some 50,000 plain names, or 40,000
-characters of wildcards.
+"""The limit for all ignore files of one folder: about 50,000 plain names, or 40,000 characters of wildcards.
 """
-_WILD_WEIGHT = 5  # of a character that may be tried anywhere in a name, beside the 2 of a whole component
+_WILD_WEIGHT = 5  # of a character that is tried at every place in a name; a whole component weighs 2
 _ALTERNATION_CHARS = 5000  # in one regular expression: between two of them other threads run
 
 _POSIX_CLASSES = {
@@ -50,19 +49,19 @@ NameTest = Callable[[str], bool]
 Token = tuple[str, str]  # star | literal | class, and its text: a character, or a regular expression for one
 
 
-OWN_RULES = ".ctxignore"  # our file of rules, beside git's
+OWN_RULES = ".ctxignore"
 LINKED_RULES = f"`{OWN_RULES}` is a link, which ctx does not follow: put a file there"
 
 
 class TooManyPatterns(SourceError):
-    """An ignore file asks for more than `MAX_WEIGHT`. Without its rules, what it hides would be published."""
+    """An ignore file exceeds `MAX_WEIGHT`. Ignoring its rules would publish files that it hides."""
 
 
 class Segment(NamedTuple):
-    """What one component of a path must be.
+    """What one component of a path must match.
 
-    `text` is a literal, what follows a star, what precedes one, or a regular expression without a choice to
-    undo.
+    `text` is a literal, the text after a star, the text before one, or a regular expression without
+    backtracking.
     """
 
     kind: str  # any_depth | literal | suffix | prefix | wild
@@ -70,7 +69,7 @@ class Segment(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A pattern cut at its slashes. Of several that match, the last one decides."""
+    """A pattern split at its slashes. If several match, the last one decides."""
 
     segments: tuple[Segment, ...]
     negated: bool = False
@@ -81,14 +80,14 @@ _ANY_DEPTH = Segment("any_depth", "")
 
 
 class _Malformed(Exception):
-    """The pattern can match nothing (an unclosed bracket, a backslash at the end)."""
+    """The pattern cannot match anything (an unclosed bracket, a backslash at the end)."""
 
 
 # -- reading patterns ----------------------------------------------------------------------------------------
 
 
 class _Bracket:
-    """Reads one bracket; the rules are those of git's wildmatch."""
+    """Parses one bracket expression by the rules of git's wildmatch."""
 
     def __init__(self, pattern: str, start: int) -> None:
         self._pattern = pattern
@@ -104,7 +103,7 @@ class _Bracket:
         while first or self._peek() != "]":
             first = False
             self._item(self._take())
-        if not self._parts:  # only reversed ranges: nothing is in it
+        if not self._parts:  # only reversed ranges: it matches nothing
             return ("." if negated else "(?!)"), self._index + 1
         return f"[{'^' if negated else ''}{''.join(self._parts)}]", self._index + 1
 
@@ -133,7 +132,7 @@ class _Bracket:
         self._previous = ""
 
     def _named(self) -> None:
-        """What follows `[` where a `:` is next: a class such as `[:alpha:]`, or a plain bracket."""
+        """Parse `[:`: a class such as `[:alpha:]`, or a plain bracket."""
         close = self._pattern.find("]", self._index + 1)
         if close < 0:
             raise _Malformed
@@ -164,7 +163,7 @@ def _segment(tokens: Sequence[Token]) -> Segment:
 
 
 def _expression(tokens: Sequence[Token]) -> str:
-    """The regular expression of a name's pattern, which takes no time that grows faster than the name."""
+    """The regular expression of a pattern for names. Matching takes linear time."""
     parts = [""]
     for kind, text in tokens:
         if kind == "star":
@@ -215,9 +214,9 @@ def _components(pattern: str) -> Iterator[list[Token]]:
 
 
 def _segments(pattern: str) -> list[Segment]:
-    """The pattern cut at its slashes; `**` between slashes (or at an end) is any number of components."""
+    """The pattern split at its slashes. `**` between slashes or at an end is any number of components."""
     segments = [_any_segment(tokens) for tokens in _components(pattern)]
-    # Neighbours of any depth are one.
+    # Several `**` in a row are one.
     pairs = zip([None, *segments], segments, strict=False)
     return [segment for before, segment in pairs if not (before is segment is _ANY_DEPTH)]
 
@@ -232,10 +231,9 @@ _STARS_WITHIN = re.compile(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|
 
 
 def _spelled_out(body: str) -> list[str]:
-    """An anchored pattern as git reads it: there `a**/b` is `ab` and `a*/**/b`, but `a?**/b` is `a?*/b`.
+    """Expand an anchored pattern as git does: `a**/b` is `ab` and `a*/**/b`, but `a?**/b` is `a?*/b`.
 
-    Git takes a literal beginning off both the pattern and the path, and a `**` that stands first then crosses
-    folders.
+    Git removes a literal prefix from the pattern and the path, and a `**` that is then first crosses folders.
     """
     match = _STARS_WITHIN.match(body) if body.find("**") > 0 else None
     if match is None:
@@ -245,7 +243,7 @@ def _spelled_out(body: str) -> list[str]:
 
 
 def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
-    """A pattern as gitignore(5) reads one: with a slash before its end it is anchored, else it matches at any
+    """Parse a pattern as in gitignore(5): with a slash before its end it is anchored, else it matches at any
     depth.
     """
     folder_only = text.endswith("/")
@@ -267,18 +265,14 @@ def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
 
 
 def read_ignore_file(data: bytes) -> list[Pattern]:
-    """The patterns of an ignore file as it lies on the disk.
-    Raises `TooManyPatterns` for a file that is too large.
-    """
+    """The patterns in the bytes of an ignore file. Raises `TooManyPatterns` if it is too large."""
     if len(data) > MAX_RULE_FILE_BYTES:
         raise TooManyPatterns(f"an ignore file is larger than {MAX_RULE_FILE_BYTES:,} bytes; shorten it")
     return parse_ignore_file(os.fsdecode(data))
 
 
 def parse_ignore_file(text: str) -> list[Pattern]:
-    """The patterns of a `.gitignore` or `.ctxignore`, in order.
-    Raises `TooManyPatterns` for a line without end.
-    """
+    """The patterns of a `.gitignore` or `.ctxignore`, in order. Raises `TooManyPatterns` for a long line."""
     patterns: list[Pattern] = []
     for raw in nfc(text.removeprefix("\ufeff")).split("\n"):
         line = raw.removesuffix("\r")
@@ -298,9 +292,9 @@ def parse_ignore_file(text: str) -> list[Pattern]:
 
 
 def expand_braces(glob: str) -> list[str]:
-    """`a.{md,txt}` as `a.md` and `a.txt`, nested too. A brace without its pair or without a comma is literal.
+    """Expand `a.{md,txt}` to `a.md` and `a.txt`, also nested. A brace without pair or comma is literal.
 
-    At most `MAX_BRACE_PATTERNS` are given; where there would be more, the braces left are literal.
+    Stops at `MAX_BRACE_PATTERNS`; the remaining braces are literal.
     """
     expanded: list[str] = []
     waiting = [glob]
@@ -317,13 +311,13 @@ def expand_braces(glob: str) -> list[str]:
 
 
 def _first_alternatives(text: str) -> list[int]:
-    """The places of `{`, the commas and `}` of the first brace that has both its pair and a comma."""
+    """The positions of `{`, the commas and `}` of the first brace with a pair and a comma."""
     groups: list[list[int]] = []
     first: list[int] = []
     index = text.find("{")
     if index < 0:
         return first
-    index = len(text[:index].rstrip("\\"))  # a backslash takes what follows it
+    index = len(text[:index].rstrip("\\"))  # a backslash escapes the next character
     while index < len(text):
         char = text[index]
         if char == "\\":
@@ -341,10 +335,8 @@ def _first_alternatives(text: str) -> list[int]:
 
 
 def parse_globs(globs: Iterable[str]) -> list[Pattern]:
-    """Globs of the configuration: `*.md` at any depth, `docs/*.md` only there, `**/` any folders, `docs/` all
-    below.
-
-    `{a,b}` is either. Raises `ConfigError` for a glob of more than `MAX_GLOB_CHARS`.
+    """Parse globs of the configuration: `*.md` at any depth, `docs/*.md` only there, `**/` any folders,
+    `docs/` everything below, `{a,b}` either. Raises `ConfigError` for a glob that is too long.
     """
     patterns: list[Pattern] = []
     for glob in map(nfc, globs):
@@ -364,7 +356,7 @@ def parse_globs(globs: Iterable[str]) -> list[Pattern]:
 
 
 def name_test(segments: Sequence[Segment]) -> NameTest:
-    """One test for many segments. Names are compared in the form that the segments have (`nfc`)."""
+    """One test for many segments. Names are compared in composed form (`nfc`)."""
     texts: dict[str, list[str]] = {"any_depth": [], "literal": [], "suffix": [], "prefix": [], "wild": []}
     for kind, text in segments:
         texts[kind].append(text)
@@ -390,7 +382,7 @@ def name_test(segments: Sequence[Segment]) -> NameTest:
 
 
 def _alternations(parts: Sequence[str]) -> Iterator[Callable[[str], re.Match[str] | None]]:
-    """The regular expressions as few; each part is closed, so that its choices cannot leak into the next."""
+    """Combine regular expressions into a few, each part as an atomic group."""
     batch: list[str] = []
     width = 0
     for part in dict.fromkeys(parts):
@@ -404,7 +396,7 @@ def _alternations(parts: Sequence[str]) -> Iterator[Callable[[str], re.Match[str
 
 
 class Group(NamedTuple):
-    """Neighbouring patterns of one sign, as tests of a bare name."""
+    """Consecutive patterns that all include or all exclude, as tests of a name."""
 
     negated: bool
     file_segments: tuple[Segment, ...]
@@ -413,9 +405,7 @@ class Group(NamedTuple):
 
 
 class Level:
-    """What a set of patterns asks for in one folder.
-    Made by `Rules.top` and `descend`, and shared between folders.
-    """
+    """What a set of patterns requires in one folder. Made by `Rules.top` and `descend`; shared by folders."""
 
     __slots__ = ("_moving", "_next", "_rules", "_staying", "empty", "groups")
 
@@ -453,9 +443,7 @@ class Level:
         return level
 
     def decide(self, name: str, *, folder: bool) -> bool | None:
-        """True where the last matching pattern is a plain one, False where it is negated, None where none
-        matches.
-        """
+        """True if the last matching pattern is a plain one, False if it is negated, None if none matches."""
         for group in self.groups:
             if (group.folder if folder else group.file)(name):
                 return not group.negated
@@ -463,7 +451,7 @@ class Level:
 
 
 def _groups(finals: Iterable[Pattern]) -> tuple[Group, ...]:
-    """Neighbours of one sign together; the last pattern first, since it decides."""
+    """Group consecutive patterns that include or exclude. The last pattern is first, because it decides."""
     runs: list[tuple[bool, list[Pattern]]] = []
     for pattern in finals:
         if not runs or runs[-1][0] != pattern.negated:
@@ -479,7 +467,7 @@ def _group(negated: bool, patterns: Sequence[Pattern]) -> Group:
 
 
 class Rules:
-    """An ordered set of patterns. Raises `TooManyPatterns` for one that weighs more than `MAX_WEIGHT`."""
+    """An ordered set of patterns. Raises `TooManyPatterns` above `MAX_WEIGHT`."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)
@@ -494,18 +482,18 @@ class Rules:
         self._tests: dict[Segment, NameTest] = {}
 
     def top(self) -> Level:
-        """The level of the folder that the patterns are written for."""
+        """The level of the folder that contains the patterns."""
         return self.level(frozenset((number, 0) for number in range(len(self.patterns))))
 
     def test(self, segment: Segment) -> NameTest:
-        """Whether a name is one that the component asks for."""
+        """A test whether a name matches a component."""
         test = self._tests.get(segment)
         if test is None:
             test = self._tests[segment] = name_test([segment])
         return test
 
     def level(self, states: frozenset[tuple[int, int]]) -> Level:
-        """The level where each of these (number of a pattern, components matched) is under way."""
+        """The level for these states: (number of a pattern, components matched so far)."""
         closed = set(states)
         for number, depth in states:
             segments = self.patterns[number].segments

@@ -1,7 +1,6 @@
-"""A remote git repository in a bare copy of ours: one branch, tag or commit of it, brought up to date.
+"""Update the bare clone of one branch, tag or commit of a remote repository.
 
-Where the remote can, the copy fetches commits and folders only (see `shallow`), and single files when they
-are asked for.
+If the remote supports it, commits and folders are fetched first, and files only when they are needed.
 """
 
 import logging
@@ -18,9 +17,9 @@ from ctx.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
-FETCH_TIMEOUT_S = 1800.0  # of one fetch: a first copy of a large repository over a slow line
-PREFETCH = 20_000  # objects asked for at once
-PACKS = 40  # a fetch leaves one; more than these are put together
+FETCH_TIMEOUT_S = 1800.0  # of one fetch, such as the first of a large repository on a slow connection
+PREFETCH = 20_000  # objects to request at once
+PACKS = 40  # each fetch adds one; if there are more, they are combined
 
 _FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)")
 _DENIED = re.compile(
@@ -32,17 +31,16 @@ _NOT_SERVED = re.compile(r"not our ref|unadvertised object|couldn't find remote 
 
 
 class Tip(NamedTuple):
-    """What is read of the remote. `ref`: what it calls that (a branch, a tag, its HEAD), or a commit's own
-    id."""
+    """The commit to read. `ref` is its name on the remote (a branch, a tag, HEAD) or a commit id."""
 
-    branch: str | None  # None: of a tag, a commit, or a HEAD that is on no branch
+    branch: str | None  # None for a tag, a commit, or a detached HEAD
     oid: str
-    filters: bool  # the remote serves parts of a repository
+    filters: bool  # the remote supports partial clones
     ref: str
 
     @property
     def copied(self) -> str:
-        """The name under which our copy keeps it."""
+        """The ref in our clone."""
         for kind in ("heads", "tags"):
             if self.ref.startswith(f"refs/{kind}/"):
                 return "refs/ctx/" + self.ref.removeprefix("refs/")
@@ -50,10 +48,10 @@ class Tip(NamedTuple):
 
 
 class Repository:
-    """What `branch` (a branch, a tag, a commit's whole id; None: the default branch) is on a remote.
+    """One branch, tag or full commit id (`branch`; None: the default branch) of a remote.
 
-    `partial`: which objects a fetch leaves out where the remote can (git's `--filter`); None fetches all.
-    `kept` ends the messages: what stays although the remote could not be read. Used under `copy.locked`.
+    `partial` is git's `--filter`, used if the remote supports it; None fetches all objects. `kept` is the end
+    of messages: what stays although the remote cannot be read. Use it under `copy.locked`.
     """
 
     def __init__(
@@ -73,14 +71,14 @@ class Repository:
         self.partial = partial
         self.timeout_s = timeout_s
         self._kept = kept
-        # Without the credentials: a new token is no reason to copy everything again.
+        # Without the credentials: a new token must not cause a new clone.
         address = remote.display if remote.host else remote.url
         kind = {None: "whole", "blob:none": "partial"}.get(partial, partial)
         self.copy = Copy(f"{address}\0{kind}", own=user_folder(os.environ), folder=cache_dir, source=name)
         self.git = Git(self.copy.path, remote, name)
 
     def updated(self, lock: int, log: ScanLog) -> Tip | None:
-        """What is read of the remote, fetched; None where it has no commits. Raises `SourceError`."""
+        """Fetch the remote's current commit; None if it has no commits. Raises `SourceError`."""
         self.copy.prepare()
         tip = self._ask()
         if tip is None:
@@ -90,7 +88,7 @@ class Repository:
             oid = self._have(tip)
             if oid is None:
                 raise SourceError(f"{self.name}: the branch could not be fetched; try again")
-            tip = tip._replace(oid=oid)  # it may have moved on since we asked
+            tip = tip._replace(oid=oid)  # the branch may have moved since `_ask`
         if os.path.exists(os.path.join(self.git.repository, "shallow")):
             reason, mend = (
                 "the remote serves no partial copies, so its history was cut",
@@ -109,7 +107,7 @@ class Repository:
         return tip
 
     def _ask(self) -> Tip | None:
-        """What the remote has now. Raises `SourceError` where it does not answer or lacks the branch."""
+        """The remote's current commit. Raises `SourceError` if it does not answer or lacks the branch."""
         refs = ["HEAD"]
         if self.branch:
             refs = [f"refs/heads/{self.branch}", f"refs/tags/{self.branch}^{{}}", f"refs/tags/{self.branch}"]
@@ -127,7 +125,7 @@ class Repository:
         heads = self._heads()
         if not heads:
             return None
-        if self.branch is None and len(heads) == 1:  # its HEAD names a branch that was never born
+        if self.branch is None and len(heads) == 1:  # HEAD names a branch that does not exist
             name, oid = next(iter(heads.items()))
             return Tip(name, oid, filters, f"refs/heads/{name}")
         raise self._lacking(heads)
@@ -138,7 +136,7 @@ class Repository:
         return Tip(branch, oid, filters, full)
 
     def _lacking(self, heads: Iterable[str]) -> SourceError:
-        """What says that the remote has no such branch, and which it has."""
+        """The error that the remote lacks the branch, with the branches it has."""
         names = sorted(heads)
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         lack = "has no default branch; name one in `branch`"
@@ -184,8 +182,8 @@ class Repository:
         return oid.decode().strip()
 
     def _depth(self, tip: Tip) -> list[str]:
-        """How much of it is fetched, as git is told."""
-        # A cut one lacks the commits that git would look for, before it asks for them without an end.
+        """The options for how much to fetch."""
+        # In a shallow repository git would request missing commits again and again.
         if not self.partial or self.remote.is_cut:
             return []
         if tip.filters:
@@ -194,7 +192,7 @@ class Repository:
         return ["--depth=1"] if by_network and self._have(tip) is None else []
 
     def _fetch(self, tip: Tip, lock: int, progress: Progress | None) -> None:
-        """Brings the branch over; its commits and folders come whole where the remote allows it."""
+        """Fetch the branch. If the remote allows it, all commits and folders are fetched."""
         refspec, depth = f"+{tip.ref}:{tip.copied}", self._depth(tip)
         self._tidy(lock)
         self._drop_refs_in_the_way(tip)
@@ -208,7 +206,7 @@ class Repository:
                 ) from error
             if depth != ["--depth=1"] or "shallow" not in error.words:
                 raise self._unreachable(error) from error
-            # A plain file server cannot cut the history.
+            # A plain file server does not support a shallow fetch.
             self._run_fetch(["--force", REMOTE, refspec], lock, progress)
 
     def _run_fetch(
@@ -227,7 +225,7 @@ class Repository:
             "--no-write-fetch-head",
             "--no-recurse-submodules",
             "--no-auto-gc",
-            "--update-shallow",  # where the remote's own history is cut, so is the copy's
+            "--update-shallow",  # of a shallow remote the clone is shallow too
         ]
         self.git.run(
             [*settings, "fetch", *options, *arguments],
@@ -238,7 +236,7 @@ class Repository:
         )
 
     def _drop_refs_in_the_way(self, tip: Tip) -> None:
-        """A branch `a` that became `a/b`, or the other way round, cannot be stored beside the old one."""
+        """A branch `a/b` cannot be stored while the clone has a branch `a`, and the other way round."""
         target = tip.copied
         for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
             ref = os.fsdecode(line)
@@ -246,7 +244,7 @@ class Repository:
                 self.quick(["update-ref", "-d", ref])
 
     def _tidy(self, lock: int) -> None:
-        """Puts many packs together, now and then, while nobody reads them: we hold the lock alone."""
+        """Combine many packs from time to time. Needs the exclusive lock."""
         packs = os.path.join(self.git.repository, "objects", "pack")
         try:
             crowded = sum(name.endswith(".pack") for name in os.listdir(packs)) > PACKS
@@ -259,7 +257,7 @@ class Repository:
                 logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
     def absent(self) -> set[str]:
-        """The objects of what was fetched that a partial copy lacks: git would ask for them one by one."""
+        """The fetched objects that a partial clone lacks. Git would request them one at a time."""
         if not holds_partial_packs(self.copy.path):
             return set()
         heads = self.quick(["for-each-ref", "--format=%(objectname)", "refs/ctx/"]).decode().split()
@@ -269,7 +267,7 @@ class Repository:
         return {line[1:].decode() for line in objects if line.startswith(b"?")}
 
     def prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
-        """Fetches what a partial copy lacks, all at once: left to itself, git would ask file by file."""
+        """Fetch the missing objects of a partial clone at once. Git would request them one at a time."""
         promised = self.absent()
         absent = [oid for oid in dict.fromkeys(oids) if oid in promised]
         for start in range(0, len(absent), PREFETCH):
@@ -298,7 +296,7 @@ def _hint(name: str) -> str:
 
 
 def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
-    """(commit of `ref`, the branch that HEAD stands for), of what `ls-remote --symref` says."""
+    """(commit of `ref`, branch of HEAD) in the output of `ls-remote --symref`."""
     oid = branch = None
     for line in reply.split(b"\n"):
         value, _, name = line.partition(b"\t")

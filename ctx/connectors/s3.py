@@ -1,8 +1,7 @@
 """A bucket of an S3-compatible store as a source: the objects below a prefix that the globs take.
 
-Listed whole and read as needed: an object's ETag and size are its fingerprint, so a second run reads what
-changed. Keys are kept as they are, also those that no file system could hold. Keys, secrets and tokens are in
-no message and no log.
+The whole bucket is listed, but only new and changed objects are read: the fingerprint is the ETag and the
+size. Credentials are never in a message or a log.
 """
 
 import logging
@@ -30,12 +29,12 @@ from ctx.items import Content, SourceItem
 from ctx.lua.fetch import Reply
 from ctx.text.strings import one_line
 
-SCAN_FORMAT = 3  # raised when a new version would take or read other objects under the same configuration
-MAX_LISTING_BYTES = 20_000_000  # of a thousand keys
+SCAN_FORMAT = 3  # increased when a version takes or reads other objects with the same configuration
+MAX_LISTING_BYTES = 20_000_000  # of a page with a thousand keys
 REQUEST_S = 60.0
-MAX_PAGES = 20_000  # of a listing: twenty million keys, or as many answers that hold none
-ATTEMPTS = 3  # where the store says that it is busy
-SILENCES = 5  # requests in a row without an answer: the store has gone
+MAX_PAGES = 20_000  # of a listing: twenty million keys, or an endless series of empty pages
+ATTEMPTS = 3  # if the store is busy
+SILENCES = 5  # requests in a row without an answer, after which the scan stops
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _VAGUE = frozenset(
@@ -52,18 +51,17 @@ class _Object(NamedTuple):
 
 
 class _Late(SourceError):
-    """The time for all of a scan is over."""
+    """The time for the whole scan is over."""
 
     def __init__(self) -> None:
         super().__init__("the time for the whole scan is over (timeout_s)")
 
 
 class S3Connector:
-    """The objects of a bucket below `prefix`. Ids are what follows a prefix that ends with `/`, else whole
-    keys.
+    """The objects of a bucket below `prefix`. Ids are keys, without the prefix if it ends with `/`.
 
-    `endpoint_url` None is AWS. `region` and `profile` None are those of the environment and of ~/.aws.
-    `anonymous`: nothing is signed. `timeout_s`: by when a scan is broken off, with what it read. Raises
+    `endpoint_url` None is AWS. `region` and `profile` None are taken from the environment and ~/.aws.
+    `anonymous` sends unsigned requests. After `timeout_s` a scan stops and keeps what it has read. Raises
     `ConfigError`.
     """
 
@@ -110,17 +108,17 @@ class S3Connector:
         return (EVERY_TEXT if self.include_globs is None else "") + outline((origin, globs))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """The objects that are new or changed, in the order of their keys.
+        """New and changed objects, in the order of their keys.
 
-        Raises `SourceError` where the listing does not come to its end for another reason than the time;
-        nothing is deleted then.
+        Raises `SourceError` if the listing fails for another reason than the timeout; nothing is deleted
+        then.
         """
         try:
             with closing(self._store()) as store:
                 try:
                     yield from self._changed(store, known, log)
                 except _Late:
-                    # Where a scan read nothing new, the next would get no further.
+                    # If a scan read nothing new, the next one would stop at the same place.
                     mend = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
                     log.break_off(f"the scan took longer than timeout_s ({self._timeout_s:g} s)", mend)
         except SourceError as error:
@@ -142,7 +140,7 @@ class S3Connector:
     def _item(
         self, store: "_Store", row: "_Object", source_id: str, known: Mapping[str, str], log: ScanLog
     ) -> SourceItem | None:
-        """The item of an object that is new or changed. Raises `_Late`."""
+        """The item of a new or changed object. Raises `_Late`."""
         if _CONTROL.search(source_id):
             log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
             return None
@@ -186,13 +184,13 @@ class S3Connector:
 
 
 class _Signer:
-    """Signs requests with the keys that AWS's own chain finds: the environment, `profile` of ~/.aws (SSO,
-    roles, web identity, `credential_process`), the container, the machine. Raises `SourceError`.
+    """Signs requests with the keys from AWS's chain: the environment, `profile` of ~/.aws (SSO, roles, web
+    identity, `credential_process`), the container, the machine. Raises `SourceError`.
     """
 
     def __init__(self, profile: str | None, region: str | None) -> None:
         try:
-            # 200 ms and an extra: only where a bucket with keys is read.
+            # 200 ms, and an optional package
             import botocore.auth
             import botocore.awsrequest
             import botocore.exceptions
@@ -237,18 +235,17 @@ def _environ_region() -> str | None:
 
 
 def path_of(key: str) -> str:
-    """A key as the path of an address: everything but letters, digits, `-._~/` is escaped, nothing is
-    normalised."""
+    """A key as the path of an address: all but letters, digits and `-._~/` is escaped."""
     return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
 
 
 def query_of(fields: Mapping[str, str]) -> str:
-    """A query in the order in which it is signed."""
+    """A query string in the order for signing."""
     return "&".join(f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields))
 
 
 class _Store:
-    """A bucket behind its address, for `timeout_s`. To be closed."""
+    """A bucket at its address, for `timeout_s`. Close it after use."""
 
     def __init__(
         self, base: str, region: str, signer: _Signer | None, timeout_s: float, clock: Callable[[], float]
@@ -259,26 +256,26 @@ class _Store:
         self._region = region
         self._signer = signer
         self._silences = 0
-        self._listed = False  # a page at least; before, a store without an answer is a failure, not late
+        self._listed = False  # until the first page, a timeout is an error
         self.reads = 0
         self._clock = clock
         self._ends_s = clock() + timeout_s
-        # The operator named the endpoint: it may be on a private network. AWS's own names are public.
+        # The operator named the endpoint, so it may be on a private network. AWS's own names are public.
         self._session = Session(frozenset({(parts.hostname or ""), parts.netloc}), ends_s=self._ends_s)
 
     def close(self) -> None:
         self._session.close()
 
     def late(self) -> bool:
-        """Whether the time for all of the scan is over."""
+        """Whether the time for the whole scan is over."""
         return self._clock() >= self._ends_s
 
     def objects(self, prefix: str) -> Iterator[_Object]:
-        """All objects below a prefix. Raises `SourceError`; `_Late` where the time ends between them."""
+        """All objects below a prefix. Raises `SourceError`, and `_Late` when the time is over."""
         fields = {"list-type": "2", "encoding-type": "url", "max-keys": "1000"}
         if prefix:
             fields["prefix"] = prefix
-        tokens: set[int] = set()  # their hashes: a store may make them as long as it likes
+        tokens: set[int] = set()  # hashes, because tokens may be long
         for page in range(MAX_PAGES):
             if page and self.late():
                 raise _Late
@@ -343,7 +340,7 @@ def _is_endpoint(url: str) -> bool:
 
 
 def _listing(body: bytes) -> tuple[list[_Object], str | None]:
-    """(objects, what to ask for the next ones with) of a page of a listing. Raises `SourceError`."""
+    """(objects, token of the next page) of a page of a listing. Raises `SourceError`."""
     try:
         root = parse_xml(body)
         if root.tag != "ListBucketResult":
@@ -390,8 +387,7 @@ def _element(form: re.Pattern[bytes], reply: Reply) -> str:
 
 
 def _refused(reply: Reply, region: str) -> SourceError:
-    """What an answer other than 200 means. The store's own words are not repeated: they may hold what was
-    signed."""
+    """The error for a reply other than 200. It does not quote the store, which may repeat signed data."""
     code = _element(_CODE, reply)
     actual = reply.headers.get("x-amz-bucket-region") or _element(_REGION_THERE, reply)
     if _REGION.fullmatch(actual) and actual != region:

@@ -1,4 +1,4 @@
-"""Which paths a source takes: include and exclude globs, and the ignore files of each folder."""
+"""Decide which paths a source takes, by include and exclude globs and the ignore files of each folder."""
 
 import os
 from collections import Counter
@@ -32,10 +32,9 @@ from ctx.identity import outline
 class Scope:
     """What a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
 
-    `ignores` are the levels of the ignore files in force, the deepest first. `named` are the globs that name
-    files which are otherwise left out; `chosen` says that the configuration has include globs. `tag` names
-    what the ignore files ask of files in this folder: equal tags give equal answers, in any process; it is ""
-    where they ask nothing.
+    `ignores` are the levels of the ignore files, the deepest first. `named` are the globs that name files
+    which are left out by default. `chosen`: the configuration has include globs. `tag` identifies the ignore
+    rules for files in this folder, in any process; "" if there are none.
     """
 
     __slots__ = ("chosen", "exclude", "ignores", "include", "named", "tag", "wants")
@@ -58,9 +57,7 @@ class Scope:
         exclude_globs: Iterable[str],
         ignores: tuple[Level, ...] = (),
     ) -> "Scope":
-        """The scope of a source's root; without include globs it takes every file. Raises `ConfigError` for a
-        glob that is too long.
-        """
+        """The scope of a source's root. Without include globs it takes every file. Raises `ConfigError`."""
         include = Rules(parse_globs(("**/*",) if include_globs is None else include_globs)).top()
         named = Rules(parse_globs(_naming(include_globs or ()))).top()
         return cls(
@@ -68,11 +65,11 @@ class Scope:
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the source takes a file of this folder. Of a linked work tree `.git` is a file."""
+        """Whether the source takes a file of this folder. In a linked work tree `.git` is a file."""
         return name not in (".git", OWN_RULES) and self.wants(name) and self.left_out(name) is None
 
     def left_out(self, name: str) -> str | None:
-        """The kind of a file that is left out by its name alone (`defaults.left_out`)."""
+        """The kind of a file that is left out by its name (`defaults.left_out`)."""
         kind = left_out(name)
         if kind is None or (self.chosen and kind != SECRET) or self.named.decide(name, folder=False):
             return None
@@ -81,8 +78,7 @@ class Scope:
     def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
         """This folder with the patterns of its own ignore files.
 
-        Raises `TooManyPatterns` where these and the ones in force from above ask for more than `MAX_WEIGHT`
-        together.
+        Raises `TooManyPatterns` if these and the ones of the folders above exceed `MAX_WEIGHT`.
         """
         if not patterns:
             return self
@@ -92,9 +88,7 @@ class Scope:
         return Scope(self.include, self.exclude, (rules.top(), *self.ignores), self.named, self.chosen)
 
     def enter(self, name: str, beside: Container[str] = ()) -> "Scope | None":
-        """The scope of a folder below, or None where nothing in it is wanted. `beside`: the names that stand
-        beside it.
-        """
+        """The scope of a folder in this one; None if it is left out. `beside`: the names next to it."""
         if (
             name in SKIPPED_FOLDERS
             or any(sibling in beside for sibling in BUILD_FOLDERS.get(name, ()))
@@ -115,7 +109,7 @@ class Scope:
         return Scope(include, exclude, ignores, named, self.chosen)
 
     def vendored(self, name: str, beside: Container[str]) -> bool:
-        """Whether a folder holds other people's code, to judge by its name and what stands beside it."""
+        """Whether a folder holds other people's code, by its name and the names next to it."""
         if self.chosen:
             return False
         return name in VENDORED_FOLDERS or (
@@ -123,7 +117,7 @@ class Scope:
         )
 
     def ignored(self, name: str, *, folder: bool) -> bool:
-        """Whether the ignore files in force rule a name of this folder out."""
+        """Whether the ignore files exclude a name in this folder."""
         for level in self.ignores:
             verdict = level.decide(name, folder=folder)
             if verdict is not None:
@@ -136,7 +130,7 @@ class Scope:
         if not any(group.file_segments for group in contrary):
             return included
         if not any(group.negated for group in contrary):
-            # Without negation the order does not matter: one test does for all.
+            # Without negation the order does not matter, so one test is enough.
             unwanted = _file_test(contrary)
 
             def wanted_at_once(name: str) -> bool:
@@ -153,14 +147,13 @@ class Scope:
 
 
 Ruled = Callable[[str, Scope], Scope | None]
-"""`ruled(folder, scope)`: the scope with the rules of the folder's own ignore file; None leaves it out."""
+"""`ruled(folder, scope)` returns the scope with the folder's own ignore file; None leaves the folder out."""
 
 
 class Scopes:
-    """The scopes of the folders that listed paths lie in, each made once.
+    """Caches the scopes of folders, for sources that list paths (git's trees, a bucket's keys).
 
-    For sources whose paths come as a list (git's trees, a bucket's keys) and are not walked. `paths` are all
-    of the list, where it is known before; `left_out` counts what is left out by its name.
+    `paths` is the whole list, if known in advance. `left_out` counts files that are left out by name.
     """
 
     def __init__(
@@ -176,7 +169,7 @@ class Scopes:
         self._scopes: dict[str, Scope | None] = {"": ruled("", top) if ruled else top}
 
     def takes(self, path: str) -> bool:
-        """Whether the source takes the file of this path."""
+        """Whether the source takes the file at this path."""
         folder, _, name = path.rpartition("/")
         scope = self.of(folder)
         if scope is None or scope.takes(name):
@@ -186,7 +179,7 @@ class Scopes:
         return False
 
     def of(self, folder: str) -> Scope | None:
-        """The scope of a folder, "" for the top; None where nothing in it is wanted."""
+        """The scope of a folder, "" for the top; None if it is left out."""
         steps: list[str] = []
         while folder not in self._scopes:
             steps.append(folder)
@@ -205,7 +198,7 @@ class Scopes:
 
 
 class _Beside:
-    """The names of a folder, to be asked for one at a time."""
+    """The names in a folder, tested one at a time."""
 
     def __init__(self, folder: str, paths: Container[str]) -> None:
         self._prefix = f"{folder}/" if folder else ""
@@ -216,8 +209,8 @@ class _Beside:
 
 
 def misplaced(globs: Iterable[str], root: str) -> list[str]:
-    """Those globs that begin with the path of the root, or with its name where nothing in it is called so:
-    they begin below it, and so fit nothing.
+    """The globs that begin with the path of the root, or with its name if no entry of it has that name.
+    They match nothing, because globs are relative to the root.
     """
     name = os.path.basename(root)
     own_name = not os.path.lexists(os.path.join(root, name))
@@ -230,7 +223,7 @@ def misplaced(globs: Iterable[str], root: str) -> list[str]:
 
 
 def _naming(globs: Iterable[str]) -> list[str]:
-    """Those globs that name files which are otherwise left out: `.env*` does, `*` and `*.json` do not."""
+    """The globs that name files which are left out by default: `.env*` does, `*` and `*.json` do not."""
     texts = (text for glob in globs for text in expand_braces(glob))
     return [text for text in texts if left_out(text.rpartition("/")[2].replace("*", ""))]
 

@@ -1,7 +1,6 @@
-"""One request after the other to places on the network: connections kept, time and size capped, nothing
-followed.
+"""A simple HTTP client: keeps connections, limits time and size, and does not follow redirects.
 
-The addresses that may be reached, and how, are `ctx/lua/fetch.py`'s to say.
+`ctx/lua/fetch.py` checks the addresses.
 """
 
 import time
@@ -13,7 +12,7 @@ from ctx import __version__
 from ctx.errors import SourceError, ToolError
 from ctx.lua.fetch import (
     FAILURES,
-    LATE,
+    TIMEOUTS,
     Deadline,
     Reply,
     Resolve,
@@ -27,14 +26,14 @@ from ctx.lua.fetch import (
     target_of,
 )
 
-AGENT = "ctx"  # the name by which robots.txt may speak of us
+AGENT = "ctx"  # our name in robots.txt
 USER_AGENT = f"{AGENT}/{__version__} (+https://github.com/ctx-server/ctx)"
-REQUEST_S = 30.0  # for one answer, from the name's look-up to the last byte
+REQUEST_S = 30.0  # for one reply, from the name's look-up to the last byte
 MAX_ORIGINS = 8  # connections kept open
 
 
 class Unanswered(SourceError):
-    """There is no answer, or none that may be taken. `refused`: by rules, so that asking again is in vain."""
+    """There is no usable reply. `refused`: by our rules, so a retry does not help."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -42,10 +41,10 @@ class Unanswered(SourceError):
 
 
 class Session:
-    """A client without memory of who it is. Not for several threads. To be closed.
+    """A client without cookies. Not thread-safe. Close it after use.
 
-    `allow_hosts`: HOST or HOST:PORT that may be private. `ends_s`, on the clock of `time.monotonic()`: by
-    when all of it must be over.
+    `allow_hosts` are HOST or HOST:PORT that may be private. `ends_s` is the end of all requests, on the clock
+    of `time.monotonic()`.
     """
 
     def __init__(
@@ -66,14 +65,14 @@ class Session:
             pool.close()
 
     def target(self, address: str) -> Target:
-        """The place that an address names. Raises `Unanswered` where it may not be gone to."""
+        """The target of an address. Raises `Unanswered` if it is not allowed."""
         try:
             return target_of(address, self._allow_hosts)
         except ToolError as error:
             raise _refusal(error) from error
 
     def follow(self, address: str, location: str) -> str:
-        """Where a redirect leads. Raises `Unanswered`."""
+        """The address of a redirect. Raises `Unanswered`."""
         try:
             return self.target(joined(address, location)).url
         except ToolError as error:
@@ -89,20 +88,19 @@ class Session:
         wanted: Wanted | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """One answer; asked for once more where a kept connection turns out to be closed. Raises
-        `Unanswered`."""
+        """Send a request. Retries once if a kept connection turns out to be closed. Raises `Unanswered`."""
         target = self.target(address)
         timeout_s = REQUEST_S if timeout_s is None else timeout_s
         try:
             try:
                 return self._once(method, target, headers, max_bytes, wanted, timeout_s)
-            except LATE:
+            except TIMEOUTS:
                 raise
             except FAILURES:
                 return self._once(method, target, headers, max_bytes, wanted, timeout_s)
         except ToolError as error:
             raise _refusal(error) from error
-        except LATE as error:
+        except TIMEOUTS as error:
             over = time.monotonic() >= self.ends_s
             raise Unanswered(
                 "the time for all of it is over" if over else f"no whole answer within {timeout_s:g} s"

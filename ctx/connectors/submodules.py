@@ -1,8 +1,7 @@
-"""The submodules of a repository: which there are, and where each may be fetched from.
+"""List the submodules of a repository, and check where each may be fetched from.
 
-Their addresses are the repository's word, and whoever wrote it may be a stranger. So a submodule is read only
-from where the repository itself is: from the same host and none of its other ports, as safely, or, for a
-repository on this machine, from beside it.
+A stranger may have written their addresses. So a submodule is read only from the repository's own host and
+port and with an equally safe transport, or, for a repository on this machine, from a folder next to it.
 """
 
 import posixpath
@@ -16,7 +15,7 @@ from ctx.connectors.forges import Remote, parse_remote
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # submodules of submodules
-_OPEN = {"http": 80, "git": 9418}  # what anybody on the way reads, and answers; with its port
+_OPEN = {"http": 80, "git": 9418}  # transports without encryption, and their ports
 _SAFE = {"https": 443, "ssh": 22}
 _PORT = re.compile(r":\d*\Z")
 
@@ -24,13 +23,13 @@ _PORT = re.compile(r":\d*\Z")
 class Submodule(NamedTuple):
     """A folder that is another repository at a commit."""
 
-    path: str  # in the outer repository, whole
+    path: str  # from the top of the outer repository
     oid: str
-    url: str | None  # as `.gitmodules` has it; None where it has none
+    url: str | None  # in `.gitmodules`; None if it has none
 
 
 def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodule]:
-    """The submodules of `links` (path -> commit), by what `git config -z --list` says of `.gitmodules`."""
+    """The submodules of `links` (path -> commit). `settings`: `git config -z --list` of `.gitmodules`."""
     paths: dict[str, str] = {}
     urls: dict[str, str] = {}
     for row in settings.decode("utf-8", "surrogateescape").split("\0"):
@@ -44,7 +43,7 @@ def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodu
 
 
 def address_of(submodule: Submodule, outer: Remote) -> str:
-    """What to fetch a submodule from. Raises `ValueError` with the reason why it is not read."""
+    """The address of a submodule. Raises `ValueError` with the reason if it must not be read."""
     url = submodule.url
     if not url:
         raise ValueError("`.gitmodules` has no address for it")
@@ -56,7 +55,7 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
 def _of_same_host(url: str, remote: Remote, outer: Remote) -> str:
     if remote.host is None or remote.host != outer.host:
         raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
-    # What listens at another port is another's: the user's password for this host is not for them.
+    # Another port may be another server, which must not get the user's password for this host.
     if remote.port not in (None, (_OPEN | _SAFE)[remote.transport], outer.port):
         raise ValueError("it is on another port of the repository's host; a source of its own reads it")
     if remote.transport in _OPEN and outer.transport in _SAFE:
@@ -68,7 +67,7 @@ def _of_same_host(url: str, remote: Remote, outer: Remote) -> str:
 
 
 def _beside(url: str, outer: Remote) -> str:
-    """A relative address, which counts from the repository's own as if that were a folder."""
+    """Resolve a relative address against the repository's own."""
     if outer.host is None:
         path = posixpath.normpath(posixpath.join(outer.path, url))
         if posixpath.dirname(path) != posixpath.dirname(posixpath.normpath(outer.path)):
@@ -89,7 +88,7 @@ def _within(path: str, url: str) -> str:
 
 
 class InnerLog(ScanLog):
-    """The log of a submodule's scan, to be told to the outer one with the folder before each id."""
+    """The log of a submodule's scan. It is added to the outer one, with the folder before each id."""
 
     def tell(self, log: ScanLog, prefix: str) -> None:
         log.unchanged |= {prefix + source_id for source_id in self.unchanged}
@@ -102,7 +101,7 @@ class InnerLog(ScanLog):
 
 
 def known_below(known: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """What is known of a submodule, by its own ids."""
+    """The known documents of a submodule, by its own ids."""
     return {
         source_id.removeprefix(prefix): fingerprint
         for source_id, fingerprint in known.items()

@@ -1,4 +1,4 @@
-"""A walk through a folder: which files it has, what its ignore files say, and what is unchanged."""
+"""Walk through a folder: list its files, apply its ignore files, and find what has changed."""
 
 import errno
 import os
@@ -20,29 +20,29 @@ from ctx.items import SourceItem
 if TYPE_CHECKING:
     from ctx.connectors.filesystem import FilesystemConnector
 
-# Of one folder, in this order: ours can take back what git's ignores.
+# In this order: a rule in `.ctxignore` can re-include what `.gitignore` excludes.
 RULE_FILES = (".gitignore", OWN_RULES)
-# A folder that holds one says itself that it is a cache or an environment.
+# A folder with one of these is a cache or an environment.
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class _Unreadable(SourceError):
-    """A folder, or a rule file in it, that could not be read; its message is for the report."""
+    """A folder, or an ignore file in it, cannot be read. The message is for the report."""
 
 
 def repository_rules(top: str) -> list[Pattern]:
-    """What the user's own ignore file and the repository's `info/exclude` say of the work tree at `top`."""
+    """The patterns of the user's own ignore file and of `info/exclude`, for the work tree at `top`."""
     repository = git.repository(top)
     paths = (git.global_rules(top), repository and f"{repository}/info/exclude")
     return [pattern for path in paths if path for pattern in rules_of(path)]
 
 
 def rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; none where it is missing. Raises `_Unreadable`, `TooManyPatterns`.
+    """The patterns of an ignore file; empty if it is missing. Raises `_Unreadable`, `TooManyPatterns`.
 
-    A `.gitignore` that is a link, or no file, hides nothing from git either; one of ours says what is not to
-    be published, and whoever made it a link meant that.
+    A `.gitignore` that is a link or not a file is ignored, as by git. A `.ctxignore` that is one is an error,
+    because ignoring its rules could publish files.
     """
     ours = path.endswith("/" + RULE_FILES[-1])
     try:
@@ -65,7 +65,7 @@ def rules_of(path: str) -> list[Pattern]:
 
 
 class Walk:
-    """One scan under way."""
+    """One running scan."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Walk:
         self._rule_files = rule_files
         self._obeys_git = RULE_FILES[0] in rule_files
         self._work_trees = [root] if self._obeys_git and files.work_tree(root) else []
-        self.unread: dict[str, int] = {}  # by suffix: files that one expects to find, and will not
-        # Folders entered through a link: each once, so that loops end.
+        self.unread: dict[str, int] = {}  # by suffix: documents that the globs leave out
+        # Folders entered through a link, each once, so that loops end.
         self._linked: set[tuple[int, int]] = set()
 
     def withhold(self, prefix: str, message: str) -> None:
-        """Keeps what is known below a prefix, since it could not be looked at."""
+        """Keep the known documents below a prefix that could not be read."""
         self.log.withheld.append(prefix)
         self.log.problem(prefix.rstrip("/"), message)
 
     def ruled(self, folder: str, prefix: str, scope: Scope, names: Container[str]) -> Scope | None:
-        """The scope of a folder with its own ignore files; None where it is not to be entered."""
+        """The scope of a folder with its own ignore files; None if it must not be entered."""
         if prefix and any(marker in names for marker in CACHE_MARKERS):
             return None
         patterns: list[Pattern] = []
@@ -109,12 +109,12 @@ class Walk:
                 if rule_file in names:
                     patterns += rules_of(f"{folder}/{rule_file}")
             return scope.with_rules(patterns)
-        except SourceError as error:  # without its rules, what it hides would be published
+        except SourceError as error:  # without its rules, files that it hides would be published
             self.withhold(prefix, f"left out: {error.message}")
             return None
 
     def tracked(self, below: str) -> list[str]:
-        """The paths at or below one that git tracks although an ignore file matches them."""
+        """The paths at or below this one that git tracks although an ignore file matches them."""
         paths: list[str] = []
         for folder in self._work_trees:
             inside = f"{folder}/"[self._from_root :]
@@ -125,9 +125,7 @@ class Walk:
     def compare(
         self, source_id: str, relative: str, st: os.stat_result, now_ns: int, tag: str
     ) -> SourceItem | None:
-        """The item of one regular file, or None where it is unchanged or too large. No component of
-        `relative` is a link.
-        """
+        """The item of a regular file; None if it is unchanged or too large. `relative` contains no link."""
         if self.known.get(source_id) == fingerprint(st) + tag:
             self.log.unchanged.add(source_id)
             return None
@@ -152,7 +150,7 @@ class Walk:
             try:
                 with os.scandir(fd) as entries:
                     by_name = {entry.name: entry for entry in entries}
-                # Which of two links to one folder is entered must not depend on the disk.
+                # Which of two links to one folder is entered must not depend on the order on disk.
                 if self._connector.follow_symlinks:
                     by_name = dict(sorted(by_name.items()))
                 inner = self.ruled(folder, prefix, scope, by_name)
@@ -176,11 +174,10 @@ class Walk:
         folders: list[tuple[str, str, Scope]],
         items: list[SourceItem],
     ) -> None:
-        """Compares the files of one folder and lists its folders. This is where a scan spends its time.
+        """Compare the files of one folder and list its subfolders. A scan spends most of its time here.
 
-        A folder whose files are all unchanged is seen as one comparison of two lists, made by loops of the
-        interpreter's own. The tag in a fingerprint stands for the ignore rules under which the file was
-        taken, so they are asked again only where they changed.
+        If all files are unchanged, this is one comparison of two lists, in the interpreter's own loops. The
+        tag in a fingerprint identifies the ignore rules, so they are applied again only if they changed.
         """
         now_ns = time.time_ns()
         relative = f"{folder}/"[self._from_root :]
@@ -214,7 +211,7 @@ class Walk:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
 
     def _pass_over(self, entry: "os.DirEntry[str]", scope: Scope) -> None:
-        """Counts a document that the include globs leave out, unless somebody ruled it out."""
+        """Count a document that the include globs leave out, unless another rule excludes it."""
         name = entry.name
         ruled_out = scope.exclude.decide(name, folder=False) or scope.ignored(name, folder=False)
         if not ruled_out and entry.is_file(follow_symlinks=False):
@@ -222,7 +219,7 @@ class Walk:
             self.unread[suffix] = self.unread.get(suffix, 0) + 1
 
     def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
-        """None where it has gone, or cannot be looked at: then what is known of it stays."""
+        """None if the file is gone, or if it cannot be read; in that case its known document stays."""
         try:
             return entry.stat(follow_symlinks=False)
         except OSError as error:
@@ -233,9 +230,7 @@ class Walk:
     def _changed(
         self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
     ) -> "Iterable[tuple[os.DirEntry[str], str]]":
-        """The entries of one folder, with their ids, that a comparison of lists does not show to be
-        unchanged.
-        """
+        """The entries of one folder, with their ids, that may have changed."""
         marks = [self.known.get(source_id) for source_id in ids]
         if None not in marks and self._all_unchanged(entries, marks, tag):
             self.log.unchanged.update(ids)
@@ -253,16 +248,16 @@ class Walk:
         self, entries: "Iterable[os.DirEntry[str]]", marks: list[str | None], tag: str
     ) -> bool:
         try:
-            # Each entry keeps its answer for a second question.
+            # An entry caches the result of its first `stat`.
             stats = [entry.stat(follow_symlinks=False) for entry in entries]
         except OSError:
             return False
-        # `fingerprint`, without a call of ours for each file.
+        # The same as `fingerprint`, without a function call for each file.
         prints = list(map(hex, map(hash, map(STAMP, stats))))
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
     def _holds(self, target: str) -> bool:
-        """Whether a file is below the root, and in no folder that is never read."""
+        """Whether a file is below the root and not in a folder that is never read."""
         if not target.startswith(self._root.rstrip("/") + "/"):
             return False
         return SKIPPED_FOLDERS.isdisjoint(target[self._from_root :].split("/"))
@@ -277,9 +272,7 @@ class Walk:
         folders: list[tuple[str, str, Scope]],
         items: list[SourceItem],
     ) -> None:
-        """Follows a link whose target stays within the root. A dangling link, and one that leaves, is passed
-        over.
-        """
+        """Follow a link whose target is below the root. Other links, and dangling ones, are skipped."""
         try:
             target = os.path.realpath(f"{folder}/{name}", strict=True)
             st = os.lstat(target)

@@ -1,8 +1,8 @@
-"""A site on the web as a source: the pages that a start address, a sitemap or an llms.txt leads to.
+"""A website as a source: the pages that are linked from a start address, a sitemap or an llms.txt.
 
-A page goes from the index when its own address says that it is gone, or when a whole crawl from nothing does
-not meet it; never because something failed. Pages that were known are asked for by themselves, so a front
-page that loses its links loses nothing else.
+A page is deleted from the index if its address replies that it is gone, or if a complete new crawl does not
+find it, but never because of a failure. Known pages are also requested directly, so lost links on a front
+page do not delete other pages.
 """
 
 import hashlib
@@ -39,25 +39,25 @@ from ctx.identity import outline
 from ctx.items import Content, SourceItem
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
 
-SCAN_FORMAT = 2  # raised when a new version would take or read other pages under the same configuration
-DEPTH = 8  # links from the start address; a list of pages (sitemap, llms.txt) is taken as it is
+SCAN_FORMAT = 2  # increased when a version takes or reads other pages with the same configuration
+DEPTH = 8  # links to follow from the start address; 0 for a list of pages (sitemap, llms.txt)
 MAX_SITEMAPS = 100
-MAX_FRONTIER = 200_000  # addresses that wait to be asked for, or as many as ever can be, if those are fewer
-REQUESTS_A_PAGE = 4  # times `max_pages`: what may be asked for in all, most of it redirects and dead links
-SILENCES = 5  # requests in a row without an answer: the server has gone
-# Documents: more than that, and more than half of all, do not go in one run by themselves.
+MAX_FRONTIER = 200_000  # addresses that wait to be requested
+REQUESTS_A_PAGE = 4  # times `max_pages` is the limit of requests; most are redirects and dead links
+SILENCES = 5  # requests in a row without an answer, after which the crawl stops
+# If more documents than this, and more than half of all, are gone in one run, they are kept.
 LOSS_IS_SUSPECT = 10
-MAX_PROBLEMS = 200  # lines of a report on single pages
+MAX_PROBLEMS = 200  # lines in the report for single pages
 _GONE = frozenset({404, 410})
 _HTML = frozenset({HTML.media_type, *HTML.aliases})
 _NO_PAGES = frozenset(
     {"text/css", "text/javascript", "text/xml", "text/ecmascript", "text/calendar", "text/vcard"}
 )
-_TYPES = mimetypes.MimeTypes()  # of the standard library alone, whatever the machine knows
+_TYPES = mimetypes.MimeTypes()  # without the machine's own types
 
 
 class _Visitable(NamedTuple):
-    """An address that waits. `hops`: redirects that led here."""
+    """An address to request. `hops` is the number of redirects that led to it."""
 
     address: str
     depth: int
@@ -65,11 +65,11 @@ class _Visitable(NamedTuple):
 
 
 class WebConnector:
-    """The pages below the start address, or those that a list names.
+    """The pages below the start address, or those in a list.
 
-    `prefixes` are what an address must begin with; none: the folder of the start address. `depth` None: 8
-    links from a page, none from a list. `folder` is where a journal of the crawl is kept; None keeps none.
-    Ids are addresses. Raises `ConfigError` for an address that is none.
+    Addresses must begin with one of `prefixes`; empty: the folder of the start address. `depth` None: 8 links
+    from a page, 0 from a list. `folder` is for the journal of the crawl, None for no journal. Ids are
+    addresses. Raises `ConfigError` for an invalid address.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class WebConnector:
         return outline((origin, bounds))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """The pages that are new or changed, in the order in which they were met.
+        """New and changed pages, in the order of the crawl.
 
-        Raises `SourceError` where the start address gives nothing to begin with; nothing is deleted then.
+        Raises `SourceError` if the start address cannot be used; nothing is deleted then.
         """
         journal = Journal(self._folder, self.name)
         journal.load()
@@ -146,14 +146,14 @@ class WebConnector:
                 crawl.begin()
                 yield from crawl.pages()
                 crawl.forget()
-            finally:  # also of a crawl that is broken off: what it saw holds
+            finally:  # also if the crawl was cut short: its visits are valid
                 journal.visits, journal.asked = crawl.visits, crawl.asked_of_late()
                 journal.save()
             crawl.conclude()
 
 
 class _Crawl:
-    """One crawl. `visits` grows: what this crawl saw, over what the one before did."""
+    """One crawl. `visits` has the visits of the last crawl, replaced by those of this one."""
 
     def __init__(
         self,
@@ -176,25 +176,25 @@ class _Crawl:
         self._depth = DEPTH
         self._room = min(MAX_FRONTIER, source.max_pages * REQUESTS_A_PAGE + len(known))  # of the frontier
         self._frontier: deque[_Visitable] = deque()
-        self._met: set[str] = set()  # addresses that are, or were, in the frontier
+        self._met: set[str] = set()  # addresses that are or were in the frontier
         self._asked_before = journal.asked
-        self._deferred: deque[_Visitable] | None = deque()  # None once the others were asked for
+        self._deferred: deque[_Visitable] | None = deque()  # None once the others were requested
         self._digests: dict[str, str] = {}  # of the documents of this crawl: digest -> address
         self._asked: set[str] = set()
         self._answered: set[str] = set()  # addresses that gave a page
-        self._own: set[str] = set()  # addresses that a page called its own, and gave way to
-        self._aliases: dict[str, list[_Visitable]] = {}  # own address -> the pages that gave way to it
+        self._own: set[str] = set()  # canonical addresses that replace another page
+        self._aliases: dict[str, list[_Visitable]] = {}  # canonical address -> the pages it replaces
         self._moved: dict[str, str] = {}  # address -> where it redirects to
-        self._first: tuple[_Visitable, Reply] | None = None  # the start page, which is asked for once
+        self._first: tuple[_Visitable, Reply] | None = None  # the start page, which is requested once
         self._requests = self._silences = 0
-        self._departed: set[str] = set()  # known, and gone by their own word
+        self._departed: set[str] = set()  # known pages whose address replied that they are gone
         self._failed: set[str] = set()
         self._capped = self._broken_off = self._ended = False
 
-    # -- where it begins ---------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Asks for the start address and fills the frontier. Raises `SourceError`."""
+        """Request the start address and fill the frontier. Raises `SourceError`."""
         source = self._source
         address, reply = self._start()
         prefixes = source.prefixes or (folder_of(address),)
@@ -239,15 +239,15 @@ class _Crawl:
         return SourceError(f"{self._source.name}: {reason}. {KEPT}")
 
     def _listing(self, address: str, body: bytes) -> list[str] | None:
-        """The pages that a list names, those of nested lists too; None of a page. Raises `SourceError` where
-        a sitemap is cut off.
+        """The pages in a list and its nested lists; None if it is a page. Raises `SourceError` if a sitemap
+        is cut off.
         """
         if urlsplit(address).path.endswith("/llms.txt"):
             return list(read_llms_txt(body, address, queries=self._source.queries).addresses)
         return self._mapped(address, body) if is_sitemap(body) else None
 
     def _mapped(self, address: str, body: bytes) -> list[str]:
-        """The pages of a sitemap and of those that it names."""
+        """The pages of a sitemap and of its nested sitemaps."""
         queries = self._source.queries
         pages: dict[str, None] = {}
         sitemaps = {address}
@@ -270,7 +270,7 @@ class _Crawl:
         return list(pages)
 
     def _sitemap(self, address: str) -> Listing:
-        """A further sitemap; an empty one, a line of the report, where it fails."""
+        """A nested sitemap; an empty one if it fails, which is reported."""
         try:
             reply = self._client.get(address)
             if reply.status != 200:
@@ -279,12 +279,12 @@ class _Crawl:
             return read_sitemap(data, address, queries=self._source.queries)
         except SourceError as error:
             self._fail(address, error.message)
-            if not self._known:  # what is known is asked for by itself; else what it lists would seem gone
+            if not self._known:  # known pages are requested directly
                 self._log.complete = False
             return Listing(())
 
     def _meet(self, page: _Visitable) -> None:
-        """Puts an address into the frontier, once, where it belongs to the source."""
+        """Add an address to the frontier, once, if it belongs to the source."""
         if page.address in self._met or len(self._frontier) >= self._room:
             return
         if self._belongs(page.address):
@@ -297,7 +297,7 @@ class _Crawl:
     # -- the crawl ---------------------------------------------------------------------------------
 
     def pages(self) -> Iterator[SourceItem]:
-        """Every page of the frontier, then every known one that nothing leads to any more."""
+        """Every page of the frontier, then the known pages that no link leads to any more."""
         if self._first is not None:
             page, reply = self._first
             yield from self._take(page, reply)
@@ -314,7 +314,7 @@ class _Crawl:
 
     def _unvisited(self) -> list[str]:
         documents = set(self._known)
-        if self._failed:  # what lies behind a page that failed, also where nobody says what is known
+        if self._failed:  # pages linked only from a page that failed
             documents |= {address for address, visit in self._earlier.items() if visit.stored}
         return sorted(documents - self._met)
 
@@ -332,8 +332,8 @@ class _Crawl:
                 self._take_back(page.address)
 
     def _defers(self, page: _Visitable) -> bool:
-        """Whether a page that was asked for before the last crawl was broken off waits until the others were:
-        else a site that takes longer than a crawl would never be read to its end.
+        """Whether a page that was requested before the last crawl was cut short waits for the others.
+        Otherwise a site that takes longer than one crawl would never be read completely.
         """
         visit = self._earlier.get(page.address)
         if self._deferred is None or visit is None or page.address not in self._asked_before:
@@ -345,14 +345,15 @@ class _Crawl:
         return True
 
     def asked_of_late(self) -> frozenset[str]:
-        """The pages that a crawl which goes on has no need to ask for first."""
+        """The pages that a continued crawl does not need to request first."""
         if self._ended:
             return frozenset()
         return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
-        """Pages that gave way to an address which then gave none are pages by themselves after all; they give
-        way to where it leads, where that is one, and to what is indexed of it, where it only failed.
+        """Restore the pages that a canonical address replaced but which then gave no page.
+
+        They stay replaced if that address redirects to a page, or if it only failed and is indexed.
         """
         if address not in self._aliases or address in self._answered or self._stays(address):
             return
@@ -365,22 +366,22 @@ class _Crawl:
             self._frontier.extend(pages)
 
     def _stays(self, address: str) -> bool:
-        """Whether a page failed whose document is kept."""
+        """Whether a page failed and its document is kept."""
         return address in self._failed and address in self._known
 
     def _stored(self, address: str) -> bool:
-        """Whether this crawl met a page that is, or stays, a document."""
+        """Whether this crawl found a page that is or stays a document."""
         visit = self.visits.get(address)
         return address in self._answered and visit is not None and visit.stored
 
     def _goal(self, address: str) -> str:
-        """Where an address leads, as far as this crawl was redirected."""
+        """The end of the redirects of an address, as far as this crawl knows."""
         for _ in range(MAX_REDIRECTS):
             address = self._moved.get(address, address)
         return address
 
     def _give_way_after_all(self) -> None:
-        """Drops the pages that were stored because their own address gave none, and now gives one."""
+        """Drop pages that were stored because their canonical address gave no page, if it now does."""
         for address in sorted(self._log.unchanged):
             own = self.visits[address].own if address in self.visits else ""
             goal = self._goal(own)
@@ -420,7 +421,7 @@ class _Crawl:
         yield from self._take(page, reply)
 
     def _trusted(self, address: str) -> Visit | None:
-        """The last visit of a page that became a document, where the catalog agrees with it."""
+        """The last visit of a page that became a document, if the catalog has the same fingerprint."""
         visit = self._earlier.get(address)
         if visit is None or not visit.stored or self._known.get(address) != visit.digest:
             return None
@@ -432,7 +433,7 @@ class _Crawl:
             self._depart(page.address)
             return
         self._fail(page.address, error.message)
-        if not error.refused:  # by robots.txt, by the rules for addresses, or by our caps it is not by chance
+        if not error.refused:  # by robots.txt, the rules for addresses or our limits, which is permanent
             self._silences += 1
             self._follow(page, self._links_of(page.address))
 
@@ -448,7 +449,7 @@ class _Crawl:
             self._departed.add(address)
 
     def _take(self, page: _Visitable, reply: Reply) -> Iterator[SourceItem]:
-        """What an answer makes of a page."""
+        """The item of a reply."""
         self._asked.add(page.address)
         if reply.location is not None:
             self._redirect(page, reply.location)
@@ -485,7 +486,7 @@ class _Crawl:
         self._follow(page, visit.links)
 
     def _links_of(self, address: str) -> tuple[str, ...]:
-        """What a page led to when it was read last."""
+        """The links of a page when it was last read."""
         visit = self._earlier.get(address)
         return visit.links if visit else ()
 
@@ -505,7 +506,7 @@ class _Crawl:
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
         links = self._links.kept(references.links)
-        if links is None:  # what has no room is read anew by the next crawl, for its links
+        if links is None:  # no room to store them: the next crawl reads the page again
             self.visits[address] = Visit("", "", digest, stored, ())
         else:
             etag, modified = _short_field(reply, "etag"), _short_field(reply, "last-modified")
@@ -523,11 +524,11 @@ class _Crawl:
             yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), lambda: content)
 
     def _own_address(self, page: _Visitable, declared: str | None) -> str:
-        """The other address of the site that a page calls its own; "" where it calls none so."""
+        """The canonical address that a page declares, if it is another one of the site; else ""."""
         return declared if declared and declared != page.address and self._site.holds(declared) else ""
 
     def _gives_way(self, page: _Visitable, own: str) -> bool:
-        """Whether a page is indexed under the address that it calls its own instead."""
+        """Whether a page is indexed under its canonical address instead."""
         own = self._goal(own)
         if own == page.address or page.address in self._own:
             return False
@@ -546,15 +547,15 @@ class _Crawl:
             return References()
         return read_page(reply.body, charset, address, queries=self._source.queries)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Drops the visits of pages that a whole crawl had no occasion to ask for."""
+        """Drop the visits of pages that a complete crawl did not request."""
         if not self._broken_off:
             self.visits = {address: visit for address, visit in self.visits.items() if address in self._asked}
 
     def conclude(self) -> None:
-        """What the report says of the whole. Many pages that go at once are kept for somebody to look."""
+        """Report on the whole crawl. If many pages are gone at once, they are kept for the user to check."""
         log, departed, total = self._log, len(self._departed), len(self._known)
         if len(self._failed) > MAX_PROBLEMS:
             log.problem("", f"{len(self._failed) - MAX_PROBLEMS:,} more pages could not be read")
@@ -568,13 +569,13 @@ class _Crawl:
 
 
 def _short_field(reply: Reply, name: str) -> str:
-    """A field of a reply's head that can be sent back as it is; "" for any other."""
+    """A header of a reply that can be sent back; "" if it is too long or invalid."""
     field = reply.headers.get(name, "")
     return field if len(field) <= MAX_FIELD and field.isprintable() else ""
 
 
 def is_list_name(address: str) -> bool:
-    """Whether an address is a zipped sitemap's, by its name."""
+    """Whether an address is a compressed sitemap, by its name."""
     return urlsplit(address).path.endswith(".xml.gz")
 
 
@@ -583,7 +584,7 @@ def _same_origin(address: str, other: str) -> bool:
 
 
 def _wanted(content_type: str) -> bool:
-    """Whether a body of this type is a document."""
+    """Whether a body of this content type is a document."""
     media_type = content_type.partition(";")[0].strip().lower()
     if not media_type or media_type in BY_MEDIA_TYPE:
         return True
@@ -591,6 +592,6 @@ def _wanted(content_type: str) -> bool:
 
 
 def _is_media(address: str) -> bool:
-    """Whether an address is by its name no page: a picture, a style, an archive."""
+    """Whether an address is not a page, by its name: a picture, a style sheet, an archive."""
     media_type, encoding = _TYPES.guess_type(urlsplit(address).path)
     return encoding is not None or (media_type is not None and not _wanted(media_type))

@@ -1,4 +1,4 @@
-"""Addresses of pages: one spelling for each, and which of them belong to a source."""
+"""Normalise the addresses of pages, and decide which belong to a source."""
 
 import re
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from ctx.connectors.patterns import Rules, parse_globs
 from ctx.hosts import url_host
 from ctx.lua.fetch import PORTS
 
-MAX_ADDRESS = 2000  # characters; a longer one is a trap, or data
-_BLANK = re.compile(r"[\t\n\r]")  # which browsers leave out of an address
+MAX_ADDRESS = 2000  # characters; a longer one is a trap or data
+_BLANK = re.compile(r"[\t\n\r]")  # browsers remove these from an address
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -19,8 +19,8 @@ _PAGE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
 
 
 def _netloc(parts: SplitResult) -> str | None:
-    """The host of an address, with its port where that is another than usual; None of what is no page's on
-    the web. Raises `ValueError` for what cannot be a host's name.
+    """The host of an address, with its port unless it is the default; None if it is not a web address.
+    Raises `ValueError` for an invalid host.
     """
     host, port = parts.hostname or "", parts.port
     host = host.rstrip(".").encode("idna").decode("ascii").lower()
@@ -32,10 +32,10 @@ def _netloc(parts: SplitResult) -> str | None:
 
 
 def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | None:
-    """The one spelling of the address that a page at `base` refers to; None where it is no page's on the web.
+    """The normalised address of a reference on the page at `base`; None if it is not a web address.
 
     Without fragment, credentials, default port, `.` and `..`; the host in lower case, escapes in upper case
-    and only where needed. `queries`: what follows `?` is a part of it (but for what merely tracks readers).
+    and only if needed. `queries` keeps the part after `?`, except tracking parameters.
     """
     reference = _BLANK.sub("", reference.strip(" \f\t\n\r"))
     if len(reference) > MAX_ADDRESS or _CONTROL.search(reference):
@@ -43,7 +43,7 @@ def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | 
     try:
         parts = urlsplit(urljoin(base, reference))
         netloc = _netloc(parts)
-    except ValueError:  # among them what cannot be a host's name
+    except ValueError:  # for example an invalid host
         return None
     if netloc is None:
         return None
@@ -87,8 +87,8 @@ def _query(query: str) -> str:
 
 
 def folder_of(address: str) -> str:
-    """The folder that a source beginning at an address covers: that of a page which has a name with a suffix,
-    the address itself where it has none (`/docs` is `/docs/`).
+    """The folder of an address: of the page if its name has a suffix, else the address itself (`/docs` is
+    `/docs/`).
     """
     parts = urlsplit(address)
     above, _, name = parts.path.rpartition("/")
@@ -97,9 +97,9 @@ def folder_of(address: str) -> str:
 
 
 class Site:
-    """Which addresses belong to a source: those below one of its `prefixes` whose paths the globs take.
+    """The addresses of a source: below one of its `prefixes`, with a path that the globs take.
 
-    Globs are as for folders, over the address's path; a page that ends with `/` goes by the name before it.
+    Globs work as for folders, on the address's path. An address that ends with `/` is matched without it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A polite client for one source on the web: slow on purpose, and only where the site lets robots go."""
+"""A polite HTTP client for one website: limits its speed and obeys robots.txt."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,15 @@ from ctx.connectors.session import AGENT, Session, Unanswered
 from ctx.connectors.web_robots import MAX_ROBOTS_BYTES, Robots
 from ctx.lua.fetch import Reply, Wanted, joined
 
-MAX_WAIT_S = 60.0  # that a server may ask for (`Retry-After`) before it counts as failing
+MAX_WAIT_S = 60.0  # a longer `Retry-After` counts as a failure
 MAX_ROBOTS_REDIRECTS = 5
 _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, application/pdf, */*;q=0.5"
 
 
 class Client:
-    """Asks one page after the other.
+    """Requests one page at a time.
 
-    `delay_s`: from the start of a request to the next one's; what the site's robots.txt asks for counts if it
-    is longer.
+    `delay_s` is the time between the starts of two requests, unless robots.txt asks for more.
     """
 
     def __init__(
@@ -38,10 +37,10 @@ class Client:
         self._robots: dict[tuple[str, str, int], Robots | Unanswered] = {}
 
     def get(self, address: str, *, etag: str = "", modified: str = "", wanted: Wanted | None = None) -> Reply:
-        """One page, without following a redirect.
+        """Request a page without following redirects.
 
-        With `etag` or `modified`, of an earlier answer, 304 says that nothing has changed. Raises
-        `Unanswered`, also for what robots.txt forbids.
+        With `etag` or `modified` from an earlier reply, status 304 means unchanged. Raises `Unanswered`, also
+        if robots.txt forbids the page.
         """
         robots = self._robots_of(address)
         if not robots.allows(address):
@@ -57,7 +56,7 @@ class Client:
         return reply
 
     def follow(self, address: str, location: str) -> str:
-        """Where a redirect leads. Raises `Unanswered`."""
+        """The address of a redirect. Raises `Unanswered`."""
         return self._session.follow(address, location)
 
     def _wait(self, delay_s: float) -> None:
@@ -83,7 +82,7 @@ class Client:
         return robots
 
     def _read_robots(self, address: str) -> Robots:
-        """RFC 9309, 2.3.1: a robots.txt that is not there allows everything, one that fails nothing."""
+        """RFC 9309, 2.3.1: a missing robots.txt allows everything, one that fails allows nothing."""
         url = joined(address, "/robots.txt")
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             self._wait(self._delay_s)
@@ -102,7 +101,7 @@ class Client:
 
 
 def retry_after_s(headers: dict[str, str]) -> float | None:
-    """How long a server asks to be left alone; None where it does not say, or longer than one waits."""
+    """The seconds in `Retry-After`; None if missing, or longer than `MAX_WAIT_S`."""
     text = headers.get("retry-after", "").strip()
     if not text.isascii() or not text.isdigit():
         return None
@@ -110,7 +109,7 @@ def retry_after_s(headers: dict[str, str]) -> float | None:
 
 
 def moment_ms(headers: dict[str, str]) -> int | None:
-    """`Last-Modified` in milliseconds since the epoch; None where it is no date."""
+    """`Last-Modified` in milliseconds since the epoch; None if it is not a date."""
     try:
         return max(0, int(parsedate_to_datetime(headers["last-modified"]).timestamp() * 1000))
     except (KeyError, ValueError, TypeError, OverflowError):

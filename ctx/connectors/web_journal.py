@@ -1,8 +1,7 @@
-"""What a crawl remembers of the pages it read, so that an unchanged one need not be sent again.
+"""The journal of a crawl: what is known of each page, so that unchanged pages are not sent again.
 
-It is derived: without it the next crawl asks for everything once more. It lies beside the catalog, and
-believes itself only as far as the catalog agrees: validators are sent for a document only where its known
-fingerprint is the one here.
+It can be deleted: the next crawl then requests everything. It is stored next to the catalog. Validators are
+sent for a document only if its fingerprint in the catalog is the one in the journal.
 """
 
 import hashlib
@@ -20,14 +19,14 @@ from ctx.models import JSON
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-MAX_FIELD = 1000  # characters of a validator; a longer one is not kept
-MAX_LINKS_BYTES = 128 << 20  # of all links of a crawl: five thousand pages of five hundred take a fifth
-_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # what an address takes beside its characters, and a reference to it
+MAX_FIELD = 1000  # characters of a validator; a longer one is not stored
+MAX_LINKS_BYTES = 128 << 20  # of all links of a crawl; 5,000 pages with 500 links each take a fifth
+_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 
 
 class Visit(NamedTuple):
-    """A page as it was answered last. `digest` is of its bytes; `stored`: it became a document. `own`: the
-    address that it called its own, where it was stored all the same.
+    """The last reply of a page. `digest` is of its bytes. `stored`: it became a document. `own` is its
+    canonical address, if it was stored nevertheless.
     """
 
     etag: str
@@ -39,7 +38,7 @@ class Visit(NamedTuple):
 
 
 class Links:
-    """The addresses that pages lead to, each once in memory, as long as there is room for them."""
+    """The addresses that pages link to, each once in memory, up to `MAX_LINKS_BYTES`."""
 
     def __init__(self, visits: Iterable[Visit]) -> None:
         self._addresses: dict[str, str] = {}
@@ -48,7 +47,7 @@ class Links:
             self._take(visit.links)
 
     def kept(self, links: Sequence[str]) -> tuple[str, ...] | None:
-        """A page's links to be remembered; None where there is no room left for them."""
+        """The links of a page to store; None if there is no room left."""
         addresses = self._addresses
         size = sum(_LINK_BYTES if link in addresses else _ADDRESS_BYTES + len(link) for link in links)
         return self._take(links) if size <= self._room else None
@@ -68,18 +67,18 @@ def _visit(row: list[JSON], addresses: list[str]) -> Visit:
 
 
 class Journal:
-    """The visits of one source by address. `folder` None: nothing is kept between two crawls."""
+    """The visits of one source by address. `folder` None: nothing is stored between crawls."""
 
     def __init__(self, folder: str | None, source: str) -> None:
         name = hashlib.sha256(source.encode()).hexdigest()[:16]
         self._path = None if folder is None else os.path.join(folder, "web", f"{name}.json")
         self._folder = folder
         self.visits: dict[str, Visit] = {}
-        # By crawls that were broken off, of which none came to its end.
+        # By earlier crawls that were cut short.
         self.asked: frozenset[str] = frozenset()
 
     def load(self) -> None:
-        """Reads what the last crawl kept; nothing where it cannot be read."""
+        """Load the visits of the last crawl; none if the file cannot be read."""
         if self._path is None or not os.path.exists(self._path):
             return
         try:
@@ -92,7 +91,7 @@ class Journal:
             logger.warning("crawl journal unreadable reason=%s: all pages are asked for again", error)
 
     def save(self) -> None:
-        """Keeps the visits, durably; where it cannot, the next crawl asks for everything."""
+        """Save the visits. If that fails, the next crawl requests everything."""
         if self._path is None:
             return
         numbers: dict[str, int] = {}

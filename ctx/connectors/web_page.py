@@ -1,4 +1,4 @@
-"""What a page, a sitemap or an llms.txt refers to."""
+"""Find the links of a page, a sitemap or an llms.txt."""
 
 import html
 import re
@@ -13,18 +13,18 @@ from ctx.formats.encoding import decode
 from ctx.formats.html import elements
 
 MAX_LINKS = 10_000  # of one page or list
-MAX_LISTED = 50_000  # of one sitemap: what its format allows
+MAX_LISTED = 50_000  # of one sitemap, the limit of its format
 _ROBOTS = ("robots", "ctx")
 _NAMES = frozenset({"a", "area", "frame", "base", "link", "meta"})
 _REFRESH = re.compile(
     r"\s{0,9}[0-5]?\s{0,9}[;,]\s{0,9}url\s{0,9}=\s{0,9}['\"]?([^'\"]{1,2000})", re.IGNORECASE
 )
-# Blanks are given back to nothing: ten megabytes of them would hold the interpreter for seconds.
+# Possessive: backtracking over ten megabytes of blanks would take seconds.
 _LOCATION = re.compile(r"<loc>\s*+(?:<!\[CDATA\[\s*+)?([^<>\]\s]{1,2000})")
 _SITEMAP_END = re.compile(
     r"</(?:\w{1,20}:)?(?:urlset|sitemapindex)\s*>|<(?:\w{1,20}:)?(?:urlset|sitemapindex)\b[^>]*/>"
 )
-_END_CHARS = 4096  # of a sitemap, where its end is looked for: a comment may stand behind it
+_END_CHARS = 4096  # of a sitemap, to search for its end, which a comment may follow
 _SITEMAP = re.compile(r"\s{0,99}(?:<[?!][^>]{0,500}>\s{0,99}){0,9}<(?:\w{1,20}:)?(urlset|sitemapindex)[\s>]")
 _MARKDOWN_LINK = re.compile(
     r"\]\(\s{0,9}<?([^\s<>()]{1,2000})|<(https?://[^\s<>]{1,2000})>|^[-*] (https?://\S{1,2000})", re.M
@@ -32,9 +32,7 @@ _MARKDOWN_LINK = re.compile(
 
 
 class References(NamedTuple):
-    """What a page says besides its text: where it leads, in order and each once; which address it calls its
-    own; whether it may be indexed.
-    """
+    """The links of a page, in order and each once; its canonical address; whether it may be indexed."""
 
     links: tuple[str, ...] = ()
     canonical: str | None = None
@@ -42,21 +40,21 @@ class References(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a list of pages names. `nested`: other lists, not pages."""
+    """The pages in a list. `nested`: the entries are other lists."""
 
     addresses: tuple[str, ...]
     nested: bool = False
 
 
 class _Head:
-    """What the elements of a page say, as they come."""
+    """Collects the links and metadata of a page."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.base = address
-        self.declared = ""  # the address that it calls its own
+        self.declared = ""  # its canonical address
         self.directives = ""  # for robots
-        self.refreshed = False  # it sends its reader on
+        self.refreshed = False  # it redirects with a meta refresh
         self.hrefs: list[str] = []
 
     def take(self, name: str, attributes: dict[str, str]) -> None:
@@ -86,7 +84,7 @@ class _Head:
 
 
 def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
-    """The references of an HTML page at this address. Never fails."""
+    """The references of an HTML page at this address. Raises no errors."""
     head = _Head(address)
     for name, attributes in elements(decode(data, charset) or "", _NAMES):
         head.take(name, attributes)
@@ -100,7 +98,7 @@ def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) 
 
 
 def _refresh(attributes: dict[str, str]) -> str | None:
-    """Where a page sends its reader by itself, as those do that stand where another one was."""
+    """The target of a meta refresh, which pages use after a move."""
     if attributes.get("http-equiv", "").lower() != "refresh":
         return None
     match = _REFRESH.match(attributes.get("content", ""))
@@ -112,11 +110,10 @@ def is_sitemap(data: bytes) -> bool:
 
 
 def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
-    """The pages, or the further sitemaps, that a sitemap names; what is no address is passed over. Raises
-    `SourceError` where it is none or was cut off: what it does not name would be taken for gone.
+    """The pages, or the other sitemaps, in a sitemap. Invalid addresses are skipped. Raises `SourceError` if
+    it is not a sitemap or was cut off, because missing pages would be deleted.
 
-    Read as text, not as XML: nothing of a document's types and entities is needed, and nothing of it can
-    hurt.
+    It is read as text and not as XML, so document types and entities cannot do harm.
     """
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     root = _SITEMAP.match(text)
@@ -133,7 +130,7 @@ def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
 
 
 def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
-    """The pages that the links of an llms.txt (Markdown) name."""
+    """The pages linked in an llms.txt (Markdown)."""
     addresses: dict[str, None] = {}
     for match in islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED):
         link = canonical(match[1] or match[2] or match[3], address, queries=queries)
@@ -143,7 +140,7 @@ def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
 
 
 def unzipped(data: bytes, limit: int) -> bytes:
-    """A sitemap as it was before it was zipped. Raises `SourceError`."""
+    """Decompress a sitemap. Raises `SourceError`."""
     if data[:2] != b"\x1f\x8b":
         return data
     inflater = zlib.decompressobj(wbits=31)

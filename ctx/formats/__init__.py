@@ -1,1 +1,1 @@
-"""One file a format: bytes to text with its headings."""
+"""One module for each file format: bytes to text with headings."""

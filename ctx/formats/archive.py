@@ -1,8 +1,7 @@
-"""Which format of documents a zip is, whatever the file is called: by what it begins with and the names of
-its parts, without unpacking any.
+"""Detect the document format of a zip by its first bytes and the names of its parts, without unpacking any.
 
-Asked of every zip where files are sorted, which no cap of time or memory watches: a library would make an
-object of each of a million entries first.
+This runs in the main process, without limits of time or memory. A library would first create an object for
+each entry, of which a hostile file may have a million.
 """
 
 import re
@@ -24,7 +23,7 @@ _ENTRY_NAME_AT = 46  # in an entry of the directory (APPNOTE.TXT 4.3.12)
 
 
 def document_format(data: bytes) -> Format | None:
-    """The format of a zip; None of one that is no document, or whose directory is not where it should be."""
+    """The format of a zip; None if it is not a document or its directory is damaged."""
     if not data.startswith(ZIP_MARKS):
         return None
     if match := _TYPE.match(data):
@@ -37,7 +36,7 @@ def document_format(data: bytes) -> Format | None:
 
 
 def _directory(data: bytes) -> bytes:
-    """The list of a zip's parts, as it stands there."""
+    """The bytes of a zip's directory."""
     end = data.rfind(_END_MARK, max(0, len(data) - _MAX_END))
     if end < 0 or end + _END.size > len(data):
         return b""
@@ -46,7 +45,7 @@ def _directory(data: bytes) -> bytes:
 
 
 def _holds(directory: bytes, part: bytes) -> bool:
-    """Whether an entry's name begins so; what a document holds of others lies in folders of its own."""
+    """Whether an entry's name begins with `part`. Embedded documents are in folders of their own."""
     index = directory.find(part)
     while index >= 0:
         if directory[index - _ENTRY_NAME_AT : index - _ENTRY_NAME_AT + 4] == _ENTRY_MARK:

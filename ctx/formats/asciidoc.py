@@ -1,4 +1,4 @@
-"""AsciiDoc: sections by their equals signs; delimited blocks and tables are kept whole. The body is the
+"""AsciiDoc: sections by their equals signs. Delimited blocks and tables are not split. The body is the
 source.
 """
 
@@ -22,7 +22,7 @@ _MARKS = re.compile(r"(?<!\w)(\*\*?|__?|``?|\+\+?|##?)(?=\S)([^\n]+?)(?<=\S)\1(?
 def parse(text: str) -> Parsed:
     """An AsciiDoc document; its title is the front matter's, else the first section's."""
     front = read_front_matter(text)
-    lines = "\n" + text  # offsets in it are one more than in `text`
+    lines = "\n" + text  # offsets are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
     match = _LINE.search(lines, front.end)
@@ -33,7 +33,7 @@ def parse(text: str) -> Parsed:
             words = _MARKS.sub(r"\2", clipped(words))
             if words:
                 headings.append(Heading(match.start(), len(match[1]), words))
-        else:  # what looks like a section within a block is none
+        else:  # ignore section marks inside a block
             end = lines.find("\n" + match[3], stop)
             if end >= 0:
                 stop = end + 1 + len(match[3])

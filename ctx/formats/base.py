@@ -1,4 +1,4 @@
-"""What a format's reader gives."""
+"""The result of a format's reader."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,15 +9,14 @@ from ctx.models import JSON, NO_METADATA
 
 LOCKED = "is encrypted: it opens only with a password"
 OLE_MARK = b"\xd0\xcf\x11\xe0"  # begins the old Office formats, and the new ones when encrypted
-MAX_HEADING_CHARS = 160  # a longer heading is cut at a word: it is read again with every chunk below it
+MAX_HEADING_CHARS = 160  # a longer heading is cut at a word, because each chunk below it repeats it
 
 
 class Parsed(NamedTuple):
-    """A text with its structure; spans as in `Extracted`. `title` is None where the text names itself
-    nowhere.
+    """A text with its structure. Spans are as in `Extracted`. `title` is None if the text has none.
 
-    `note` is what the report should say of a document that was read (that it has no text, say). A heading
-    without a title ends the scope of those at its level and below (the statement after a function).
+    `note` is for the report (for example that a document has no text). A heading without a title ends the
+    headings of its level and below (for the statement after a function).
     """
 
     body: str
@@ -30,7 +29,7 @@ class Parsed(NamedTuple):
 
 
 def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:
-    """The words of the first heading that has any."""
+    """The title of the first heading that has one."""
     for heading in headings:
         if heading.title:
             return heading.title
@@ -38,7 +37,7 @@ def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:
 
 
 def clipped(title: str) -> str:
-    """A heading's words on one line and of bounded length."""
+    """A heading's title on one line, cut to the maximum length."""
     title = " ".join(title[: 4 * MAX_HEADING_CHARS].split())
     if len(title) <= MAX_HEADING_CHARS:
         return title
@@ -46,7 +45,7 @@ def clipped(title: str) -> str:
 
 
 def fenced(code: str, language: str = "") -> str:
-    """A code block in Markdown whose fence no line of it can close."""
+    """A code block in Markdown, with a fence that is not in the code."""
     fence = "```"
     while fence in code:
         fence += "`"

@@ -1,5 +1,5 @@
-"""Tables as lines that a question can find: each row says its columns' names, since a chunk may hold one row
-of thousands.
+"""Write tables as text: each row repeats the names of its columns, because a chunk may contain one row of
+thousands.
 """
 
 import re
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
-MAX_GROWTH_CHARS = 8_000_000  # what the names of columns may add to a table; without them above that
+MAX_GROWTH_CHARS = 8_000_000  # if the names of columns would add more, they are left out
 
-ABOVE = "\0"  # a cell that is one with that above it
+ABOVE = "\0"  # a cell that is merged with the one above
 
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _ADDRESS = re.compile(r"[^\s@]+@[^\s@]+\.\w+|(?:https?://|www\.)\S+")
 _SAMPLE_ROWS = 100
-_MAX_NAME_CHARS = 100  # of a column or a row; what is longer names nothing
+_MAX_NAME_CHARS = 100  # of a column or a row; a longer text is not a name
 _LEAST_PAIRS, _MAX_PAIRS = 3, 30  # rows of a form
 _LEAST_MIXED = 2  # of its values that are words, and that are numbers or addresses
 _MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
@@ -23,10 +23,9 @@ _MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
 def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]:
     """A line for each row that is not blank.
 
-    Below a header a row reads "name: value; name: value", its empty cells left out; without one, "value |
-    value"; of a form, whose first column names what stands beside it, "name: value". Rows with a single cell
-    stay as they are; a name that several rows share is in each. Behind a blank row another table may begin,
-    with a header of its own.
+    Below a header a row is "name: value; name: value", without empty cells; in a table without a header
+    "value | value"; in a form, whose first column has the names, "name: value". Rows with a single cell do
+    not change. Merged names are repeated in each row. After a blank row another table may begin.
     """
     joined: list[list[list[str]]] = []
     above = _Header([], [], set())
@@ -47,7 +46,7 @@ def _between_blanks(rows: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
 
 
 def _filled_down(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """The rows with names for `ABOVE`; of a row that is nothing else nothing stays, nor of long texts."""
+    """The rows with `ABOVE` replaced by the name above, but not in rows of only `ABOVE` or by long texts."""
     above: Sequence[str] = ()
     for row in rows:
         blank = ABOVE in row and not any(cell and cell != ABOVE for cell in row)
@@ -76,9 +75,8 @@ def _header(table: Sequence[Sequence[str]]) -> _Header | None:
 
 
 def _begins_anew(table: _Header, above: _Header) -> bool:
-    """Whether a table is another one than that above the blank row, not its next rows: it names columns over
-    numbers, or the same ones again; or all its rows fill other columns than those named above; or it has
-    words of its own where numbers are above.
+    """Whether rows after a blank row are a new table and not a continuation: they have names above numbers,
+    or repeat the names; or all fill other columns; or they have words where the table above has numbers.
     """
     if table.numeric or table.names == above.names:
         return True
@@ -90,16 +88,16 @@ def _begins_anew(table: _Header, above: _Header) -> bool:
 
 
 def _filled(cells: Sequence[str]) -> list[int]:
-    """Which columns have something in them."""
+    """The columns that are not empty."""
     return [column for column, cell in enumerate(cells) if cell]
 
 
 def _is_form(table: Sequence[Sequence[str]]) -> bool:
-    """Whether each row is a name and its value ("City: | Paris"), so that the first row names no columns.
+    """Whether each row is a name and its value ("City: | Paris"), so the first row is not a header.
 
-    Either the names end in colons, or the values are words and numbers or addresses by turns, as those of
-    one column seldom are. That is a guess, made of short tables alone: there a header is in one chunk with
-    its rows, so that where it is wrong no row loses its words.
+    Either the names end in colons, or the values mix words with numbers or addresses, which is rare in one
+    column. This is a guess, for short tables only: there a header is in the same chunk as its rows, so a
+    wrong guess loses nothing.
     """
     if any(not cells[0] or len(_filled(cells)) > 2 for cells in table):
         return False
@@ -149,9 +147,7 @@ def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
 
 
 def _header_index(table: Sequence[Sequence[str]]) -> int | None:
-    """Which row names the columns: the first that is about as wide as most, if it is all words and they
-    can be names.
-    """
+    """The index of the header: the first row that is about as wide as most, if all its cells can be names."""
     widths = sorted(sum(map(bool, cells)) for cells in table[:_SAMPLE_ROWS])
     if len(table) < 2 or widths[-1] < 2:
         return None
@@ -165,8 +161,8 @@ def _header_index(table: Sequence[Sequence[str]]) -> int | None:
 
 
 def _are_names(names: Sequence[str], table: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether a row's words can be names of columns: they differ, or they head numbers, or some are there
-    twice ("Name, Phone, Phone") and none is a value below.
+    """Whether the cells of a row can be names of columns: they differ, or are above numbers, or some repeat
+    ("Name, Phone, Phone") and none is a value below.
     """
     kinds = set(names)
     if len(kinds) == len(names) or _numeric(table, index):
@@ -180,9 +176,7 @@ def _are_words(cells: Sequence[str]) -> bool:
 
 
 def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:
-    """The columns that this row names in words and that hold numbers below: no row of words among others has
-    any.
-    """
+    """The columns with words in this row and numbers below, which shows that it is a header."""
     below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
     return {column for column, name in enumerate(table[index]) if name and _are_numbers(below, column)}
 

@@ -1,9 +1,8 @@
-"""Source code and configuration: definitions as headings, so that a chunk of a method is found under `Class >
+"""Source code and configuration: definitions become headings, so a chunk of a method is below `Class >
 method`.
 
-No parser per language: definitions stand on lines of their own with a keyword, or in a shape, that one
-pattern per family tells, and indentation shows what lies in what. A wrong guess costs a border in an odd
-place, never text.
+Languages without a grammar have one pattern each for lines with a definition; indentation shows the nesting.
+A wrong guess puts a chunk border in the wrong place but loses no text.
 """
 
 import re
@@ -21,15 +20,14 @@ from ctx.text.analyze import DEFINING
 from ctx.text.filetypes import is_code
 
 NO_BORDER = frozenset(("variable", "constant", "field", "property"))
-MAX_DEPTH = 5  # definitions nested deeper are part of the one they lie in
+MAX_DEPTH = 5  # deeper definitions are part of the one around them
 
 
 class _Language(NamedTuple):
-    """How definitions look. `definition` matches from the start of a line, within it; "\\Z" in it is the
-    line's end.
+    """The patterns of a language. `definition` matches at the start of a line; "\\Z" in it is the line's end.
 
-    Group 1 is the indentation, the others are parts of the name. `comment` are the beginnings of lines above
-    a definition that belong to it. `scoped`: indentation shows where a definition ends.
+    Group 1 is the indentation, the others are parts of the name. `comment` are the starts of lines that
+    belong to the definition below them. `scoped`: indentation shows where a definition ends.
     """
 
     media_type: str
@@ -220,9 +218,7 @@ _PROGRAMS: Mapping[str, str] = {
 
 
 def kind_of(suffix: str, name: str, text: str) -> str | None:
-    """The media type of a file of code or data by its suffix, name or first line; None where nothing
-    tells.
-    """
+    """The media type of a file of code or data by its suffix, name or first line; None if unknown."""
     language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower()) or _of_program(text)
     if language is None and name.lower().startswith(("dockerfile", "containerfile")):
         return "text/x-dockerfile"
@@ -236,7 +232,7 @@ def has_grammar(suffix: str) -> bool:
 
 
 def _of_program(text: str) -> str | None:
-    """The language of a script by the program that its first line names; None where it names none."""
+    """The language of a script by the program in its first line; None if there is none."""
     if text[:2] != "#!":
         return None
     words = [word for word in text[2:300].split("\n")[0].split() if word[0] != "-" and "=" not in word]
@@ -276,7 +272,7 @@ def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
     open_: list[tuple[int, str]] = []  # (last line, qualified name) of the definitions around
 
     def close(line: int) -> Iterator[Heading]:
-        """Ends the definitions that lie before a line."""
+        """End the definitions before a line."""
         while open_ and open_[-1][0] < line:
             end, _ = open_.pop()
             until = min(line - 1, open_[-1][0] if open_ else line)

@@ -1,4 +1,4 @@
-"""CSV and TSV: each row a line that names its columns, at the line of the file where the row begins."""
+"""CSV and TSV: each row becomes a line with the names of its columns, at the row's line in the file."""
 
 import csv
 import io
@@ -9,15 +9,15 @@ from ctx.formats.base import Parsed
 from ctx.formats.cells import table_lines
 
 _SEPARATORS = ",;\t|"
-_BLANKS = True  # people write one behind a comma; a quotation mark behind it still begins a cell
+_BLANKS = True  # a quotation mark after a comma and a blank also begins a cell
 _SAMPLE_CHARS = 65_536
 _SAMPLE_ROWS = 10
 
 
 def parse(text: str) -> Parsed:
-    """A table as lines of "name: value"; what is no table is read as the text it is.
+    """A table as lines of "name: value". A file that is not a table is read as plain text.
 
-    A row that spans several lines is followed by as many blank ones, so that the lines keep their numbers.
+    A row of several lines is followed by blank ones, so that line numbers do not change.
     """
     separator = max(_SEPARATORS, key=lambda mark: _columns(text, mark))
     if _columns(text, separator)[1] < 2:
@@ -41,9 +41,7 @@ def parse(text: str) -> Parsed:
 
 
 def _columns(text: str, separator: str) -> tuple[int, int]:
-    """Of the first rows, were they parted by this: how many cells the narrowest has, and how many the
-    first.
-    """
+    """(cells in the narrowest row, cells in the first) of the first rows, split by this separator."""
     reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator, skipinitialspace=_BLANKS)
     try:
         widths = list(islice((len(row) for row in reader if any(map(str.strip, row))), _SAMPLE_ROWS))

@@ -1,5 +1,5 @@
-"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Text that was deleted
-under review, or is hidden (by itself or by its style), is left out.
+"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Deleted text (tracked
+changes) and hidden text are left out.
 """
 
 import posixpath
@@ -12,22 +12,22 @@ from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
-# Of how a run looks it counts only whether it is hidden, and most of a document is the rest of that.
+# Of a run's properties only the hidden mark matters. These others are most of a document, and are skipped.
 _LOOKS = "rFonts b bCs i iCs color sz szCs lang u noProof kern spacing highlight vertAlign shd rPrChange"
-# "rt" is how a Japanese word is spoken, set above it.
+# "rt" is the pronunciation above a Japanese word.
 _LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "sectPr", "tblPr", "rt", *_LOOKS.split()))
 _FORMATTING = ("pPr", "rPr")
 _CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
-_MAX_BASES = 11  # styles that one stands on, as Word has it
-MAX_COLUMNS = 63  # of a table, as Word has it
+_MAX_BASES = 11  # of a style, the limit in Word
+MAX_COLUMNS = 63  # of a table, the limit in Word
 _NOTES = ("footnotes", "endnotes", "comments")
 
 
 def parse(data: bytes) -> Parsed:
-    """A Word document's text; its title is the paragraph of that style, else the one of its properties, else
-    the first heading.
+    """The text of a Word document. Its title is the paragraph with that style, the title in its properties,
+    or the first heading.
     """
     with Package(data) as package:
         main = package.main_part("word/document.xml")
@@ -41,7 +41,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _levels(styles: Sequence[Element]) -> dict[str, int]:
-    """Style id -> heading level, a style's own or that of the one it is based on; 0 for the title's."""
+    """Style id -> heading level, its own or that of its base style; 0 for the title."""
     levels: dict[str, int | None] = {}
     bases: dict[str, str] = {}
     for style in styles:
@@ -75,7 +75,7 @@ def _level_of(style_id: str, levels: Mapping[str, int | None], bases: Mapping[st
 
 
 def _hidden(styles: Sequence[Element]) -> frozenset[str]:
-    """The styles that hide their text, by themselves or by one that they stand on."""
+    """The styles that hide their text, themselves or through a base style."""
     by_id = {style.get(":styleId", ""): style for style in styles}
     return frozenset(style_id for style_id in by_id if _hides(style_id, by_id))
 
@@ -93,7 +93,7 @@ def _hides(style_id: str, styles: Mapping[str, Element]) -> bool:
 
 
 def _vanishes(element: Element) -> bool | None:
-    """Whether a style or a run says of its text that it is hidden; None where it says nothing of that."""
+    """Whether a style or a run hides its text; None if it does not say."""
     vanish = element.find("rPr/vanish")
     return None if vanish is None else vanish.get(":val", "1") not in ("0", "false", "off")
 
@@ -183,9 +183,7 @@ class _Reader:
         self.manuscript.table([list(self._texts(cells)) for cells in rows])
 
     def _texts(self, cells: list[Element]) -> Iterator[str]:
-        """The texts of a row, each below the name of its column: a cell that covers several is followed by
-        empty ones.
-        """
+        """The texts of a row. A cell over several columns is followed by empty ones."""
         for cell in cells:
             text = " ".join(map(self._text, cell.iter("p")))
             merged = cell.find("tcPr/vMerge")
@@ -195,7 +193,7 @@ class _Reader:
             yield from [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
 
     def _text(self, paragraph: Element) -> str:
-        """A paragraph's words; those of a text box in it on lines of their own."""
+        """The text of a paragraph. Text boxes in it are on lines of their own."""
         parts: list[str] = []
         self._write(paragraph, parts)
         return "".join(parts)
@@ -219,9 +217,7 @@ class _Reader:
                 waiting += reversed(element)
 
     def _is_hidden(self, run: Element, style_hides: bool) -> bool:
-        """Whether a run is hidden; a style of its own turns round what the paragraph's says (ISO 29500-1,
-        17.7.3).
-        """
+        """Whether a run is hidden. Its own style toggles the paragraph's (ISO 29500-1, 17.7.3)."""
         hidden = _vanishes(run)
         if hidden is not None:
             return hidden
@@ -229,7 +225,7 @@ class _Reader:
 
 
 def _inside(parent: Element, *names: str) -> Iterator[Element]:
-    """The elements of these names directly below another, through what merely wraps them."""
+    """The child elements with these names, also inside elements that only wrap them."""
     for child in parent:
         if child.tag in names:
             yield child

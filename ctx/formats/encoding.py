@@ -1,21 +1,21 @@
-"""Bytes to text: any encoding a file may have, and None for what is not text."""
+"""Decode bytes in any encoding to text, or None for binary data."""
 
 import codecs
 import re
 from collections.abc import Sequence
 
-SNIFF_BYTES = 8192  # looked at to tell text from binary
-_SAMPLE = 16_384  # bytes from which an encoding is guessed
+SNIFF_BYTES = 8192  # read to distinguish text from binary
+_SAMPLE = 16_384  # bytes to guess an encoding from
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: it begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _BOM_BYTES = (b"\xef", b"\xff", b"\xfe", b"\0")
-# Formats whose first bytes may hold no NUL.
+# Binary formats whose first bytes may have no NUL.
 _BINARY_HEADS = (
     b"%PDF-", b"\x89PNG", b"PK\x03\x04", b"GIF87a", b"GIF89a", b"\xff\xd8\xff", b"\x7fELF", b"BZh91AY",
     b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
@@ -42,10 +42,10 @@ _ASCII = bytes(range(128))
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:
-    """The text of some bytes, without its byte order mark; None for binary data.
+    """Decode bytes to text without a byte order mark; None for binary data.
 
-    UTF-8 first; then what a byte order mark, the caller (`declared`) or the text itself says; then what
-    chardet finds in a sample. Bytes that do not fit become U+FFFD; nothing raises.
+    The encoding is UTF-8 if it fits; else the one of a byte order mark, of the caller (`declared`) or of the
+    text itself; else the one chardet finds in a sample. Invalid bytes become U+FFFD. Raises no errors.
     """
     head = data[:SNIFF_BYTES]
     if data[:1] in _BOM_BYTES and (text := _by_mark(data)) is not None:
@@ -62,7 +62,7 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
 
 
 def _by_mark(data: bytes) -> str | None:
-    """A text that begins with a byte order mark; None where it has none."""
+    """The text after a byte order mark; None without one."""
     for mark, name in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace")
@@ -70,7 +70,7 @@ def _by_mark(data: bytes) -> str | None:
 
 
 def _otherwise(data: bytes, declared: str | None, first_bad: int) -> str:
-    """A text that is not UTF-8, or not whole: as it was declared, else as it is likeliest."""
+    """Decode text that is not valid UTF-8, by its declared or its likeliest encoding."""
     text = _as_declared(data, declared)
     if text is not None:
         return text
@@ -81,14 +81,14 @@ def _otherwise(data: bytes, declared: str | None, first_bad: int) -> str:
 
 
 def _as_declared(data: bytes, declared: str | None) -> str | None:
-    """The text in the encoding that the caller or the text itself names; None where neither does."""
+    """Decode by the encoding that the caller or the text itself declares; None if neither does."""
     declaration = _DECLARED.search(data[:1024])
     for encoding in (declared, declaration[1].decode("ascii") if declaration else None):
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
             try:
                 return data.decode(encoding)
             except (ValueError, LookupError):
-                continue  # the text is not what it says it is
+                continue  # the declaration is wrong
     return None
 
 
@@ -100,9 +100,7 @@ def _looks_binary(head: bytes) -> bool:
 
 
 def is_misread(text: str) -> bool:
-    """Whether what was read as UTF-8 are the bytes of something else: a document's, a picture's, those of
-    another encoding.
-    """
+    """Whether a text is binary data, or text in another encoding, that was decoded as UTF-8."""
     head = text[:SNIFF_BYTES]
     broken = head.count("\ufffd")
     if broken > _MAX_BROKEN and broken > len(head) * _MAX_BROKEN_SHARE:
@@ -118,9 +116,7 @@ def _jis(data: bytes) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark, told by where the NULs are: text in them is mostly ASCII, blanks at
-    least.
-    """
+    """UTF-16 or UTF-32 without a mark, by the positions of NULs: such text has at least ASCII blanks."""
     head = head[: len(head) // 4 * 4]
     if len(head) < 4:
         return None
@@ -131,7 +127,7 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _by_nuls(nuls: Sequence[int], quarter: int) -> str | None:
-    """The encoding that has so many NULs in each of four places, `quarter` at most."""
+    """The encoding with these numbers of NULs in each of four positions, at most `quarter`."""
     if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
         return "utf-32-le"
     if nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
@@ -144,7 +140,7 @@ def _by_nuls(nuls: Sequence[int], quarter: int) -> str | None:
 
 
 def _mostly_utf8(data: bytes) -> bool:
-    """UTF-8 with a few bad bytes: four good characters beyond ASCII for each bad one."""
+    """Whether it is UTF-8 with a few bad bytes: at least four good non-ASCII characters for each."""
     sample = data[: 64 * _SAMPLE]
     text = sample.decode("utf-8", "replace")
     misfits = text.count("\ufffd")
@@ -153,10 +149,9 @@ def _mostly_utf8(data: bytes) -> bool:
 
 
 def _line_by_line(data: bytes) -> str | None:
-    """A text of some lines of UTF-8 among others, as one that several programs write to; None where no line
-    is.
+    """Decode a text in which only some lines are UTF-8, as in a log of several programs; None if none is.
 
-    Only where nearly all of it is ASCII: in other scripts lines are of two encodings by chance.
+    Only if nearly all of it is ASCII: in other scripts a line may be valid in two encodings by chance.
     """
     sample = data[: 64 * _SAMPLE]
     if len(sample.translate(None, _ASCII)) > len(sample) * _MIXED_SHARE:
@@ -166,8 +161,7 @@ def _line_by_line(data: bytes) -> str | None:
     has_utf8 = False
     for line in data.split(b"\n"):
         text = line.decode("utf-8", "replace")
-        # Each byte that fits nothing is a character, so what is shorter than its bytes has characters of
-        # several.
+        # An invalid byte becomes one character, so a text shorter than its bytes has characters of several.
         fits, misfits = len(line) - len(text), text.count("\ufffd")
         has_utf8 |= fits > 0 and fits >= misfits
         lines.append(text if fits >= misfits else None)
@@ -181,20 +175,20 @@ def _line_by_line(data: bytes) -> str | None:
 
 
 def _guess(data: bytes, first_bad: int) -> str:
-    """The likeliest encoding of text that is not UTF-8, from a sample around its first such byte."""
+    """The likeliest encoding of text that is not UTF-8, from a sample around the first invalid byte."""
     start = max(0, first_bad - _SAMPLE // 4)
-    start = data.rfind(b"\n", 0, start) + 1  # not within a character
+    start = data.rfind(b"\n", 0, start) + 1  # not inside a character
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
     if _is_western(sample.decode("cp1252", "replace")):
         return "cp1252"
     import chardet  # 50 ms, and nearly every file is UTF-8
 
-    eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO  # DOS and Macs mislead it
+    eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO  # those of DOS and Mac mislead it
     return chardet.detect(sample, encoding_era=eras, compat_names=False)["encoding"] or "cp1252"
 
 
 def _is_western(text: str) -> bool:
-    """Whether the few different letters beyond ASCII of a text read as cp1252 are of Western Europe."""
+    """Whether a text decoded as cp1252 has only few different non-ASCII letters, all Western European."""
     beyond = {char for char in text if char > "\x7f"}
     few = sum(map(str.isalpha, beyond)) <= _FEW_LETTERS
     return few and beyond <= _WESTERN and not _SIGN_IN_WORD.search(text)

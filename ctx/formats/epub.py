@@ -1,4 +1,4 @@
-"""E-books: the chapters in the order they are read, each as the HTML it is."""
+"""E-books: the chapters in reading order, each parsed as HTML."""
 
 import posixpath
 from xml.etree.ElementTree import Element
@@ -14,7 +14,7 @@ MAX_CHAPTERS = 5000
 
 
 def parse(data: bytes) -> Parsed:
-    """An e-book's text and title. A book whose chapters are encrypted is refused."""
+    """The text and title of an e-book. Raises `SourceError` if its chapters are encrypted."""
     with Package(data) as package:
         main = _main_part(package)
         book = package.xml(main)
@@ -33,7 +33,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _note(missing: int, total: int) -> str | None:
-    """What to say of chapters that the book lists and does not hold."""
+    """A note on chapters that the book lists but does not contain."""
     if not total:
         return "this e-book lists no chapter: nothing of it is read but its title"
     if not missing:
@@ -42,8 +42,8 @@ def _note(missing: int, total: int) -> str | None:
 
 
 def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str | None) -> None:
-    """Adds a chapter; without a heading of its own its `<title>` is one, unless that is the file's name or
-    the book's title.
+    """Add a chapter. Without a heading it gets its `<title>`, unless that is the file's name or the book's
+    title.
     """
     page = html.parse(text.replace(f"<title>{name}</title>", ""))
     declared = str(page.metadata.get("title") or "")
@@ -58,8 +58,8 @@ def _main_part(package: Package) -> str:
 
 
 def _chapters(book: Element, folder: str) -> list[str]:
-    """The parts of the spine, in order; of a book without a spine all its pages, as they are listed. What the
-    spine names and the book does not list is a part called by that name, which is in no book.
+    """The parts of the spine, in order, or of a book without a spine all its pages. An entry of the spine
+    that the book does not list is returned as a part that does not exist.
     """
     items = {item.get("id"): item for item in book.iter("item")}
     pages = {key: item for key, item in items.items() if "html" in item.get("media-type", "")}
@@ -71,7 +71,7 @@ def _chapters(book: Element, folder: str) -> list[str]:
 
 
 def _encrypted(package: Package) -> set[str]:
-    """The parts that are encrypted; fonts often are, and harmlessly so."""
+    """The encrypted parts. Encrypted fonts are common and harmless."""
     root = package.optional_xml("META-INF/encryption.xml")
     references = root.iter("CipherReference") if root is not None else ()
     return {joined_name("", reference.get("URI", "")) for reference in references}

@@ -1,9 +1,8 @@
-"""Extraction: what an item says, whatever its encoding and format.
+"""Extract the text of an item in any encoding and format.
 
-Of a text the encoding is settled first, then the format by media type, name and first bytes; then one reader
-of this room finds title, headings and blocks. No reader of text fails: what does not parse is text, and is
-indexed as such. Documents that are no text (PDF, Office, mail) are read in a process of their own, and so are
-large texts; what cannot be read there is refused with the reason.
+For a text, first the encoding is detected, then the format by media type, name and first bytes; then a reader
+of this package finds title, headings and blocks. Readers of text raise no errors: a text that does not parse
+is indexed as plain text. Binary documents (PDF, Office, mail) and large texts are read in a separate process.
 """
 
 import re
@@ -19,16 +18,16 @@ from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.items import Content, Extracted
 from ctx.text.strings import sound
 
-# Bytes or characters that are read here. A reader may take 2 s for each million of odd ones, and a
-# pattern holds the interpreter meanwhile.
+# Bytes or characters to read in this process. A reader may take 2 s for a million unusual ones, and a regular
+# expression blocks other threads.
 MAX_TEXT = 1 << 20
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
 
-_HEAD = 1024  # bytes within which a document says what it is
+_HEAD = 1024  # bytes that identify a document
 _PDF_MARK = b"%PDF-"
-_RTF_MARK = b"{\\rtf"  # of what old versions of Word call .doc, too
-_APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: macOS metadata of another file, under its name with "._" ahead
-_OWNER_PREFIX = "~$"  # the file by which Office says who has a document open
+_RTF_MARK = b"{\\rtf"  # old versions of Word also save it as .doc
+_APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: metadata that a Mac stores next to a file, as "._NAME"
+_OWNER_PREFIX = "~$"  # a file in which Office stores who has a document open
 _MAX_OWNER = 512  # bytes; it has 162 or 165
 # A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
 _UNTOLD = re.compile(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
@@ -40,11 +39,11 @@ _LOCKED_OFFICE = f"{LOCKED} (or it is an old Office file)"
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
-    """Reads one item; None where there is nothing to index: binary data, or neither text nor title.
+    """Read one item; None if there is nothing to index: binary data, or neither text nor title.
 
-    The title is the connector's, else the front matter's, else the first heading, else the name's stem. The
-    body has "\\n" for every line end, and "…" for the bytes of a `data:` URI. Raises `SourceError` for a
-    document (PDF, Office, mail) or a compressed file that cannot be read.
+    The title is the connector's, the front matter's, the first heading, or the name's stem. In the body every
+    line end is "\\n" and the data of a `data:` URI is "…". Raises `SourceError` for a document (PDF, Office,
+    mail) or a compressed file that cannot be read.
     """
     name, data = _plain(source_id.rsplit("/", 1)[-1], content.data)
     declared, charset = declared_type(content.media_type)
@@ -62,7 +61,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
 
 
 def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
-    from ctx.formats.process import READER  # a run over small texts starts no process
+    from ctx.formats.process import READER  # not needed for small texts
 
     return row.media_type, READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
 
@@ -70,8 +69,8 @@ def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
 def _read_text(
     declared: str | None, charset: str | None, name: str, data: bytes | str
 ) -> tuple[str, Parsed] | None:
-    """The media type and the text; None of binary data. Raises `SourceError` for a large one that takes too
-    much.
+    """The media type and the text; None for binary data. Raises `SourceError` if a large text takes too much
+    time or memory.
     """
     text = Text(declared, charset, name, isinstance(data, str))
     if len(data) <= MAX_TEXT and not has_grammar(suffix_of(name)):
@@ -88,21 +87,20 @@ def _read_text(
 
 
 def _plain(name: str, data: bytes | str) -> tuple[str, bytes | str]:
-    """A name and its bytes without compression."""
+    """Decompress a file, and remove the suffix from its name."""
     if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
         return name[:-3], _unzipped(data)
     return name, data
 
 
 def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
-    """The format of what is read from its bytes; None of a text. Raises `SourceError` for what no reader
-    takes.
+    """The format of a binary document; None for a text. Raises `SourceError` if no reader supports it.
 
-    A name may lie: a PDF that is called `.docx`, a new Word document `.doc`, a page that was saved as PDF, a
-    table of text that is called `.xls`. It is read as what it is.
+    The bytes decide and not the name: a PDF may be called `.docx`, a new Word document `.doc`, an HTML page
+    `.pdf`, a text table `.xls`.
     """
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
-    if isinstance(data, str):  # decoded by who read it: only mail is made of text
+    if isinstance(data, str):  # already decoded: of the documents only mail is text
         return row if row is not None and row.reader == "mail" and row.media_type == declared else None
     package = _told_by_bytes(data)
     kinds = {(known.reader, known.paged) for known in (row, package) if known}
@@ -114,7 +112,7 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
 
 
 def _told_by_bytes(data: bytes) -> Format | None:
-    """The format of a file by how it begins."""
+    """The format of a file by its first bytes."""
     if data.startswith(_PDF_MARK):
         return PDF
     if data.startswith(_RTF_MARK):
@@ -123,8 +121,8 @@ def _told_by_bytes(data: bytes) -> Format | None:
 
 
 def _is_sound(row: Format, name: str, data: bytes) -> bool:
-    """Whether a file can be read as the document that it is called; not one that is a text. Raises
-    `SourceError` where it can be read in no way.
+    """Whether a file can be read in the format of its name; False for a text. Raises `SourceError` if it
+    cannot be read at all.
     """
     head = data[:_HEAD]
     if not row.document or head.startswith(_APPLE_MARK):
@@ -139,7 +137,7 @@ def _is_sound(row: Format, name: str, data: bytes) -> bool:
 
 
 def _mail(head: bytes) -> Format | None:
-    """The format of what begins as e-mail does: with headers, two of them such as only mail has."""
+    """The format of a file that begins with headers, of which at least two are specific to e-mail."""
     match = _HEADERS.match(head)
     if match is None:
         return None
@@ -148,11 +146,11 @@ def _mail(head: bytes) -> Format | None:
 
 
 def _begins_as(row: Format, head: bytes) -> bool:
-    """Whether the first bytes are those of a document that can be read so."""
+    """Whether the first bytes fit a format."""
     if row is PDF:
         return _PDF_MARK in head
     if row.reader == "mail":
-        return bool(head.strip())  # many a mailbox is empty
+        return bool(head.strip())  # mailboxes are often empty
     if row.reader == "sheets" and head.startswith(OLE_MARK):
         return True
     return not row.refusal and head.startswith(_RTF_MARK if row is RTF else ZIP_MARKS)

@@ -1,7 +1,7 @@
-"""Front matter: the metadata block at the head of a Markdown, reStructuredText or HTML file.
+"""Front matter: the metadata block at the start of a Markdown, reStructuredText or HTML file.
 
-YAML between `---`, TOML between `+++`, or one JSON object. Of a block that is not quite YAML the plain `key:
-value` lines are read; one that says nothing so is text like any other.
+It is YAML between `---`, TOML between `+++`, or a JSON object. If a block is not valid YAML, its `key: value`
+lines are read; without such lines it is part of the text.
 """
 
 import json
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter
 MAX_VALUE_CHARS = 2000
 MAX_KEYS = 100
-MAX_BITS = 10_000  # of a number: Python writes none of more than 4,300 digits, and TOML may say one in hex
-MAX_DEPTH = 20  # tables and lists within one another
+MAX_BITS = 10_000  # of a number: Python prints at most 4,300 digits, and TOML may have longer hex numbers
+MAX_DEPTH = 20  # of nested tables and lists
 
 _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _TOML_END = re.compile(r"\n\+\+\+[ \t]*(?=\n|\Z)")
@@ -44,7 +44,7 @@ NO_FRONT_MATTER = FrontMatter(0, {})
 
 
 def read_front_matter(text: str) -> FrontMatter:
-    """The block at the head of a text; `NO_FRONT_MATTER` where there is none that can be read."""
+    """The block at the start of a text; `NO_FRONT_MATTER` if there is none that can be read."""
     if text.startswith("---\n"):
         return _fenced(text, _YAML_END, _yaml)
     if text.startswith("+++\n"):
@@ -53,9 +53,9 @@ def read_front_matter(text: str) -> FrontMatter:
 
 
 def _fenced(text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, JSON] | None]) -> FrontMatter:
-    """The block up to a line that ends it; none where no line does, or nothing can be read from it."""
+    """The block up to the line that ends it; none if no line does, or nothing can be read."""
     fence = ending.search(text, 3, MAX_FRONT_MATTER)
-    # "---" is a ruler too: a block in which nothing looks like a key is text between two rulers.
+    # "---" is also a ruler: a block without anything like a key is text between two rulers.
     metadata = read(text[4 : fence.start() + 1]) if fence else None
     if fence is None or metadata is None:
         return NO_FRONT_MATTER
@@ -73,7 +73,7 @@ def _json(text: str) -> FrontMatter:
 
 
 def front_title(front: FrontMatter) -> str | None:
-    """The title that a block gives, or None."""
+    """The title in a block, or None."""
     title = front.metadata.get("title", front.metadata.get("Title"))
     if isinstance(title, str | int | float) and not isinstance(title, bool):
         return clipped(str(title)) or None
@@ -98,7 +98,7 @@ def _bounded(value: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:
 
 
 def _json_value(value: JSON, depth: int) -> JSON:
-    """A value as JSON can say it; dates become text, and what is long or deep is cut."""
+    """Convert a value to JSON. Dates become text; long and deep values are cut."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         return hex(value)[:MAX_VALUE_CHARS]
     if isinstance(value, int | float | None):
@@ -111,11 +111,11 @@ def _json_value(value: JSON, depth: int) -> JSON:
 
 
 def _yaml(block: str) -> dict[str, JSON] | None:
-    """The mapping of a YAML block; None where it is none."""
+    """The mapping of a YAML block; None if it is invalid."""
     import yaml  # 29 ms, and only a block needs it
 
     try:
-        # A few aliases make a small block say a very large one.
+        # With a few aliases a small block can expand to a very large one.
         if (depth := yaml_depth(block, _loader(), MAX_DEPTH)) is None or depth > MAX_DEPTH:
             return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
@@ -125,9 +125,9 @@ def _yaml(block: str) -> dict[str, JSON] | None:
 
 
 def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | None:
-    """How deep tables and lists lie in one another in YAML, looked at no further than beyond `most`: the
-    library in C goes down without an end, and takes the process along. None where an alias repeats a value.
-    Raises `YAMLError`.
+    """The nesting depth of YAML, at most one above `most`; None if it has an alias. Raises `YAMLError`.
+
+    The library in C has no limit, and deep nesting would crash the process.
     """
     import yaml
 
@@ -143,11 +143,11 @@ def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | N
 
 
 def _pairs(block: str) -> dict[str, JSON] | None:
-    """The lines `name: words` of a block that YAML cannot read; None where it has none."""
+    """The lines `name: words` of a block that is not valid YAML; None if it has none."""
     pairs = {match[1]: match[2] for line in block.split("\n") if (match := _PAIR.match(line))}
     if not pairs:
         return None
-    # A bracket that YAML cannot read, or that a template would put something in the place of, is no title.
+    # A value with a bracket is invalid YAML or a template's placeholder, and not a title.
     return _bounded(
         {key: text for key, text in pairs.items() if key.lower() != "title" or text[0] not in "[{"}
     )
@@ -155,9 +155,9 @@ def _pairs(block: str) -> dict[str, JSON] | None:
 
 @cache
 def _loader() -> "type[yaml.SafeLoader]":
-    """A safe loader that reads plain scalars as people mean them in front matter.
+    """A safe loader that reads plain scalars as text.
 
-    YAML 1.1 makes 750 of `12:30`, false of `no` and a moment of a date: here they are text.
+    In YAML 1.1 `12:30` is 750 and `no` is false, which authors of front matter do not mean.
     """
     import yaml
 

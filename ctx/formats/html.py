@@ -1,9 +1,9 @@
-"""HTML as readable text in the manner of Markdown: headings, lists, code blocks, tables; without scripts,
-styles and navigation.
+"""HTML to text in the style of Markdown: headings, lists, code blocks, tables; without scripts, styles and
+navigation.
 
-Read as a stream of tags, not as a tree: the tree that HTML 5 prescribes takes quadratic time on deep nesting
-whoever builds it, and Python's own parser on unclosed tags. Here every step goes forward. Where a page marks
-its main part, that part is the body.
+The page is read as a stream of tags and not as a tree. An HTML 5 tree takes quadratic time on deep nesting,
+and Python's own parser on unclosed tags; reading a stream takes linear time. If a page marks its main part,
+that part is the body.
 """
 
 import html
@@ -15,9 +15,9 @@ from ctx.formats.base import Parsed, clipped, fenced, first_title
 from ctx.items import Heading
 from ctx.models import JSON
 
-# A shorter "main" part without a heading is a shell that a script would fill: all is read.
+# A shorter "main" part without a heading is usually filled by a script: then the whole page is read.
 MIN_MAIN_CHARS = 200
-MAX_ATTRIBUTES = 4000  # characters of a tag in which attributes are looked for
+MAX_ATTRIBUTES = 4000  # characters of a tag in which to look for attributes
 
 MAX_COLUMNS, MAX_ROWS = 100, 10_000  # that one cell may cover
 MAX_PADDING = 20_000  # empty cells of a page
@@ -50,7 +50,7 @@ _ITEM_MARKS = ("- ", "1.", "2.", "3.")
 
 
 class _Tag(NamedTuple):
-    """A tag; `start` and `end` are where it stands in the source."""
+    """A tag with its position in the source."""
 
     name: str
     closing: bool
@@ -60,8 +60,8 @@ class _Tag(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """An HTML page. Its title is its first heading of level 1, else its `<title>`; where that says something
-    else, it is the body's first line. `<title>` and the description are metadata. Never fails.
+    """Parse an HTML page. Its title is its first level-1 heading, or its `<title>`. A different `<title>` is
+    the body's first line. `<title>` and the description are metadata. Raises no errors.
     """
     page = _Page()
     position = 0
@@ -77,9 +77,9 @@ def parse(text: str) -> Parsed:
 
 
 def _tags(source: str) -> Iterator[_Tag]:
-    """The tags and comments in order; comments have no name. What does not end is text, not a tag."""
+    """The tags and comments in order; comments have no name. A tag that is not closed is text."""
     position = 0
-    unclosed: set[str] = set()  # quotation marks and comment ends that do not come again
+    unclosed: set[str] = set()  # quotation marks and comment ends that do not occur again
     while (start := source.find("<", position)) >= 0:
         mark = source[start + 1 : start + 2]
         if mark in ("!", "?"):
@@ -104,9 +104,7 @@ def _tags(source: str) -> Iterator[_Tag]:
 
 
 def _comment_end(source: str, start: int, unclosed: set[str]) -> int | None:
-    """Where a comment or declaration ends; 0 for a comment that does not, None where nothing ends any
-    more.
-    """
+    """The end of a comment or declaration; 0 for a comment that is not closed, None if no later one is."""
     if source.startswith("<!--", start):
         end = source.find("-->", start + 2) if "-->" not in unclosed else -1
         if end < 0:
@@ -117,10 +115,10 @@ def _comment_end(source: str, start: int, unclosed: set[str]) -> int | None:
 
 
 def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
-    """Where the `>` of a tag stands whose name ends at `end`; None where there is none."""
+    """The position of the `>` of the tag whose name ends at `end`; None if there is none."""
     while (stop := _STOP.search(source, end)) is not None and stop[0] != ">":
         end = stop.end()
-        # A quotation mark counts as one only where a value begins.
+        # A quotation mark counts only at the start of a value.
         value = source[max(0, stop.start() - 20) : stop.start()].rstrip().endswith("=")
         if value and stop[0] not in unclosed:
             close = source.find(stop[0], end)
@@ -132,8 +130,8 @@ def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
 
 
 def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The opening tags of these (lower-case) names with their attributes, in order; what scripts and styles
-    hold is no tag. Never fails.
+    """The opening tags with these (lower-case) names and their attributes, in order, but not those inside
+    scripts and styles. Raises no errors.
     """
     skip_to = 0
     never_closed: set[str] = set()
@@ -151,16 +149,14 @@ def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str,
 
 
 def _titles(declared: str, headings: list[Heading]) -> tuple[str | None, str]:
-    """A page's title, and what is put before its body: the title it declares, where its top heading says
-    something else.
-    """
+    """A page's title, and the text before its body: the declared title if the top heading differs."""
     top = first_title([heading for heading in headings if heading.level == 1])
     lead = f"{declared}\n\n" if top and declared and _differ(top, declared) else ""
     return top or declared or first_title(headings), lead
 
 
 class _Page:
-    """The text of a page as it grows."""
+    """Builds the text of a page."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -168,19 +164,19 @@ class _Page:
         self.headings: list[Heading] = []
         self.atoms: list[tuple[int, int]] = []
         self.metadata: dict[str, JSON] = {}
-        self.skip_to = 0  # what lies before in the source is not read
-        self.line: list[str] = []  # the inline text of the block at hand
-        self.prefix = ""  # of the block at hand: a list mark
+        self.skip_to = 0  # skip the source before this position
+        self.line: list[str] = []  # the inline text of the current block
+        self.prefix = ""  # the list mark of the current block
         self.heading = 0
         self.pre = 0
         self.language = ""
         self.lists: list[int] = []  # the next number, or -1 for a list without numbers
         self.rows: list[list[str]] = []
         self.tables = 0
-        self.pending = 0  # columns that the cell at hand covers beside its own
-        self.covered: dict[int, int] = {}  # column -> the last row that a cell from above covers
-        self.padding = MAX_PADDING  # empty cells that may still be put in for covered places
-        self.dropped = ""  # the element that is left out, and how deep in others of its name
+        self.pending = 0  # further columns that the current cell covers
+        self.covered: dict[int, int] = {}  # column -> the last row that a cell above covers
+        self.padding = MAX_PADDING  # empty cells that may still be added for covered places
+        self.dropped = ""  # the element that is skipped, and its depth in others of its name
         self.dropped_depth = 0
         self.never_closed: set[str] = set()
         self.main_tag = ""
@@ -237,7 +233,7 @@ class _Page:
         if name in _VOID or name in self.never_closed or tag.attributes.endswith("/"):
             return
         close = re.compile(f"</{re.escape(name)}(?![\\w-])", re.IGNORECASE).search(source, tag.end)
-        if close is None:  # left open: leaving it out would leave out the rest of the page
+        if close is None:  # not closed: skipping it would skip the rest of the page
             self.never_closed.add(name)
             return
         if name in _RAW:
@@ -247,7 +243,7 @@ class _Page:
             self.dropped, self.dropped_depth = name, 1
 
     def _raw(self, name: str, text: str) -> None:
-        """What stands in an element whose tags are none."""
+        """Handle the content of an element that has no tags inside, such as a script."""
         if name == "title" and "title" not in self.metadata:
             self.metadata["title"] = clipped(_unescaped(text[:2000]))
         elif name in ("textarea", "xmp"):
@@ -277,7 +273,7 @@ class _Page:
             self.metadata.setdefault(key.removeprefix("og:"), content[:2000])
 
     def _block(self, tag: _Tag) -> bool:
-        """Ends the block at hand; within a heading nothing does but its own end."""
+        """End the current block. A heading ends only at its own end tag."""
         if self.heading:
             self.line.append(" ")
         else:
@@ -322,7 +318,7 @@ class _Page:
                 self._flush_pre()
 
     def _table(self, tag: _Tag) -> None:
-        """Rows of the outermost table; a table within a cell is part of its text."""
+        """Handle rows of the outermost table. A table inside a cell is part of the cell's text."""
         if not tag.closing:
             if not self.tables:
                 self._flush()
@@ -346,7 +342,7 @@ class _Page:
                 self._begin_cell(self.rows[-1], len(self.rows) - 1, tag)
 
     def _begin_cell(self, row: list[str], row_no: int, tag: _Tag) -> None:
-        """A cell stands below the name of its column, whatever cells before and above it cover."""
+        """Add empty cells for places that other cells cover, so that a cell is below its column's name."""
         begin = len(row) + self.pending
         while self.covered.get(begin, -1) >= row_no:
             begin += 1
@@ -364,7 +360,7 @@ class _Page:
 
     # -- output ----------------------------------------------------------------------------------------------
     def _put(self, text: str, close: bool = False) -> int:
-        """Adds a block, after a blank line or, `close`, on the next line; where it starts."""
+        """Add a block after a blank line, or with `close` on the next line. Returns its start."""
         if self.parts:
             gap = "\n" if close else "\n\n"
             self.parts.append(gap)
@@ -375,13 +371,13 @@ class _Page:
         return start
 
     def _flush(self) -> None:
-        """Ends the block at hand."""
+        """End the current block."""
         if self.pre or not self.line:
             return
         if self.tables:
             self.line.append(" ")
             return
-        # Each line of it with single blanks.
+        # Each line has single blanks.
         text = "\n".join(" ".join(line.split()) for line in "".join(self.line).split("\0")).strip()
         self.line = []
         if text:
@@ -397,7 +393,7 @@ class _Page:
         after_item = bool(self.prefix) and bool(self.parts) and self.parts[-1].lstrip()[:2] in _ITEM_MARKS
         self._put(self.prefix + text, after_item or self.prefix == "    ")
         if self.prefix.strip():
-            self.prefix = " " * len(self.prefix)  # what follows in the item stands below its text
+            self.prefix = " " * len(self.prefix)  # the next lines of the item are indented
 
     def _flush_pre(self) -> None:
         code = "".join(self.line).strip("\n").rstrip()
@@ -432,7 +428,7 @@ class _Page:
         self.atoms.append((start, self.size))
 
     def parsed(self) -> Parsed:
-        """The page, or its main part."""
+        """The result: the page, or its main part."""
         self._finish()
         body = "".join(self.parts)
         start, end = self._main_span(body)
@@ -443,7 +439,7 @@ class _Page:
         return Parsed(lead + body[start:end], tuple(headings), tuple(atoms), title, self.metadata)
 
     def _finish(self) -> None:
-        """Ends what the page left open."""
+        """End the elements that are still open."""
         if self.tables:
             self.tables = 0
             self._flush_table()
@@ -455,9 +451,7 @@ class _Page:
             self.mains.append((self.main_start, len(self.parts)))
 
     def _main_span(self, body: str) -> tuple[int, int]:
-        """The characters from the first main part to the end of the last, where they are worth a page, else
-        all.
-        """
+        """The span from the start of the first main part to the end of the last; all if that is too short."""
         if not self.mains:
             return 0, len(body)
         first, last = self.mains[0][0], self.mains[-1][1]
@@ -472,7 +466,7 @@ class _Page:
 def _moved(
     headings: list[Heading], atoms: list[tuple[int, int]], characters: int
 ) -> tuple[list[Heading], list[tuple[int, int]]]:
-    """Both, so many characters further on."""
+    """Shift both by a number of characters."""
     return (
         [heading._replace(start=heading.start + characters) for heading in headings],
         [(start + characters, end + characters) for start, end in atoms],
@@ -486,7 +480,7 @@ def _differ(heading: str, declared: str) -> bool:
 
 
 def _span(tag: _Tag, name: str, most: int) -> int:
-    """How many columns or rows a cell covers."""
+    """The number of columns or rows that a cell covers."""
     text = _attributes(tag.attributes).get(name, "").strip()
     return max(1, min(int(text), most)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
 

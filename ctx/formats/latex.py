@@ -1,11 +1,11 @@
-"""LaTeX: sections by their commands; tables, formulas and listings are kept whole. The body is the source."""
+"""LaTeX: sections by their commands. Tables, formulas and listings are not split. The body is the source."""
 
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.items import Heading
 
-MAX_TITLE_CHARS = 1000  # looked through for a title's closing brace
+MAX_TITLE_CHARS = 1000  # in which to look for a title's closing brace
 
 _LINE = re.compile(
     r"\n[ \t]{0,20}\\(?:(part|chapter|section|subsection|subsubsection|paragraph|subparagraph)\*?[ \t]*"
@@ -29,22 +29,22 @@ _MARKS = {
 
 
 def _listing_end(lines: str, begin: re.Match[str]) -> int:
-    """Where the listing ends that begins there; of one left open its first line."""
+    """The end of a listing; of one that is not closed, the end of its first line."""
     ending = f"\\end{{{begin[3]}{begin[4]}}}"
     end = lines.find(ending, begin.end())
     return end + len(ending) if end >= 0 else begin.end()
 
 
 def parse(text: str) -> Parsed:
-    """A LaTeX source; its title is that of `\\title`, else the first section's."""
-    lines = "\n" + text  # offsets in it are one more than in `text`
+    """Parse a LaTeX source. Its title is `\\title` or the first section."""
+    lines = "\n" + text  # offsets are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
     title = None
     match = _LINE.search(lines)
     while match:
         stop = match.end()
-        if match[3]:  # what looks like a section within a listing is none
+        if match[3]:  # ignore sections inside a listing
             stop = _listing_end(lines, match)
             if stop > match.end():
                 atoms.append((match.start(), stop - 1))
@@ -59,7 +59,7 @@ def parse(text: str) -> Parsed:
 
 
 def _braced(lines: str, start: int) -> str:
-    """What stands between the brace at `start` and the one that closes it; "" where none near does."""
+    """The text between the brace at `start` and its closing one; "" if that is missing or too far away."""
     depth = 0
     for position in range(start, min(len(lines), start + MAX_TITLE_CHARS)):
         char = lines[position]
@@ -73,7 +73,7 @@ def _braced(lines: str, start: int) -> str:
 
 
 def _words(source: str) -> str:
-    """A title as it is read: without commands, its accents on their letters."""
+    """A title without commands, with accents combined with their letters."""
     import unicodedata  # 1 ms, and only LaTeX needs it
 
     source = _ACCENT.sub(lambda match: match[2] + _MARKS[match[1]], _LABEL.sub("", source))

@@ -1,5 +1,5 @@
-"""E-mail: a message, or a mailbox of them, each under its subject, what it forwards below it. Other
-attachments are named, not read.
+"""E-mail: a message or a mailbox. Each message is below its subject, followed by forwarded messages. Other
+attachments are named but not read.
 """
 
 import re
@@ -26,11 +26,11 @@ MAX_DEPTH = 20  # of parts in parts, and of messages in messages
 _LEFT_OUT = (
     f"of a message only {MAX_PARTS} parts are read, and {MAX_DEPTH} within each other: the rest is left out"
 )
-MAX_HEADER_BYTES = 1 << 20  # of one message: the library reads them in more than linear time
-_VALUES_CHARS = 1 << 14  # of a header with several values, whose pieces take the square of their number
-_TOGETHER_CHARS = 1 << 12  # of a header: encoded words that are read at once take the square of their number
+MAX_HEADER_BYTES = 1 << 20  # of one message: the library takes more than linear time
+_VALUES_CHARS = 1 << 14  # of a header with several values: the library takes quadratic time
+_TOGETHER_CHARS = 1 << 12  # of a header with encoded words: the library takes quadratic time
 
-# Ahead of a message, whose headers follow: its sender and the time. "From now on" may begin any line.
+# The line before a message: sender and time, then headers. A text may also begin "From now on".
 _SEPARATOR = re.compile(
     rb"(?:\A|^(?=From (?:[^\n]{1,1000}\d\d:\d\d|\S{1,320}[ \t]*\n)))From [^\n]{1,1000}\n"
     rb"(?=>From |[!-9;-~]{1,100}:)",
@@ -53,7 +53,7 @@ _HEADER = re.compile(rb"(?:[!-9;-~]{1,100}:|From )")
 
 
 def parse(data: bytes) -> Parsed:
-    """The messages' text; one alone gives its subject, sender and date as the document's."""
+    """The text of the messages. A single one also gives the document's title, author and date."""
     manuscript = Manuscript()
     subjects: list[str] = []
     about: dict[str, str] = {}
@@ -72,7 +72,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
-    """Each message of a mailbox (its lines "From " begin them), or the one there is."""
+    """Each message of a mailbox (separated by lines with "From "), or the only one."""
     data = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").lstrip()
     if not _HEADER.match(data):
         raise SourceError("is damaged: no e-mail, since it does not begin with a header")
@@ -87,14 +87,13 @@ def _messages(data: bytes) -> Iterator[bytes]:
 
 
 class _Message(Message):
-    """A message, or a part of one, that may be made to harm whoever reads it."""
+    """A message, or a part of one, which may be hostile."""
 
     def get_param(
         self, param: str, failobj: Any = None, header: str = "content-type", unquote: bool = True
     ) -> Any:
-        """One of the values behind a header's first, as names, borders and charsets stand there, in one
-        text. `failobj` too where the library raises: its pieces have no order, or it is in a charset that
-        Python has for something else.
+        """A parameter of a header, such as a name, boundary or charset, as one text. `failobj` also if the
+        library raises: for pieces without order, or an unsuitable charset.
         """
         value = str(self.get(header, ""))
         if len(value) > _VALUES_CHARS:
@@ -107,7 +106,7 @@ class _Message(Message):
 
 
 def _read(content: bytes) -> Message:
-    """A message, its headers of bounded length and without a boundary that a line's end breaks."""
+    """Parse a message, with headers of limited length and without a boundary that contains a line break."""
     content = _FOLDED_BOUNDARY.sub(rb"\1", content)
     headers, blank, body = content.partition(b"\n\n")
     if len(headers) > MAX_HEADER_BYTES:
@@ -116,9 +115,7 @@ def _read(content: bytes) -> Message:
 
 
 class _Parts:
-    """What one message consists of: the texts that it shows, the names of its attachments, what it
-    forwards.
-    """
+    """The parts of a message: its texts, the names of its attachments, and forwarded messages."""
 
     def __init__(self, message: Message) -> None:
         self.texts: list[Message] = []
@@ -143,11 +140,11 @@ class _Parts:
             self._name(name)
         elif children:
             self._add_all(children, depth + 1, _chosen(children) if kind == "multipart/alternative" else None)
-        elif kind.startswith(("text/", "multipart/")):  # of several parts, whose border is nowhere: one text
+        elif kind.startswith(("text/", "multipart/")):  # a multipart without its boundary is one text
             self.texts.append(part)
 
     def _add_all(self, parts: list[Message], depth: int, chosen: Message | None) -> None:
-        """Adds parts; of several forms of one text the chosen."""
+        """Add parts; of alternatives only the chosen one."""
         for part in parts:
             if chosen in (None, part):
                 self._add(part, depth)
@@ -155,7 +152,7 @@ class _Parts:
                 self._pass_over(part)
 
     def _pass_over(self, part: Message) -> None:
-        """Another form of a text that is read already: what is attached to it is told all the same."""
+        """Skip an alternative of a text that was already read, but list its attachments."""
         for each in islice(part.walk(), MAX_PARTS):
             self._name(each.get_filename())
             if each.get_content_type() == "text/calendar":
@@ -167,7 +164,7 @@ class _Parts:
 
 
 def _unpacked(message: Message) -> Message:
-    """A forwarded message that is encoded as a whole, which no standard allows and some gateways do."""
+    """Decode a forwarded message that is encoded as a whole, which some gateways do against the standard."""
     payload = message.get_payload(decode=True)  # as bytes, whatever its charset
     if message.keys() or not isinstance(payload, bytes):
         return message
@@ -183,7 +180,7 @@ def _children(part: Message) -> list[Message]:
 
 
 def _chosen(alternatives: list[Message]) -> Message:
-    """The form of a text to be read: the plain one where it has words, else the page."""
+    """The alternative to read: the plain text if it has words, else HTML."""
     for kind in ("text/plain", "text/html"):
         for form in alternatives:
             if _has_words(form, kind):
@@ -216,7 +213,7 @@ def _shown_head(about: Mapping[str, str]) -> str:
 
 
 def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
-    """Adds a message and what it forwards; whether that is all of it."""
+    """Add a message and the ones it forwards. Returns whether it was complete."""
     manuscript.heading(level, _subject(message))
     manuscript.paragraph(_shown_head(_about(message)))
     parts = _Parts(message)
@@ -233,7 +230,7 @@ def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
 
 
 def _event(calendar: str) -> str:
-    """What an invitation says, a line each: what, where and when (RFC 5545)."""
+    """The lines of an invitation: what, where and when (RFC 5545)."""
     lines = calendar.replace("\n ", "").replace("\n\t", "").split("\n")
     values: dict[str, str] = {}
     for line in lines:
@@ -245,7 +242,7 @@ def _event(calendar: str) -> str:
 
 
 def _content(part: Message) -> str:
-    """A part's text; of one with binary data in it, the lines that are text."""
+    """The text of a part, without lines of binary data."""
     payload = part.get_payload(decode=True)
     content = payload if isinstance(payload, bytes) else b""
     text = decode(content, part.get_content_charset())
@@ -256,14 +253,14 @@ def _content(part: Message) -> str:
 
 
 def _header(message: Message, name: str) -> str:
-    """A header's words on one line; "" where there is none."""
+    """A header on one line; "" if there is none."""
     values = (str(value) for key, value in message.raw_items() if key.lower() == name.lower())
     raw = next(values, "").encode("utf-8", "surrogateescape")  # its bytes, which need not be ASCII
     return " ".join(readable(_decoded(decode(raw) or "")).split())
 
 
 def _decoded(words: str) -> str:
-    """A header whose words may be encoded (RFC 2047). Those that are so in no known way stay as they are."""
+    """Decode the encoded words of a header (RFC 2047). Words in an unknown encoding do not change."""
     decoded = []
     while "=?" in words:
         end = len(words)
@@ -282,7 +279,7 @@ def _decoded_together(words: str) -> str:
 
 
 def _decoded_word(match: re.Match[str]) -> str:
-    """One encoded word, by itself; in a charset that nobody knows as its bytes look."""
+    """Decode one encoded word. For an unknown charset the encoding is guessed."""
     try:
         [(data, charset)] = decode_header(match[0])
     except (HeaderParseError, ValueError):

@@ -1,6 +1,4 @@
-"""A body put together from a document's parts, as Markdown: headings, paragraphs, tables, and what other
-readers gave.
-"""
+"""Build a Markdown body from the parts of a document: headings, paragraphs, tables, results of readers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
 TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"
 
 _CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
-_SYMBOL = re.compile("[\uf000-\uf0ff]")  # the places of symbol fonts: bullets, nearly always
+_SYMBOL = re.compile("[\uf000-\uf0ff]")  # characters of symbol fonts, nearly always bullets
 _MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
 _JUNK_TITLE = re.compile(
     r"(?:untitled|\(anonymous\)|\(unspecified\)|document|title|slide|presentation|powerpoint|microsoft "
@@ -26,8 +24,8 @@ _JUNK_TITLE = re.compile(
 
 
 def readable(text: str) -> str:
-    """Text as a body holds it: "\\n" for every line end, no control characters, no lone surrogates, a blank
-    line at most.
+    """Clean a text: "\\n" for every line end, no control characters, no lone surrogates, at most one blank
+    line in a row.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n\n").replace("\xa0", " ")
     text = _SYMBOL.sub("•", sound(_CONTROL.sub("", text)))
@@ -35,15 +33,13 @@ def readable(text: str) -> str:
 
 
 def telling_title(title: str | None) -> str | None:
-    """A title that a file's properties give; None for what programs write there unasked (a file's name,
-    "Untitled").
-    """
+    """The title in a file's properties; None for a default of some program (a file's name, "Untitled")."""
     words = clipped(readable(title or ""))
     return None if not words or _JUNK_TITLE.match(words) else words
 
 
 class Manuscript:
-    """Grows part by part; `parsed` ends it. Raises `SourceError` where the text is longer than MAX_CHARS."""
+    """Collects the parts; `parsed` returns the result. Raises `SourceError` above `MAX_CHARS`."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -52,31 +48,31 @@ class Manuscript:
         self._atoms: list[tuple[int, int]] = []
 
     def heading(self, level: int, title: str) -> None:
-        """A heading on a line of its own; nothing where it has no words."""
+        """Add a heading, unless its title is empty."""
         words = clipped(readable(title))
         if words:
             start = self._write(f"{'#' * min(level, 6)} {words}")
             self._headings.append(Heading(start, level, words))
 
     def slide(self, number: int, title: str) -> None:
-        """The heading of a slide."""
+        """Add the heading of a slide."""
         self.heading(1, f"Slide {number}: {title}" if title else f"Slide {number}")
 
     def paragraph(self, text: str) -> None:
-        """Text apart from what is around it; nothing where it is blank."""
+        """Add a paragraph, unless it is blank."""
         text = readable(text)
         if text.strip():
             self._write(text)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """A table, a line for each row."""
+        """Add a table with a line for each row."""
         text = readable("\n".join(table_lines(rows, bullet="- ")))
         if text.strip():
             start = self._write(text)
             self._atoms.append((start, self._size))
 
     def insert(self, part: Parsed, below: int) -> None:
-        """What another reader gave, its headings `below` that level."""
+        """Add another reader's result, with its headings `below` this level."""
         if not part.body.strip():
             return
         start = self._write(part.body)
@@ -87,12 +83,12 @@ class Manuscript:
         self._atoms += [(start + first, start + last) for first, last in part.atoms]
 
     def parsed(self, title: str | None, metadata: Mapping[str, JSON], note: str | None = None) -> Parsed:
-        """The whole."""
+        """The result."""
         about = {name: value for name, value in metadata.items() if value}
         return Parsed("".join(self._parts), tuple(self._headings), tuple(self._atoms), title, about, note)
 
     def _write(self, text: str) -> int:
-        """Where the text begins in the body."""
+        """Add text, and return its start in the body."""
         if self._parts:
             self._parts.append("\n\n")
             self._size += 2

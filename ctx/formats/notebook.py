@@ -1,5 +1,5 @@
-"""Jupyter notebooks: Markdown and code cells in order, with what the code printed where that is short
-(nbformat 3 and 4).
+"""Jupyter notebooks: Markdown and code cells in order, with the code's output if it is short (nbformat 3 and
+4).
 """
 
 import json
@@ -10,12 +10,12 @@ from ctx.formats.base import Parsed, fenced
 from ctx.models import JSON, as_table
 from ctx.text.strings import sound
 
-MAX_OUTPUT_CHARS = 1000  # of one output; a table of numbers says little
+MAX_OUTPUT_CHARS = 1000  # of one output; longer ones are often tables of numbers
 MAX_CELL_OUTPUT_CHARS = 2000
 
 
 def parse(text: str) -> Parsed:
-    """A notebook as Markdown; a file that is not one is read as the text it is."""
+    """A notebook as Markdown. A file that is not one is read as plain text."""
     try:
         notebook = json.loads(text)
     except (ValueError, RecursionError):
@@ -25,12 +25,12 @@ def parse(text: str) -> Parsed:
         return Parsed(text)
     language = _language(as_table(notebook.get("metadata")))
     body = "\n\n".join(part for cell in cells if isinstance(cell, dict) for part in _parts(cell, language))
-    # Escapes in JSON can spell half a character, which no UTF-8 can hold.
+    # JSON escapes may be lone surrogates, which UTF-8 cannot encode.
     return markdown.parse(sound(body))
 
 
 def _parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
-    """A cell as Markdown: its words, or its code and what that printed."""
+    """A cell as Markdown: its text, or its code and output."""
     source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     kind = cell.get("cell_type")
     if source.strip():
@@ -43,7 +43,7 @@ def _parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
 
 
 def _words(source: str, level: JSON) -> str:
-    """A cell of words; one with a level is a heading, as nbformat 3 had them."""
+    """A text cell. One with a level is a heading of nbformat 3."""
     return f"{'#' * min(level, 6)} {source}" if isinstance(level, int) and level > 0 else source
 
 
@@ -58,7 +58,7 @@ def _cells(notebook: JSON) -> list[JSON] | None:
 
 
 def _cells_of_sheets(sheets: list[JSON]) -> list[JSON]:
-    """As nbformat 3 has them."""
+    """The cells of a notebook in nbformat 3."""
     lists = [sheet.get("cells") for sheet in sheets if isinstance(sheet, dict)]
     return [cell for cells in lists if isinstance(cells, list) for cell in cells]
 

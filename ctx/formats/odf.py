@@ -1,6 +1,4 @@
-"""OpenDocument texts and presentations: headings, paragraphs, lists, tables, notes; slides under their
-number.
-"""
+"""OpenDocument texts and presentations: headings, paragraphs, lists, tables, notes, numbered slides."""
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
@@ -17,7 +15,7 @@ _LEFT_OUT = _DELETED | {"annotation", "forms", "note-citation", "ruby-text", "pa
 _LEVELS = frozenset("123456789")
 _MAX_BLANKS = 100  # of a run of blanks
 _MAX_ROWS = 1 << 20  # of a sheet
-_MAX_REPEATS = 50  # of an equal cell or row: sheets fill themselves up with a million blank ones
+_MAX_REPEATS = 50  # of a cell or row: sheets often end with a million blank ones
 
 
 def _refuse_locked(package: Package) -> None:
@@ -27,9 +25,7 @@ def _refuse_locked(package: Package) -> None:
 
 
 def parse(data: bytes) -> Parsed:
-    """A text's or a presentation's words; its title is the one of its properties, else the first heading's or
-    slide's.
-    """
+    """Parse a text or a presentation. Its title is in its properties, or the first heading or slide."""
     with Package(data) as package:
         _refuse_locked(package)
         content = package.read("content.xml")
@@ -54,7 +50,7 @@ class _Reader:
         self.first_heading: str | None = None
 
     def slide(self, page: Element, number: int) -> None:
-        """One slide: its title, what is on it, the speaker's notes."""
+        """One slide: its title, content and speaker's notes."""
         frames = [element for element in page if element.tag != "notes"]
         title = next(filter(None, (_line(frame) for frame in frames if _titles(frame))), "")
         self.first_heading = self.first_heading or title
@@ -66,7 +62,7 @@ class _Reader:
             self.manuscript.paragraph(f"Notes: {notes}")
 
     def blocks(self, parent: Element) -> None:
-        """All that an element holds."""
+        """The blocks in an element."""
         for element in parent:
             if element.tag == "h":
                 self._heading(element)
@@ -81,7 +77,7 @@ class _Reader:
                 self.blocks(element)
 
     def comments(self, content: bytes) -> None:
-        """What readers noted in the margin, each a paragraph under one heading."""
+        """The comments, as paragraphs below one heading."""
         if b"annotation" not in content:
             return
         annotations = parse_xml(content, _DELETED).iter("annotation")
@@ -103,7 +99,7 @@ def _titles(frame: Element) -> bool:
 
 
 def _rows(table: Element) -> Iterator[list[str]]:
-    ends: dict[int, int] = {}  # column -> the last row of the cell that is in it
+    ends: dict[int, int] = {}  # column -> the last row of the cell in it
     for number, row in enumerate(table.iter("table-row")):
         texts: list[str] = []
         for cell in _cells(row):
@@ -124,7 +120,7 @@ def _cells(row: Element) -> Iterator[Element]:
 
 
 def _count(text: str | None) -> int:
-    """How many rows or columns an attribute says; 1 where it says none, or none that a sheet can have."""
+    """The number of rows or columns in an attribute; 1 if it is missing or invalid."""
     count = int(text) if text and text.isdecimal() and len(text) < 8 else 1
     return count if 0 < count <= _MAX_ROWS else 1
 
@@ -133,15 +129,15 @@ Ranges = list[tuple[tuple[int, int], tuple[int, int]]]  # (top, left), (bottom, 
 
 
 def tall_cells(content: bytes) -> dict[str, Ranges]:
-    """Sheet -> where its cells are that reach over several rows, of a spreadsheet's `content.xml`.
+    """Sheet -> the positions of its cells over several rows, in a spreadsheet's `content.xml`.
 
-    Read without a tree of it, which a million cells would make too large. Raises `SourceError`.
+    Read as a stream, because a tree of a million cells would be too large. Raises `SourceError`.
     """
     sheets: dict[str, Ranges] = {}
     if b"rows-spanned" not in content:
         return sheets
     parser = expat.ParserCreate(namespace_separator=" ")
-    depth = row = next_row = column = 0  # `depth` of tables: a cell or a chart may hold one of its own
+    depth = row = next_row = column = 0  # `depth` of tables: a cell or a chart may contain another
     ranges: Ranges = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -179,17 +175,17 @@ def _paragraphs(element: Element) -> Iterator[str]:
 
 
 def _line(element: Element) -> str:
-    """An element's words on one line."""
+    """An element's text on one line."""
     return " ".join(" ".join(_paragraphs(element)).split())
 
 
 def _text(element: Element) -> str:
-    """A paragraph's words, in order; a footnote's follow in brackets where its mark stands."""
+    """The text of a paragraph, with footnotes in brackets at their marks."""
     return "".join(_pieces(element))
 
 
 def _blanks(element: Element) -> str:
-    """What an element stands for that is nothing but room."""
+    """The whitespace that an element represents."""
     if element.tag == "s":
         count = element.get(":c", "1")
         return " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)

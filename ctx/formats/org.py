@@ -1,5 +1,5 @@
-"""Org: headings by their stars, the title that `#+TITLE:` gives; blocks and tables are kept whole. The body
-is the source.
+"""Org: headings by their stars, the title from `#+TITLE:`. Blocks and tables are not split. The body is the
+source.
 """
 
 import re
@@ -18,7 +18,7 @@ _MARKS = re.compile(r"(?<!\w)([*/=~_+])(?=\S)([^\n]+?)(?<=\S)\1(?!\w)")
 
 
 def _block_end(low: str, begin: re.Match[str]) -> int:
-    """Where the block ends that begins there; of one left open its first line. `low`: in small letters."""
+    """The end of a block; of one that is not closed, the end of its first line. `low` is in lower case."""
     end = low.find(f"\n#+end_{begin[4].lower()}", begin.end())
     if end < 0:
         return begin.end()
@@ -27,8 +27,8 @@ def _block_end(low: str, begin: re.Match[str]) -> int:
 
 
 def parse(text: str) -> Parsed:
-    """An Org document; without `#+TITLE:` its first heading is the title."""
-    lines = "\n" + text  # offsets in it are one more than in `text`
+    """Parse an Org document. Without `#+TITLE:` its first heading is the title."""
+    lines = "\n" + text  # offsets are one more than in `text`
     low = lines.lower() if len(lines.lower()) == len(lines) else lines
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
@@ -43,7 +43,7 @@ def parse(text: str) -> Parsed:
                 headings.append(Heading(match.start(), len(match[1]), words))
         elif match[3]:
             title = title or clipped(match[3]) or None
-        else:  # stars within a block are no headings
+        else:  # ignore stars inside a block
             stop = _block_end(low, match)
             if stop > match.end():
                 atoms.append((match.start(), stop - 1))

@@ -1,4 +1,4 @@
-"""Documents that are a zip of XML, read within bounds: no entity, no bomb, no encrypted part."""
+"""Read documents that are a zip of XML, safe against entities, zip bombs and encrypted parts."""
 
 import io
 import posixpath
@@ -14,18 +14,16 @@ from ctx.errors import SourceError
 from ctx.formats.base import LOCKED
 from ctx.formats.manuscript import telling_title
 
-MAX_PART_BYTES = 64 << 20  # one part unpacked: a novel has 2 MB
-MAX_PARTS_BYTES = 256 << 20  # all that are read of one document
+MAX_PART_BYTES = 64 << 20  # of one part, unpacked; a novel has 2 MB
+MAX_PARTS_BYTES = 256 << 20  # of all parts that are read of one document
 MAX_PARTS = 20_000
-MAX_DEPTH = 500  # elements within elements; what a person writes has 40
+MAX_DEPTH = 500  # of nested elements; ordinary documents have 40
 
 _ENCRYPTED = 0x1
 
 
 class Package:
-    """The parts of a zipped document, read by name. Raises `SourceError` for what is damaged, encrypted or
-    too large.
-    """
+    """The parts of a zipped document. Raises `SourceError` if it is damaged, encrypted or too large."""
 
     def __init__(self, data: bytes) -> None:
         self._room = MAX_PARTS_BYTES
@@ -48,12 +46,12 @@ class Package:
         return name in self.names
 
     def refuse_above(self, limit: int) -> None:
-        """Raises `SourceError` where all parts together say that they unpack to more bytes than that."""
+        """Raises `SourceError` if the declared sizes of all parts exceed the limit."""
         if sum(info.file_size for info in self._zip.infolist()) > limit:
             raise SourceError(f"unpacks to more than {limit >> 20} MiB")
 
     def spelled(self, name: str) -> str:
-        """The name of a part as the package spells it: some that list their parts differ in capitals."""
+        """The name of a part in the package's own case: some lists of parts differ in case."""
         if name in self.names:
             return name
         if not self._spellings:
@@ -61,7 +59,7 @@ class Package:
         return self._spellings.get(name.casefold(), name)
 
     def size(self, name: str) -> int:
-        """How many bytes a part says that it unpacks to."""
+        """The declared size of a part, unpacked."""
         return self._zip.getinfo(name).file_size
 
     def read(self, name: str) -> bytes:
@@ -87,14 +85,14 @@ class Package:
         return parse_xml(self.read(name), without)
 
     def optional_xml(self, name: str) -> Element | None:
-        """The root element of a part that need not be there; None where it is not, or is damaged."""
+        """The root element of an optional part; None if it is missing or damaged."""
         try:
             return self.xml(name) if name in self else None
         except SourceError:
             return None
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
-        """What an Office part points to: id -> (the last word of its type, the part's name), in order."""
+        """The relations of an Office part: id -> (last word of the type, name of the part), in order."""
         folder, base = posixpath.split(name)
         root = self.optional_xml(posixpath.join(folder, "_rels", f"{base}.rels"))
         targets = {}
@@ -106,7 +104,7 @@ class Package:
         return targets
 
     def main_part(self, default: str) -> str:
-        """The part that an Office document begins with."""
+        """The main part of an Office document."""
         for kind, target in self.relations("").values():
             if kind == "officeDocument" and target in self:
                 return target
@@ -114,16 +112,16 @@ class Package:
 
 
 def joined_name(folder: str, target: str) -> str:
-    """The part that an address in a part of `folder` means."""
+    """Resolve the address of a part relative to `folder`."""
     path = unquote(urldefrag(target)[0])
     return path.lstrip("/") if path.startswith("/") else posixpath.normpath(posixpath.join(folder, path))
 
 
 def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
-    """The root element of some XML: names without their namespace, and a namespaced attribute's as ":name".
+    """The root element of XML. Names have no namespace; a namespaced attribute is ":name".
 
-    Elements in `without` are left out with all they hold. Raises `SourceError` where an entity is declared,
-    which no document needs and bombs are made of, and where the XML is damaged.
+    Elements in `without` are left out with their content. Raises `SourceError` if the XML is damaged or
+    declares an entity: no document needs one, but bombs do.
     """
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -160,7 +158,7 @@ def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
 
 
 def run_parser(parser: expat.XMLParserType, data: bytes) -> None:
-    """Gives some XML to a parser's handlers. Raises `SourceError` as `parse_xml` does."""
+    """Run a parser on XML. Raises `SourceError` as `parse_xml` does."""
 
     def entity(*declaration: object) -> None:
         raise SourceError("declares entities in its XML, as bombs do")
@@ -178,7 +176,7 @@ def _attribute(pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def properties(root: Element | None) -> tuple[str | None, str | None]:
-    """Title and author, as Dublin Core has them in every one of these formats."""
+    """Title and author, which all these formats store as Dublin Core."""
     if root is None:
         return None, None
     title = next(words(root, "title"), None)
@@ -186,7 +184,7 @@ def properties(root: Element | None) -> tuple[str | None, str | None]:
 
 
 def words(root: Element, name: str) -> Iterator[str]:
-    """The text of each element of a name that has any."""
+    """The text of each element with a name, if not empty."""
     for element in root.iter(name):
         text = "".join(element.itertext()).strip()
         if text:

@@ -1,6 +1,4 @@
-"""PDF: the text of each page under its number. Pictures of text stay pictures (no OCR), and the report says
-so.
-"""
+"""PDF: the text of each page below its number. There is no OCR; the report says which PDFs have no text."""
 
 import re
 from bisect import bisect_right
@@ -18,15 +16,13 @@ MAX_OUTLINE_ENTRIES = 20_000
 MAX_OUTLINE_DEPTH = 3
 
 _PASSWORD, _SECURITY = 4, 5  # PDFium's FPDF_ERR_*
-_BREAK = "\ufffe"  # where PDFium joined a word that ended a line with a hyphen
+_BREAK = "\ufffe"  # PDFium puts it where it joined a hyphenated word
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _MAX_WORD_CHARS = 100
 
 
 def parse(data: bytes) -> Parsed:
-    """A PDF's text; each page that has any begins with a heading, "Page 3" or "Page 3: the section it belongs
-    to".
-    """
+    """The text of a PDF. Each page with text begins with a heading, "Page 3" or "Page 3: its section"."""
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
@@ -64,11 +60,11 @@ def _properties(document: pdfium.PdfDocument) -> dict[str, str]:
 
 
 def _page_text(document: pdfium.PdfDocument, number: int) -> str:
-    """The text of a page; "" of one that is broken, as the others may not be."""
+    """The text of a page; "" if it is damaged, because the other pages may be readable."""
     try:
         if document.formenv is not None:
             with closing(document[number - 1]) as page:
-                page.flatten()  # what its fields hold becomes a part of the page
+                page.flatten()  # makes the content of form fields part of the page
         with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
             text: str = text_page.get_text_range()
     except pdfium.PdfiumError:

@@ -1,4 +1,4 @@
-"""Plain text: headings in capitals at the margin, as manual pages and RFCs have them, and underlined ones."""
+"""Plain text: headings in capitals at the margin, as in manual pages and RFCs, and underlined headings."""
 
 import re
 
@@ -24,11 +24,11 @@ def without_overstrike(text: str) -> str:
 
 
 def parse(text: str) -> Parsed:
-    """A plain text; its title is its first heading only where the text begins with it."""
+    """Parse a plain text. Its first heading is the title if the text begins with it."""
     text = without_overstrike(text)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    lines = "\n" + text  # offsets in it are one more than in `text`
+    lines = "\n" + text  # offsets are one more than in `text`
     headings: list[Heading] = []
     for match in _LINE.finditer(lines):
         heading = _heading(lines, match)
@@ -39,7 +39,7 @@ def parse(text: str) -> Parsed:
 
 
 def _heading(lines: str, match: re.Match[str]) -> Heading | None:
-    """The heading that a line is, or underlines."""
+    """The heading in a line, or above an underline."""
     start, end = match.span()
     if match[2]:
         return _underlined(lines, start, end - start - 1, 1 if match[2] in "=*#" else 2)
@@ -49,15 +49,13 @@ def _heading(lines: str, match: re.Match[str]) -> Heading | None:
 
 
 def _stands_alone(lines: str, at: int, end: int) -> bool:
-    """A blank line above, and below either a blank or an indented line."""
+    """Whether there is a blank line above, and a blank or indented one below."""
     above = at == 0 or lines[at - 1] == "\n"
     return above and lines[end + 1 : end + 2] in ("\n", " ", "\t")
 
 
 def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:
-    """The heading above an underline of about its width: one line, with nothing right above it but a blank or
-    an overline.
-    """
+    """The heading above an underline of about its width: one line, below a blank line or an overline."""
     start = lines.rfind("\n", max(0, at - 200), at)
     if start < 0:
         return None

@@ -1,6 +1,4 @@
-"""Presentations (OOXML): each slide under its number and title, with its tables, diagrams and the speaker's
-notes.
-"""
+"""Presentations (OOXML): each slide below its number and title, with tables, diagrams and speaker's notes."""
 
 from xml.etree.ElementTree import Element
 
@@ -11,12 +9,12 @@ from ctx.formats.package import Package, properties, words
 
 _LEFT_OUT = frozenset(("Fallback",))
 _TITLES = ("title", "ctrTitle")
-_FURNITURE = ("dt", "ftr", "sldNum", "hdr", "sldImg")  # placeholders that say the same on every slide
+_FURNITURE = ("dt", "ftr", "sldNum", "hdr", "sldImg")  # placeholders that repeat on every slide
 _PICTURES_WITH_WORDS = ("diagramData", "chart")
 
 
 def parse(data: bytes) -> Parsed:
-    """A presentation's text, slide by slide; its title is the first slide's, else that of its properties."""
+    """The text of a presentation. Its title is the first slide's, or the one in its properties."""
     with Package(data) as package:
         main = package.main_part("ppt/presentation.xml")
         relations = package.relations(main)
@@ -32,7 +30,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> str:
-    """Writes one slide; its title."""
+    """Write one slide and return its title."""
     root = package.xml(name, _LEFT_OUT)
     shapes = [(_placeholder(shape), shape) for shape in root.iter("sp")]
     title = next(filter(None, (_line(shape) for kind, shape in shapes if kind in _TITLES)), "")
@@ -48,7 +46,7 @@ def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> 
 
 
 def _beside(package: Package, kind: str, target: str) -> str:
-    """The words of a part that a slide points to: its notes, a diagram, a chart; "" of any other."""
+    """The text of a part that a slide refers to: notes, a diagram, a chart; "" for others."""
     part = package.optional_xml(target) if kind in (*_PICTURES_WITH_WORDS, "notesSlide") else None
     if part is None:
         return ""
@@ -56,7 +54,7 @@ def _beside(package: Package, kind: str, target: str) -> str:
 
 
 def _notes(part: Element) -> str:
-    """What the speaker's notes say."""
+    """The text of the speaker's notes."""
     shapes = (shape for shape in part.iter("sp") if _placeholder(shape) not in _FURNITURE)
     paragraphs = [paragraph for shape in shapes for paragraph in _paragraphs(shape)]
     return "Notes: " + "\n".join(paragraphs) if paragraphs else ""
@@ -68,7 +66,7 @@ def _placeholder(shape: Element) -> str | None:
 
 
 def _paragraphs(shape: Element) -> list[str]:
-    """The words of each paragraph that has any."""
+    """The text of each paragraph that is not empty."""
     paragraphs = []
     for paragraph in shape.iter("p"):
         runs = [
@@ -91,7 +89,7 @@ def _cell(cell: Element) -> str:
 
 
 def _drawn_words(part: Element) -> list[str]:
-    """What a diagram or a chart says: its texts, and a chart's names of series and categories."""
+    """The texts of a diagram or a chart, with a chart's series and categories."""
     texts = list(words(part, "t"))
     for cache in part.iter("strCache"):
         texts += words(cache, "v")

@@ -1,5 +1,5 @@
-"""Reads documents in a process of their own: what is hostile, damaged or boundless ends that process, and is
-one line of the report.
+"""Read documents in a separate process. If a hostile or damaged document crashes it or exceeds its limits,
+that is one line of the report.
 """
 
 import atexit
@@ -19,23 +19,23 @@ from ctx.formats.worker import OUT_OF_MEMORY, REPLY, REQUEST, received
 from ctx.items import Heading
 from ctx.models import JSON
 
-CPU_S = 30  # a thousand pages take three
-WALL_S = 300.0  # for a process that neither works nor ends
+CPU_S = 30  # a thousand pages take 3 s
+WALL_S = 300.0  # for a process that hangs
 MEMORY_MB = 1024
-IDLE_S = 30  # after which the process ends by itself: a server that watches must not carry it about
+IDLE_S = 30  # after which the process ends, to free its memory
 MAX_REPLY_BYTES = 256 << 20
 
 _BOOT = """
 import sys; sys.path += sys.argv[4:]
 from ctx.formats.worker import main; main(*map(int, sys.argv[1:4]))
 """
-# What a Python of one's own may need to find its libraries.
+# A Python outside the system's folders may need these to find its libraries.
 _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _END_TIMEOUT_S = 5.0
 
 
 class _Ended(SourceError):
-    """The process ended without a reply. `certain`: by this document alone, whatever it had read before."""
+    """The process ended without a reply. `certain`: this document caused it, not an earlier one."""
 
     def __init__(self, reason: str, *, certain: bool = False) -> None:
         super().__init__(reason)
@@ -43,9 +43,7 @@ class _Ended(SourceError):
 
 
 class ReadingProcess:
-    """One process for many documents, started when the first comes and replaced after it had to die. Safe
-    from several threads.
-    """
+    """One process for many documents, started for the first one and restarted if it ends. Thread-safe."""
 
     def __init__(
         self,
@@ -65,20 +63,20 @@ class ReadingProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The pid of the process; None if it does not run."""
         return self._process.pid if self._process else None
 
     def read(self, reader: str, data: bytes) -> Parsed:
-        """What a reader of this room makes of the bytes. Raises `SourceError` with what is wrong."""
+        """Read bytes with a reader of this package. Raises `SourceError`."""
         return _parsed(self._reply(reader, data))
 
     def read_text(self, text: Text, data: bytes) -> tuple[str, Parsed] | None:
-        """`texts.read_text` in the process. Raises `SourceError` where it takes too much."""
+        """Run `texts.read_text` in the process. Raises `SourceError` if it takes too much time or memory."""
         reply = self._reply("texts", packed(text, data))
         return None if reply is None else (reply[0], _parsed(reply[1]))
 
     def _reply(self, reader: str, data: bytes) -> JSON:
-        """What the process answers. Raises `SourceError`."""
+        """The reply of the process. Raises `SourceError`."""
         with self._lock:
             reused = self._process is not None
             try:
@@ -86,19 +84,19 @@ class ReadingProcess:
             except _Ended as end:
                 if end.certain or not reused:
                     raise
-                # That process may have ended of idleness, or of what others left in it.
+                # The process may have ended because it was idle, or because of an earlier document.
                 reply = self._ask(reader, data)
         if isinstance(reply, dict):
             raise SourceError(str(reply["refused"]))
         return reply
 
     def close(self) -> None:
-        """Ends the process; the next document starts another."""
+        """End the process. The next document starts another."""
         with self._lock:
             self._end()
 
     def _ask(self, reader: str, data: bytes) -> JSON:
-        """The reply. Raises `_Ended`; the process is gone then."""
+        """The reply. Raises `_Ended` if the process has ended."""
         channel = self._channel or self._start()
         try:
             channel.sendall(REQUEST.pack(len(reader), len(data)) + reader.encode() + data)
@@ -109,8 +107,8 @@ class ReadingProcess:
             self._end()
             raise _Ended(f"was not read within {self._wall_s:g} seconds", certain=True) from error
         except OSError:
-            reply = None  # it went while it was written to
-        except BaseException:  # interrupted: a reply that comes yet would be taken for the next one's
+            reply = None  # it ended during the write
+        except BaseException:  # interrupted: a late reply would look like the next one's
             self._end()
             raise
         if reply is None:
@@ -131,13 +129,13 @@ class ReadingProcess:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=environment,
-                start_new_session=True,  # an interrupt at the terminal is the parent's
+                start_new_session=True,  # Ctrl-C in the terminal must reach the parent only
             )
         self._channel = mine
         return mine
 
     def _end(self, *, dying: bool = False) -> int:
-        """Ends the process, if it lives; its exit code. `dying`: it has closed its end, and tells its own."""
+        """End the process and return its exit code. `dying`: it closed its socket and is about to exit."""
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if process is None or channel is None:

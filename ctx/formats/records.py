@@ -1,6 +1,4 @@
-"""JSON and JSON lines as a person would note them down: names and values, a record after the other, its name
-as heading.
-"""
+"""JSON and JSON lines as readable text: names and values, each record with its name as heading."""
 
 import json
 from collections.abc import Iterator
@@ -10,19 +8,19 @@ from ctx.items import Heading
 from ctx.models import JSON
 from ctx.text.strings import sound
 
-MAX_GROWTH = 4  # times the text's own length: deeply nested data is mostly indentation
+MAX_GROWTH = 4  # times the length of the source: deeply nested data would be mostly indentation
 MAX_INDENT = 8  # levels that are indented
-MIN_RECORD_CHARS = 40  # of the text of a named part: a shorter one is a line like others
+MIN_RECORD_CHARS = 40  # a shorter named part is a line without a heading
 
 _NAMES = ("title", "name", "subject", "label", "heading", "question", "key", "id", "slug", "path", "url")
 
 
 class _TooLarge(Exception):
-    """The text would be many times longer than the data."""
+    """The text would be many times as long as the data."""
 
 
 def parse(text: str) -> Parsed:
-    """Data as text; what is no JSON (or JSON with comments) is read as the text it is."""
+    """Data as text. A file that is not JSON (or has comments) is read as plain text."""
     try:
         return _written(_value(text), MAX_GROWTH * len(text) + 10_000)
     except (ValueError, RecursionError, _TooLarge):
@@ -41,7 +39,7 @@ def _value(text: str) -> JSON:
 
 
 def _last(line: str) -> JSON:
-    """The last record; of one that is not whole, since a program yet writes it, the text that there is."""
+    """The last record, or its text if it is incomplete because a program is still writing it."""
     try:
         return _loads(line)
     except ValueError:
@@ -49,11 +47,11 @@ def _last(line: str) -> JSON:
 
 
 def _loads(text: str) -> JSON:
-    return json.loads(text, parse_float=str)  # a price of 7.50 is looked for as it is written
+    return json.loads(text, parse_float=str)  # keeps a price of 7.50 as it is written
 
 
 def _written(value: JSON, room: int) -> Parsed:
-    """The parts of the value; a record of its own is apart by a blank line."""
+    """The parts of the value, with a blank line between records."""
     body: list[str] = []
     headings: list[Heading] = []
     size = 0
@@ -88,7 +86,7 @@ def _block(part: JSON, room: int) -> str:
 
 
 def _parts(value: JSON) -> Iterator[tuple[str | None, JSON]]:
-    """The records of a list, or the entries of an object, with the name of each that has one."""
+    """(name or None, value) of the records of a list or the entries of an object."""
     if isinstance(value, list):
         for record in value:
             yield (_name(record) if isinstance(record, dict) else None), record

@@ -1,7 +1,5 @@
-"""reStructuredText: sections by under- and overlines, whose levels are the order in which they first appear;
-literal blocks and tables.
-
-The body is the source as it stands.
+"""reStructuredText: sections by under- and overlines, with levels in the order of first use; literal blocks
+and tables. The body is the source.
 """
 
 import re
@@ -24,17 +22,17 @@ _TARGET = re.compile(r"[ \t]*<[^<>]{1,300}>\Z")
 _MARKUP = re.compile(
     r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)"
 )
-MAX_ANNOUNCEMENT = 500  # characters of a paragraph that stay with the block it announces: about six lines
+MAX_ANNOUNCEMENT = 500  # characters of a paragraph to keep with the block it introduces: about six lines
 _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 
 def parse(text: str) -> Parsed:
-    """A reStructuredText document. Never fails: what is no section is text."""
+    """Parse a reStructuredText document. Raises no errors: other text is plain text."""
     front = read_front_matter(text)
-    lines = "\n" + text  # offsets in it are one more than in `text`
+    lines = "\n" + text  # offsets are one more than in `text`
     headings: list[Heading] = []
     styles: list[str] = []  # by level
-    consumed = front.end  # what lies before belongs to a heading already
+    consumed = front.end  # the text before already belongs to a heading
     for match in _ADORNMENT.finditer(lines, consumed):
         section = _section(lines, match, consumed) if match.start() >= consumed else None
         if section is None:
@@ -50,7 +48,7 @@ def parse(text: str) -> Parsed:
 
 
 def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str, str] | None:
-    """Where a section begins, its style (a mark; two where it is overlined too) and its words."""
+    """The start of a section, its style (one mark, two with an overline) and its title."""
     position, mark = underline.start(), underline[1]
     line_start = lines.rfind("\n", max(floor, position - 1000), position)
     title = lines[line_start + 1 : position] if line_start >= 0 else ""
@@ -73,20 +71,20 @@ def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str
 
 
 def _line_above(lines: str, start: int, floor: int) -> str:
-    """The line that ends at `start`; of one longer than a thousand characters nothing."""
+    """The line that ends at `start`; "" if it is longer than a thousand characters."""
     over = lines.rfind("\n", max(floor, start - 1000), start)
     return lines[over + 1 : start].rstrip() if over >= 0 else ""
 
 
 def _columns(title: str) -> int:
-    """The width of a title as docutils counts it: two columns for a wide character."""
+    """The width of a title as in docutils: a wide character has two columns."""
     if title.isascii():
         return len(title)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in title)
 
 
 def _with_anchors(lines: str, start: int, floor: int) -> int:
-    """Where a section begins, with the targets and index entries above its title."""
+    """The start of a section including the targets and index entries above its title."""
     position = start
     while position > floor:
         above = lines.rfind("\n", max(floor, position - 400), position)
@@ -129,9 +127,9 @@ def _literals(lines: str) -> Iterator[tuple[int, int]]:
 
 
 def _paragraph_start(lines: str, line_start: int, floor: int) -> int:
-    """Where the paragraph begins whose last line announces a block; that line where it is long.
+    """The start of the paragraph that introduces a block, or of its last line if the paragraph is long.
 
-    Both offsets are of the newline before a line. What begins in the middle of a sentence is no chunk.
+    Both offsets are of the newline before a line. A chunk must not begin inside a sentence.
     """
     start = line_start
     while start > floor:
@@ -156,7 +154,7 @@ def _tables(lines: str) -> Iterator[tuple[int, int]]:
 
 
 def _block_end(lines: str, position: int, indent: int) -> int:
-    """Where the lines that are blank or deeper than `indent` end, after `at`."""
+    """The end of the lines after `position` that are blank or indented more than `indent`."""
     end = position
     while position < len(lines):
         line_end = lines.find("\n", position)
@@ -172,7 +170,7 @@ def _block_end(lines: str, position: int, indent: int) -> int:
 
 
 def plain_inline(words: str) -> str:
-    """The words of a title, without roles and marks."""
+    """A title without roles and marks."""
     words = " ".join(words[:1000].split())
     if any(mark in words for mark in "`*|_\\"):
         words = _ROLE.sub(lambda match: _TARGET.sub("", match[1]), words)

@@ -1,4 +1,4 @@
-"""Rich Text Format: the text as paragraphs, and the title of the file's properties."""
+"""Rich Text Format: the text as paragraphs, and the title in the file's properties."""
 
 import re
 
@@ -10,7 +10,7 @@ from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, readable, telling_title
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 _TITLE = re.compile(r"\{\\title ((?:[^{}\\]|\\.){1,2000})\}", re.S)
-_HEAD = 4096  # characters within which the code page and the properties are
+_HEAD = 4096  # characters with the code page and the properties
 
 
 def parse(data: bytes) -> Parsed:
@@ -21,7 +21,7 @@ def parse(data: bytes) -> Parsed:
         "".encode(encoding)
     except LookupError:
         encoding = "cp1252"
-    source = data.decode("latin-1")  # RTF is ASCII; a byte beyond stands for one of the code page
+    source = data.decode("latin-1")  # RTF is ASCII; other bytes belong to the code page
     text = readable(_plain(source, encoding))
     if len(text) > MAX_CHARS:
         raise SourceError(TOO_LONG)

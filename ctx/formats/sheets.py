@@ -1,4 +1,4 @@
-"""Spreadsheets: each sheet a heading, each row a line that names its columns."""
+"""Spreadsheets: each sheet becomes a heading, each row a line with the names of its columns."""
 
 import datetime
 import io
@@ -14,9 +14,9 @@ from ctx.formats.odf import Ranges, tall_cells
 from ctx.formats.package import MAX_PART_BYTES, Package, properties
 from ctx.formats.sparse import without_gaps
 
-MAX_UNPACKED_BYTES = 512 << 20  # as the file itself declares; more than it declares, the memory's cap ends
+MAX_UNPACKED_BYTES = 512 << 20  # declared by the file; if it unpacks to more, the memory limit applies
 
-_EXACT_BELOW = 2.0**53  # whole numbers, of which a cell keeps every digit; of others a sheet shows 15
+_EXACT_BELOW = 2.0**53  # whole numbers below are exact; a sheet shows 15 digits of others
 _META = ("docProps/core.xml", "meta.xml")
 
 
@@ -32,7 +32,7 @@ def _opened(data: bytes) -> calamine.CalamineWorkbook:
 
 
 def parse(data: bytes) -> Parsed:
-    """A workbook's text: what its cells show; of a formula its last value."""
+    """The text of a workbook: the shown values of its cells, for a formula its last value."""
     title = author = None
     tall: Mapping[str, Ranges] = {}
     if not data.startswith(OLE_MARK):
@@ -44,7 +44,7 @@ def parse(data: bytes) -> Parsed:
         try:
             rows = _rows(workbook.get_sheet_by_name(name), tall.get(name, []))
         except calamine.CalamineError:
-            continue  # a chart's sheet has no cells
+            continue  # a chart sheet has no cells
         if any(rows):
             visible = sheet.visible is calamine.SheetVisibleEnum.Visible
             manuscript.heading(1, f"Sheet {name}" if visible else f"Sheet {name} (hidden)")
@@ -53,7 +53,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], bytes]:
-    """Title, author and merged cells of a workbook that is a zip, and the workbook as it is opened."""
+    """Title, author and merged cells of a workbook that is a zip, and the bytes to open."""
     with Package(data) as package:
         package.refuse_above(MAX_UNPACKED_BYTES)
         meta = next((name for name in _META if name in package), "")
@@ -62,18 +62,18 @@ def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], b
 
 
 def _tall_cells(package: Package) -> Mapping[str, Ranges]:
-    """The merged cells that the library knows of a workbook's XML alone: those of an OpenDocument."""
+    """The merged cells of an OpenDocument workbook, which the library does not read."""
     if "content.xml" not in package or package.size("content.xml") > MAX_PART_BYTES:
-        return {}  # a larger sheet is read, without the names that rows share
+        return {}  # too large: it is read without repeating merged names
     return tall_cells(package.read("content.xml"))
 
 
 def _rows(sheet: calamine.CalamineSheet, tall: Ranges) -> list[list[str]]:
-    """The rows as they show; of blank ones only that some are there."""
+    """The rows as shown. Several blank rows become one."""
     rows: list[list[str]] = []
     size = 0
     tops = _tops(sheet, sheet.merged_cell_ranges or tall)
-    merged: dict[int, int] = {}  # column -> the last row of the cell that reaches down from above
+    merged: dict[int, int] = {}  # column -> the last row of a merged cell from above
     for number, row in enumerate(sheet.iter_rows()):
         cells = list(map(_shown, row))
         merged = {column: last for column, last in merged.items() if number <= last}
@@ -91,18 +91,18 @@ def _rows(sheet: calamine.CalamineSheet, tall: Ranges) -> list[list[str]]:
 
 
 def _tops(sheet: calamine.CalamineSheet, ranges: Ranges) -> dict[int, list[tuple[int, int]]]:
-    """Row -> (column, last row) of the cells that begin there and reach over further rows."""
+    """Row -> (column, last row) of the merged cells that begin there."""
     tops: dict[int, list[tuple[int, int]]] = {}
     if sheet.start is not None:
         for (top, left), (bottom, _) in ranges:
-            column = left - sheet.start[1]  # a sheet's rows are given from the first on, its columns are not
+            column = left - sheet.start[1]  # the library skips empty columns at the left, but no rows
             if bottom > top and 0 <= column < sheet.width:
                 tops.setdefault(top, []).append((column, bottom))
     return tops
 
 
 def _shown(cell: object) -> str:
-    """A cell as a person reads it."""
+    """A cell's value as text."""
     if cell is None or cell == "":
         return ""
     if isinstance(cell, bool):

@@ -1,4 +1,4 @@
-"""Workbooks with cells far apart: the library makes room for every cell between them, so they move closer."""
+"""Move distant cells of a workbook closer: the library allocates memory for every cell between them."""
 
 import io
 import re
@@ -12,17 +12,17 @@ MAX_CELLS = 4_000_000  # of a sheet's rectangle, full or not: 130 MB
 
 _SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 _PLACE = re.compile(rb'(<(?:\w+:)?(?:c|row)\s(?:[^<>]*?\s)?r=")([A-Z]{0,3})(\d{1,7})(?=")')
-_MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)  # they would lie where nothing is any more
+_MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)  # removed: their positions would be wrong
 
 
 def without_gaps(package: Package, data: bytes) -> bytes:
-    """The workbook with its far cells moved closer; as it is where no sheet needs that."""
+    """The workbook with distant cells moved closer, unchanged if no sheet needs that."""
     moved = {}
     for name in filter(_SHEET.fullmatch, package.names):
         try:
             part = _moved(package.read(name))
         except SourceError:
-            continue  # too large or damaged: the library says so
+            continue  # too large or damaged: the library reports it
         if part is not None:
             moved[name] = part
     if not moved:
@@ -35,7 +35,7 @@ def without_gaps(package: Package, data: bytes) -> bytes:
 
 
 def _moved(part: bytes) -> bytes | None:
-    """A sheet with at most one empty row or column between its cells; None where it is small as it is."""
+    """A sheet with at most one empty row or column between its cells; None if it is already small."""
     places = [(_number(match[2]), int(match[3])) for match in _PLACE.finditer(part)]
     columns, rows = {column for column, _ in places if column}, {row for _, row in places}
     if max(rows, default=0) * max(columns, default=0) <= MAX_CELLS:
@@ -50,7 +50,7 @@ def _moved(part: bytes) -> bytes | None:
 
 
 def _closer(numbers: Iterable[int]) -> dict[int, int]:
-    """The numbers, and those that keep their order with gaps of one at most."""
+    """Number -> new number, in the same order with gaps of at most one."""
     closer: dict[int, int] = {}
     last = place = 0
     for number in sorted(numbers):

@@ -1,5 +1,5 @@
-"""The formats ctx reads: one row each, from which suffixes, media types and the text format's version follow.
-Which of them are prose is said in ctx/text/filetypes.py.
+"""The table of formats: suffixes, media types, readers and versions. `ctx/text/filetypes.py` says which are
+prose.
 """
 
 import zlib
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 
 class Format(NamedTuple):
-    """`reader` is the module of this room whose `parse` reads the text; of a `document`, its bytes, in a
-    process of its own.
+    """`reader` is the module of this package whose `parse` reads the text, or the bytes of a `document` in a
+    separate process.
 
-    `version` is raised when the reader would read the same bytes otherwise: every source is then read again.
-    `paged`: no chunk crosses a heading of level 1, so that a hit names its page, slide, sheet or message.
-    `refusal`: what to say instead of reading, where the bytes have that format.
+    `version` is increased when the reader's result changes: every source is then read again. `paged`: no
+    chunk crosses a level-1 heading, so that a hit names its page, slide, sheet or message. `refusal` is the
+    message for a format that ctx does not read.
     """
 
     media_type: str
@@ -63,7 +63,7 @@ TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6
 JSON = Format("application/json", "records", ("json", "canvas", "geojson"), version=3)
 JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2)
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
-CODE = Format("text/x-code", "code", ())  # its languages are a table of their own, in code.py
+CODE = Format("text/x-code", "code", ())  # the languages are in code.py
 
 RTF = _document("application/rtf", "rtf", "rtf", aliases=("text/rtf", "text/richtext"))
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
@@ -99,13 +99,13 @@ PAGED = frozenset(row.media_type for row in FORMATS if row.paged)
 DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
     suffix for row in FORMATS if row.document for suffix in row.suffixes
 )
-"""Of files that are binary and yet text to a reader."""
+"""The suffixes of binary documents that have a reader."""
 
-CUTTING = 8  # raised when chunks would be cut otherwise, or a text is decoded otherwise
+CUTTING = 8  # increased when chunking or decoding changes
 TEXT_FORMAT = (
     f"{CUTTING}-"
     f"{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"
 )
-"""Changes when the same bytes would be extracted or cut otherwise: everything is then read again (nothing is
-embedded again).
+"""Changes when the result of reading or chunking changes: all sources are then read again (but not embedded
+again).
 """

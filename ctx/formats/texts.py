@@ -1,4 +1,4 @@
-"""Texts: their encoding and their format settled, then read by the reader of that format."""
+"""Read a text: detect its encoding and format, then call the reader of that format."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _HTML_HEAD = re.compile(
     re.I | re.S,
 )
 _MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
-# A picture or a font that a text carries in itself. Its bytes in letters are nothing that anybody looks for.
+# An embedded picture or font, which is useless for a search.
 _CARRIED = re.compile(
     r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}"
 )
@@ -25,10 +25,10 @@ SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
 class Text(NamedTuple):
-    """What is known of a text before it is read: media type and charset as they were declared, its name.
+    """What is known about a text before it is read: declared media type and charset, and its name.
 
-    `decoded`: its bytes are UTF-8, made of what was decoded before. `grammar`: source code may be parsed by
-    its grammar, which is native code.
+    `decoded`: it was already decoded, and its bytes are UTF-8. `grammar`: source code may be parsed by a
+    grammar, which is native code.
     """
 
     media_type: str | None
@@ -39,7 +39,7 @@ class Text(NamedTuple):
 
 
 def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
-    """The media type of a text and what its reader finds; None of binary data."""
+    """The media type of a text and the result of its reader; None for binary data."""
     words = sound(data) if isinstance(data, str) else decode(data, text.charset)
     if words is None:
         return None
@@ -49,14 +49,14 @@ def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
 
 
 def parse(request: bytes) -> tuple[str, Parsed] | None:
-    """Likewise, of what `packed` made: so the process that reads apart is asked."""
+    """As `read_text`, for the bytes that `packed` makes. The reading process calls it."""
     head, _, data = request.partition(b"\n")
     text = Text(*json.loads(head))
     return read_text(text, data.decode() if text.decoded else data)
 
 
 def packed(text: Text, data: bytes) -> bytes:
-    """A text and what is known of it, for `parse`."""
+    """Encode a text and what is known about it, for `parse`."""
     return json.dumps(text).encode() + b"\n" + data
 
 
@@ -65,11 +65,11 @@ def _normalised(text: str) -> str:
         text = text[1:]
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.replace("\0", "\ufffd") if "\0" in text else text  # a NUL ends a text for some that read it
+    return text.replace("\0", "\ufffd") if "\0" in text else text  # some libraries stop at a NUL
 
 
 def _without_carried(text: str) -> str:
-    """The text with "…" for the bytes of what it carries in itself; lines stay where they are."""
+    """The text with "…" in place of embedded data. Line numbers do not change."""
     return _CARRIED.sub(r"\1…", text) if ";base64," in text else text
 
 
@@ -79,39 +79,36 @@ def suffix_of(name: str) -> str:
 
 
 def _code(suffix: str, name: str, text: str, grammar: bool) -> tuple[str, Callable[[str], Parsed]] | None:
-    from ctx.formats.code import kind_of, reader  # 1 ms; its patterns are compiled when a language is met
+    from ctx.formats.code import kind_of, reader  # 1 ms; patterns are compiled when first used
 
     language = kind_of(suffix, name, text)
     return None if language is None else (language, reader(language, grammar))
 
 
 def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
-    """The media type of a text and what reads it.
-
-    An explicit type wins over the name, except "text/plain", which says nothing.
-    """
+    """The media type of a text and its reader. A declared type wins over the name, except "text/plain"."""
     media_type, name = known.media_type, known.name
     suffix = suffix_of(name)
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
-    if row is not None and row.document:  # its bytes are a text all the same
+    if row is not None and row.document:  # the name is wrong: its bytes are text
         row, suffix = None, ""
     if row is None and (code := _code(suffix, name, text, known.grammar)) is not None:
         return code
     if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
         row = _by_head(text)
-    # Each reader compiles its patterns when first met: a run over Markdown need not pay for HTML.
+    # Imported when first used, because each reader compiles its patterns.
     return row.media_type, import_module(f"ctx.formats.{row.reader}").parse
 
 
 def _by_head(text: str) -> Format:
-    """The format of a text whose name tells nothing, by how it begins."""
+    """The format of a text with an unknown name, by its first characters."""
     if _HTML_HEAD.match(text[:4096]):
         return HTML
     return MARKDOWN if _MARKDOWN_SIGN.search(text[:16_384]) else PLAIN
 
 
 def declared_type(declared: str | None) -> tuple[str | None, str | None]:
-    """The type and the charset in what a connector or a server says of a text."""
+    """The media type and the charset in a declared content type."""
     if not declared:
         return None, None
     kind, _, parameters = declared.partition(";")

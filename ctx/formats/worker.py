@@ -1,7 +1,7 @@
-"""The process in which documents are read: bytes of any origin in, text out, no rights worth having.
+"""The process that reads documents, with few privileges: untrusted bytes in, text out.
 
-It answers one request after the other on the socket that is its standard input (`process.py` is the other
-end), keeps nothing of one document for the next, and ends by itself when nobody has asked for a while.
+It serves one request at a time on its standard input, a socket (`process.py` is the other end), keeps no
+state between documents, and ends when it is idle.
 """
 
 import gc
@@ -17,14 +17,14 @@ from ctx.errors import SourceError
 
 REQUEST = struct.Struct(">HQ")  # length of the reader's name, length of the data
 REPLY = struct.Struct(">Q")
-OUT_OF_MEMORY = 3  # the exit code where a reader needed more than it may have
+OUT_OF_MEMORY = 3  # the exit code if a reader exceeds the memory limit
 
 _MAX_OPEN_FILES = 64
-_LARGE = 1 << 20  # bytes of a document and its answer, after which memory is collected at once
+_LARGE = 1 << 20  # bytes of a document and its reply, after which garbage is collected at once
 
 
 def _request(channel: socket.socket, idle_s: int) -> tuple[bytes, bytes] | None:
-    """The next reader's name and what it is to read; None where nobody asks any more."""
+    """The next reader's name and data; None if the other end closed or the process is idle."""
     channel.settimeout(idle_s)
     try:
         head = received(channel, REQUEST.size)
@@ -39,7 +39,7 @@ def _request(channel: socket.socket, idle_s: int) -> tuple[bytes, bytes] | None:
 
 
 def main(cpu_s: int, memory_mb: int, idle_s: int) -> None:
-    """Answers requests until the other end closes, or nobody asks for `idle_s` seconds."""
+    """Serve requests until the other end closes, or no request comes for `idle_s` seconds."""
     channel = socket.socket(fileno=0)
     _give_up_rights(memory_mb)
     while True:
@@ -58,11 +58,11 @@ def main(cpu_s: int, memory_mb: int, idle_s: int) -> None:
         if large:  # a collection takes as long as reading a small file
             gc.collect()
         if _peak_mb() > memory_mb // 2:
-            return  # a fresh process costs less than a document refused for what others left behind
+            return  # a new process is cheaper than refusing a document because of earlier ones
 
 
 def received(channel: socket.socket, size: int) -> bytes | None:
-    """That many bytes; None where the other end closes before. Raises `OSError` and `TimeoutError`."""
+    """Read this many bytes; None if the other end closes first. Raises `OSError` and `TimeoutError`."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:
@@ -84,17 +84,17 @@ def _give_up_rights(memory_mb: int) -> None:
         try:
             resource.setrlimit(kind, (limit, limit))
         except (OSError, ValueError):
-            pass  # a system that knows no such limit: the others and the parent's clock hold
+            pass  # not supported by this system: the other limits and the parent's timeout remain
 
 
 def _limit_cpu(cpu_s: int) -> None:
-    """The processor's time that this one document may take; beyond it the kernel ends the process."""
+    """Limit the CPU time of one document; above it the kernel kills the process."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + cpu_s, hard))
 
 
 def _answer(name: str, data: bytes) -> bytes:
-    """The reply, in JSON: a list of what a `Parsed` has, or why there is none. Raises `MemoryError`."""
+    """The reply in JSON: the fields of a `Parsed` as a list, or an error. Raises `MemoryError`."""
     try:
         parsed = import_module(f"ctx.formats.{name}").parse(data)
         return json.dumps(parsed, ensure_ascii=False).encode()
@@ -104,20 +104,18 @@ def _answer(name: str, data: bytes) -> bytes:
         raise
     except ImportError as error:
         reason = f"cannot be read: the Python package {error.name} is not installed here"
-    except Exception as error:  # the top of a process: bytes made to harm can make a reader fail in any way
+    except Exception as error:  # hostile bytes can make a reader fail in any way
         reason = f"is damaged, or not what its name says ({type(error).__name__})"
     return json.dumps({"refused": reason}).encode()
 
 
 def _peak_mb() -> int:
-    """The most memory that this program held.
-    The system's own count goes on from that of whoever started it.
-    """
+    """The peak memory of this program. The system's own figure includes that of the parent process."""
     try:
         with open("/proc/self/status") as status:
             (line,) = (line for line in status if line.startswith("VmHWM:"))
         return int(line.split()[1]) >> 10
     except (OSError, ValueError):
-        pass  # no Linux
+        pass  # not Linux
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak >> 20 if sys.platform == "darwin" else peak >> 10

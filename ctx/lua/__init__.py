@@ -1,1 +1,1 @@
-"""Lua in a process of its own."""
+"""The sandbox: runs Lua scripts in locked-down processes that reach the machine only through host calls."""

@@ -1,18 +1,13 @@
-"""Which addresses a script may be led to: those of the public internet, and no other.
+"""Which addresses a request may connect to: those of the public internet only.
 
-What is refused, and after which source (read 2026-11):
+Refused are (sources read 2026-11):
 
-- IANA IPv4 Special-Purpose Address Registry, every block of it, also those it calls globally reachable: none
-is a web server's
-  https://www.iana.org/assignments/iana-ipv4-special-registry/ (RFC 6890, RFC 8190)
-- IANA IPv6 Special-Purpose Address Registry, likewise
-  https://www.iana.org/assignments/iana-ipv6-special-registry/
-- IPv4 multicast (RFC 5771); in IPv6 whatever is not global unicast, 2000::/3
-  https://www.iana.org/assignments/ipv6-address-space/ (multicast ff00::/8 and the former site-local fec0::/10
-  among it)
-- forms that carry an IPv4 address inside: they lead to what they hide (RFC 4291, 6052, 8215, 2765, 3056,
-4380, 5214)
-- the clouds' own services, which answer every program on the machine with its credentials
+- every block of the IANA special-purpose registries, including the globally reachable ones, because none has
+  web servers: https://www.iana.org/assignments/iana-ipv4-special-registry/ and iana-ipv6-special-registry
+- IPv4 multicast (RFC 5771), and every IPv6 address outside global unicast, 2000::/3:
+  https://www.iana.org/assignments/ipv6-address-space/
+- IPv6 addresses that contain an IPv4 address (RFC 3056, 4291, 4380, 5214, 6052, 8215)
+- the clouds' metadata services, which give credentials to every program on the machine
 """
 
 import ipaddress
@@ -65,8 +60,7 @@ IPV6_SPECIAL = tuple(
         "ff00::/8",  # multicast, RFC 4291
     )
 )
-# Most lie in a block above; 168.63.129.16 looks like any public address. They stand here so that none is lost
-# with a block.
+# Most are in a block above. 168.63.129.16 looks like any public address.
 CLOUD_SERVICES = frozenset(
     ipaddress.ip_address(address)
     for address in (
@@ -89,11 +83,9 @@ _ISATAP = (0x00005EFE, 0x02005EFE)  # above the IPv4 address in the lower half o
 
 
 def address_allowed(text: str) -> bool:
-    """Whether an address is on the public internet: not this machine, not its networks, not a way to name
-    them otherwise.
+    """Whether an address is on the public internet, and not this machine or its networks in any notation.
 
-    An IPv4 address behind a provider's own NAT64 prefix cannot be told from its text; whoever runs such a
-    network guards it there.
+    An IPv4 address behind a provider's own NAT64 prefix cannot be recognised; that network must guard it.
     """
     try:
         address = ipaddress.ip_address(text)

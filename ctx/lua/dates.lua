@@ -1,6 +1,6 @@
--- The calendar behind os.date and os.time, in UTC. C's own reads time zone files and the locale; this one only counts.
+-- The calendar behind os.date and os.time, in UTC. C's functions would read time zone files and the locale.
 --
--- A part of the prelude (see there), loaded with what it needs as arguments; returns {time, date, strftime, civil}.
+-- A part of the prelude: it gets its locals as arguments and returns {time, date, strftime, civil}.
 local find, sub, format, gsub, floor, tonumber, error, pcall, select, now_s, argument, optional_table = ...
 local DAYS = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" }
 local MONTHS = { "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December" }

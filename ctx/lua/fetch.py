@@ -1,9 +1,8 @@
-"""HTTP to addresses that were checked: the one way out, of a script's request and of a source on the web.
+"""HTTP requests to checked addresses, for scripts and for web sources.
 
-A URL is judged before anything is asked, its host's addresses are judged when they are known, and the
-connection goes to the very address that was judged. Nothing of the environment (proxies, `.netrc`) takes
-part. What is refused is a `ToolError` whose message begins with "http: "; what fails is httpcore's own, which
-`reason` puts into words.
+The URL is checked before the request. The host's addresses are checked after the lookup, and the connection
+goes to a checked address. Proxies and `.netrc` are not used. A refused request raises a `ToolError` whose
+message begins with "http: "; a failed one raises httpcore's errors, which `reason` describes.
 """
 
 import functools
@@ -14,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import httpcore
 
@@ -27,24 +26,24 @@ MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
 FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError)
-LATE = (httpcore.TimeoutException, TimeoutError)  # to be caught before `FAILURES`: the second is one of them
-_PIECE_BYTES = 1 << 16  # a peer that reads slowly is noticed between two of these
+TIMEOUTS = (httpcore.TimeoutException, TimeoutError)  # catch before `FAILURES`: TimeoutError is an OSError
+_WRITE_BYTES = 1 << 16  # the deadline is checked after each of these writes
 _BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
 Resolve = Callable[[str, int], Sequence[str]]
-"""`resolve(host, port)`: the addresses of a name. Raises `OSError` where it has none."""
+"""`resolve(host, port)` returns the addresses of a name. Raises `OSError` if it has none."""
 Wanted = Callable[[str], bool]
-"""`wanted(content type)`: whether a body is worth its bytes."""
+"""`wanted(content type)` returns whether to read the body."""
 
 
 def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses the system gives a name, in its order."""
+    """The addresses of a name, in the system's order."""
     return list(
         dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     )
 
 
 class Target(NamedTuple):
-    """The place a URL names. `trusted`: it was named by the operator, and may be private."""
+    """The target of a request. `trusted`: the operator named the host, so it may be private."""
 
     url: str
     scheme: str
@@ -58,11 +57,7 @@ class Target(NamedTuple):
 
 
 def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
-    """The place a URL names, if it may be gone to at all. `allow_hosts`: HOST or HOST:PORT that may be
-    private.
-
-    Raises `ToolError`.
-    """
+    """The target of a URL. `allow_hosts` are HOST or HOST:PORT that may be private. Raises `ToolError`."""
     scheme, host, port = _split(url)
     named = f"[{host}]" if ":" in host else host
     trusted = not allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
@@ -72,12 +67,12 @@ def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
 
 
 def _split(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of a URL. Raises `ToolError` for what is none that may be asked for."""
+    """Scheme, host and port of a URL. Raises `ToolError` if it is invalid or not allowed."""
     if len(url) > MAX_URL:
         raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
     if _BAD_URL.search(url):
         raise ToolError(
-            "http: the URL has a space, a control character, a backslash or a letter beyond ASCII; "
+            "http: the URL has a space, a control character, a backslash or a non-ASCII letter; "
             "percent-encode it"
         )
     try:
@@ -85,61 +80,55 @@ def _split(url: str) -> tuple[str, str, int]:
         port = parts.port
         host = (parts.hostname or "").rstrip(".")
     except ValueError as error:
-        raise ToolError("http: that is not a URL") from error
-    _check_parts(parts, host)
+        raise ToolError("http: not a URL") from error
+    if parts.scheme not in PORTS:
+        raise ToolError("http: only http:// and https:// URLs are allowed")
+    if parts.username is not None or parts.password is not None:
+        raise ToolError("http: a URL must not contain a user or password; send an Authorization header")
+    if not host or "%" in host:
+        raise ToolError("http: the URL has no host")
     return parts.scheme, host, PORTS[parts.scheme] if port is None else port
 
 
-def _check_parts(parts: SplitResult, host: str) -> None:
-    if parts.scheme not in PORTS:
-        raise ToolError("http: only http:// and https:// URLs")
-    if parts.username is not None or parts.password is not None:
-        raise ToolError("http: no user or password in the URL; send an Authorization header")
-    if not host or "%" in host:
-        raise ToolError("http: the URL names no host")
-
-
 def joined(url: str, location: str) -> str:
-    """Where a redirect leads. Bytes beyond ASCII are percent-encoded, as browsers do. Raises `ToolError`."""
+    """The URL of a redirect. Non-ASCII bytes are percent-encoded, as in browsers. Raises `ToolError`."""
     try:
         return urljoin(url, quote(location.encode("latin-1"), safe="%/:?#[]@!$&'()*+,;=~-._\\"))
     except ValueError as error:
-        raise ToolError("http: the redirect leads to what is not a URL") from error
+        raise ToolError("http: the redirect's Location is not a URL") from error
 
 
 def redirected(target: Target, location: str, allow_hosts: frozenset[str]) -> Target:
-    """The place that an answer of `target` redirects to. Raises `ToolError`.
+    """The target of a redirect. Raises `ToolError`.
 
-    What the operator named, and may be private, is for the script to ask for: a host that nobody named does
-    not lead there, or whoever runs it chose what is asked of a server inside.
+    A redirect from a host that is not in `allow_hosts` must not reach a private host that is: otherwise a
+    stranger could choose the requests to a server on the private network.
     """
     following = target_of(joined(target.url, location), allow_hosts)
     if target.trusted or not following.trusted:
         return following
     if following.port not in PORTS.values():
         raise ToolError(
-            f"http: {shown(target.url)} redirects to {shown(following.url)}, which is in allow_hosts, and it "
-            "is not: ask that one itself"
+            f"http: {shown(target.url)} is not in allow_hosts, but redirects to {shown(following.url)}, "
+            "which is; request that URL directly"
         )
-    return following._replace(trusted=False)  # reached where everybody may
+    return following._replace(trusted=False)  # allowed only if it has a public address
 
 
 def same_host(before: Target, following: Target) -> bool:
-    """Whether a body that was meant for one place may be sent to the other: the same one, or the same host's
-    https in the place of its http.
-    """
+    """Whether a redirect may carry the body: to the same origin, or from http to https on the same host."""
     upgraded = (before.scheme, before.port, following.scheme, following.port) == ("http", 80, "https", 443)
     return before.host == following.host and (upgraded or before.origin == following.origin)
 
 
 class Deadline:
-    """When what is under way must have ended; it may be set anew for the next request of a connection."""
+    """The end of a request, on the clock of `time.monotonic()`. A connection may be reused with a new end."""
 
     def __init__(self, ends_s: float) -> None:
         self.ends_s = ends_s
 
     def left_s(self) -> float:
-        """Seconds until then. Raises `TimeoutError` where there are none."""
+        """Seconds left. Raises `TimeoutError` if there are none."""
         left_s = self.ends_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -147,7 +136,7 @@ class Deadline:
 
 
 def open_pool(target: Target, deadline: Deadline, resolve: Resolve = resolve_host) -> httpcore.ConnectionPool:
-    """A client of one connection to a place, its address checked and pinned when it connects."""
+    """A client with one connection to a target, whose address is checked and pinned when it connects."""
     return httpcore.ConnectionPool(
         ssl_context=_tls() if target.scheme == "https" else None,
         network_backend=_Backend(target, resolve, deadline),
@@ -157,10 +146,9 @@ def open_pool(target: Target, deadline: Deadline, resolve: Resolve = resolve_hos
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Connects to the very address that was checked: a name that resolves otherwise a moment later
-    (rebinding) gains nothing.
+    """Connects to the address that was checked, so DNS rebinding has no effect.
 
-    It goes where `target` says, whatever the client's own reading of the URL may be.
+    It connects to `target`, even if httpcore parses the URL differently.
     """
 
     def __init__(self, target: Target, resolve: Resolve, deadline: Deadline) -> None:
@@ -184,14 +172,8 @@ class _Backend(httpcore.NetworkBackend):
         if not self._target.trusted and not all(address_allowed(address) for address in addresses):
             raise ToolError(
                 "http: the host is on this machine or its private network; name it in allow_hosts to allow "
-                "it (no redirect of a host that is not named there leads to it)"
+                "it (redirects from hosts that are not named there stay forbidden)"
             )
-        return self._first_of(addresses, socket_options)
-
-    def _first_of(
-        self, addresses: Iterable[str], socket_options: Iterable[httpcore.SOCKET_OPTION] | None
-    ) -> httpcore.NetworkStream:
-        """A connection to the first address that takes one."""
         failure: Exception | None = None
         for address in addresses:
             try:
@@ -208,9 +190,7 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection with one end for everything: a server that drips a byte a second keeps every single read
-    in time.
-    """
+    """A connection with one deadline for all reads: a slow server could keep each single read in time."""
 
     def __init__(self, inner: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._inner = inner
@@ -220,8 +200,8 @@ class _Stream(httpcore.NetworkStream):
         return self._inner.read(max_bytes, self._deadline.left_s())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), _PIECE_BYTES):
-            self._inner.write(buffer[start : start + _PIECE_BYTES], self._deadline.left_s())
+        for start in range(0, len(buffer), _WRITE_BYTES):
+            self._inner.write(buffer[start : start + _WRITE_BYTES], self._deadline.left_s())
 
     def close(self) -> None:
         self._inner.close()
@@ -238,13 +218,11 @@ class _Stream(httpcore.NetworkStream):
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    return httpcore.default_ssl_context()  # 30 ms: it reads every authority's certificate
+    return httpcore.default_ssl_context()  # 30 ms: it reads all root certificates
 
 
 class Reply(NamedTuple):
-    """An answer. `headers` by their lower-case names.
-    `body` is empty where its kind is not wanted (`unwanted`).
-    """
+    """A reply. `headers` have lower-case names. `unwanted`: the body was not read, for its content type."""
 
     status: int
     headers: dict[str, str]
@@ -267,7 +245,7 @@ def exchange(
     content: bytes | None = None,
     wanted: Wanted | None = None,
 ) -> Reply:
-    """One request and its answer, at most `max_bytes` of it once unpacked. Raises `ToolError`, `FAILURES`."""
+    """Send a request and read the reply, at most `max_bytes` decompressed. Raises `ToolError`, `FAILURES`."""
     with pool.stream(
         method,
         target.url,
@@ -275,32 +253,27 @@ def exchange(
         content=content,
         extensions={"timeout": {"pool": deadline.left_s()}},
     ) as reply:
-        fields = _header_fields(reply)
+        fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
         if wanted is not None and reply.status == 200 and not wanted(fields.get("content-type", "")):
             return Reply(reply.status, fields, b"", unwanted=True)
         body = unpacked(reply.iter_stream(), fields.get("content-encoding", ""), max_bytes)
         return Reply(reply.status, fields, body)
 
 
-def _header_fields(reply: httpcore.Response) -> dict[str, str]:
-    """The headers of a reply by their lower-case names; of one that comes twice, the last."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
-
-
-def _is_packed(encoding: str) -> bool:
-    """Whether a reply is compressed. Raises `ToolError` for what it may not be."""
+def _is_compressed(encoding: str) -> bool:
+    """Whether a reply is compressed. Raises `ToolError` for an unsupported encoding."""
     names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(names) > 1 or not {"gzip", "x-gzip", "deflate"}.issuperset(names):
         raise ToolError(
-            f"http: the reply is encoded as '{encoding[:40]}', which ctx does not ask for; leave out "
+            f"http: the reply is encoded as '{encoding[:40]}', which is not supported; do not set "
             "Accept-Encoding"
         )
     return bool(names)
 
 
 def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
-    """The decoded body. What unpacks to more than `limit` bytes is refused before it is in memory."""
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if _is_packed(encoding) else None
+    """The decompressed body. Raises `ToolError` before more than `limit` bytes are in memory."""
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if _is_compressed(encoding) else None
     parts: list[bytes] = []
     size = received = 0
     for chunk in chunks:
@@ -308,7 +281,7 @@ def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
         try:
             data = unpack.decompress(chunk, limit - size + 1) if unpack else chunk
         except zlib.error as error:
-            raise ToolError("http: the reply is damaged: it does not unpack") from error
+            raise ToolError("http: the reply is damaged: it cannot be decompressed") from error
         size += len(data)
         if size > limit:
             raise ToolError(f"http: the reply is larger than {limit:,} bytes")
@@ -319,15 +292,15 @@ def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
 
 
 def shown(url: str) -> str:
-    """A URL for a message: without the query, for keys are often in it."""
+    """A URL for messages, without the query, which may hold a key."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
 
 
 def reason(error: Exception) -> str:
-    """Why a request failed, in words for whoever made it."""
+    """Why a request failed, for its author."""
     if isinstance(error, httpcore.ConnectError):
         return "the host is not known" if "not known" in str(error) else "the connection failed"
     if isinstance(error, httpcore.RemoteProtocolError):
-        return "the server broke the protocol or hung up"
+        return "the server broke the protocol or closed the connection"
     return type(error).__name__

@@ -1,78 +1,46 @@
-"""The messages between the server and a worker: four bytes of length, one letter, the bytes.
+"""Messages between the server and a worker: four bytes of length, one letter, the payload.
 
     server -> worker   C  a job (`pack_job`)            h  the answer to a host call: "+" bytes, or "-" JSON
     worker -> server   H  a host call: op NUL payload   R  the end: "+" result, or "-" failure, both JSON
 
-The worker's side is hostile: a script may have taken it over. So lengths are capped before a byte is kept,
-unknown letters end the conversation, and at most one frame may be under way.
+A hostile script may control the worker. So the length is checked before the payload is read, an unknown
+letter ends the call, and the worker may send only one frame at a time.
 """
 
 import select
 import socket
 import struct
-import time
-from threading import Event
 from typing import NamedTuple
+
+from ctx.lua.limits import Deadline
 
 MAX_FRAME_BYTES = 16 << 20
 MAX_RESULT_BYTES = 4 << 20  # JSON grows tenfold as Python objects
 HEADER_BYTES = 5
 
-# Between the server and the zygote, in messages of a fixed length.
+# Messages between the server and the zygote, of a fixed length.
 ORDER = struct.Struct("=ci")  # F fork, P fork a probe, K kill; the probe's number or the pid
-REPORT = struct.Struct("=cii")  # F forked, X ended; the pid; the wait status
+REPORT = struct.Struct("=cii")  # F forked, X exited; the pid; the wait status
 
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}
 _READ_BYTES = 1 << 18
-_SLICE_S = 0.02  # how often a wait looks at a cancel event
 
 
 class FrameError(Exception):
-    """The worker broke the protocol, or a frame is over its cap."""
+    """The worker broke the protocol, or a frame is too long."""
 
 
 class WorkerGone(Exception):
-    """The other end is closed."""
+    """The worker closed its socket."""
 
 
-class NothingRan(WorkerGone):
-    """It was closed before the worker had read its job."""
+class JobNotRead(WorkerGone):
+    """The worker closed its socket before it read the job."""
 
 
-class DeadlinePassed(Exception):
-    """The time is up."""
-
-
-class Cancelled(Exception):
-    """The caller does not want the answer any more."""
-
-
-class Deadline:
-    """When an answer is owed, on the clock of `time.monotonic()`, and an event that calls the whole thing
-    off.
-    """
-
-    __slots__ = ("at_s", "cancel")
-
-    def __init__(self, timeout_s: float, cancel: Event | None = None) -> None:
-        self.at_s = time.monotonic() + timeout_s
-        self.cancel = cancel
-
-    def step_s(self) -> float:
-        """How long a wait may last before it must look again. Raises `DeadlinePassed` or `Cancelled`."""
-        left_s = self.at_s - time.monotonic()
-        if left_s <= 0:
-            raise DeadlinePassed
-        if self.cancel is None:
-            return left_s
-        if self.cancel.is_set():
-            raise Cancelled
-        return min(left_s, _SLICE_S)
-
-
-class Wire(NamedTuple):
-    """A job as it crosses: everything but the source is short text or JSON."""
+class JobMessage(NamedTuple):
+    """A job as it is sent: everything but the source is short text or JSON."""
 
     kind: bytes
     entry: bytes
@@ -84,24 +52,24 @@ class Wire(NamedTuple):
     seed: bytes
 
 
-_LENGTHS = struct.Struct(f">{len(Wire._fields)}I")
+_LENGTHS = struct.Struct(f">{len(JobMessage._fields)}I")
 
 
-def pack_job(wire: Wire) -> bytes:
-    return _LENGTHS.pack(*map(len, wire)) + b"".join(wire)
+def pack_job(message: JobMessage) -> bytes:
+    return _LENGTHS.pack(*map(len, message)) + b"".join(message)
 
 
-def unpack_job(payload: bytes) -> Wire:
+def unpack_job(payload: bytes) -> JobMessage:
     offset = _LENGTHS.size
     fields = []
     for length in _LENGTHS.unpack_from(payload):
         fields.append(payload[offset : offset + length])
         offset += length
-    return Wire(*fields)
+    return JobMessage(*fields)
 
 
 class Channel:
-    """The server's end of a worker's socket: no call outlasts its deadline, whatever the other end does."""
+    """The server's end of a worker's socket. No call outlasts its deadline, whatever the worker does."""
 
     __slots__ = ("_buffer", "_reader", "_socket", "_writer")
 
@@ -119,7 +87,7 @@ class Channel:
     def send(self, letter: bytes, payload: bytes, deadline: Deadline) -> None:
         """Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
         if len(payload) > MAX_FRAME_BYTES:
-            raise FrameError(f"{len(payload)} bytes are more than a worker takes ({MAX_FRAME_BYTES})")
+            raise FrameError(f"{len(payload)} bytes are more than a worker accepts ({MAX_FRAME_BYTES})")
         frame = len(payload).to_bytes(4, "big") + letter + payload
         try:
             count = self._socket.send(frame)
@@ -128,9 +96,9 @@ class Channel:
         except OSError as error:
             raise WorkerGone from error
         if count < len(frame):
-            self._send_on(memoryview(frame)[count:], deadline)
+            self._send_rest(memoryview(frame)[count:], deadline)
 
-    def _send_on(self, pending: memoryview, deadline: Deadline) -> None:
+    def _send_rest(self, pending: memoryview, deadline: Deadline) -> None:
         if self._writer is None:
             self._writer = select.poll()
             self._writer.register(self._socket, select.POLLOUT)
@@ -145,9 +113,7 @@ class Channel:
                 raise WorkerGone from error
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
-        """The next frame as (letter, bytes). Raises `FrameError`, `WorkerGone`, `DeadlinePassed`,
-        `Cancelled`.
-        """
+        """The next frame as (letter, payload). Raises as `send` does."""
         data = self._buffer or self._read(deadline)
         while len(data) < HEADER_BYTES:
             data += self._read(deadline)
@@ -155,7 +121,7 @@ class Channel:
         length = int.from_bytes(data[:4], "big")
         if length > _CAPS.get(letter, -1):
             raise FrameError(
-                f"a frame of {length} bytes is over its cap" if letter in _CAPS else "an unknown frame"
+                f"a frame of {length} bytes is too long" if letter in _CAPS else "an unknown frame"
             )
         end = HEADER_BYTES + length
         if len(data) < end:
@@ -170,7 +136,7 @@ class Channel:
 
     @property
     def unread(self) -> bool:
-        """Whether the worker sent more than it was asked for."""
+        """Whether the worker sent more than one frame."""
         return bool(self._buffer)
 
     def _read(self, deadline: Deadline) -> bytes:

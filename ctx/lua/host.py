@@ -1,8 +1,8 @@
-"""What a script may ask of the machine: http, files, environment variables, log lines.
+"""Host calls to the machine: HTTP, files, environment variables, log lines.
 
-Runs in the server; trusts nothing. Every function takes bytes that a hostile script wrote and gives bytes, or
-raises `ToolError` with a sentence for the script's author. No path of the machine and no secret is in a
-message.
+They run in the server, on input from a possibly hostile script. Each function takes and returns bytes, or
+raises `ToolError` with a message for the script's author, which contains no secret and no path of the
+machine.
 """
 
 import fnmatch
@@ -21,8 +21,8 @@ import orjson
 from ctx.errors import ToolError
 from ctx.lua.fetch import (
     FAILURES,
-    LATE,
     MAX_REDIRECTS,
+    TIMEOUTS,
     Deadline,
     Reply,
     Resolve,
@@ -44,10 +44,10 @@ logger = logging.getLogger("ctx.script")
 MAX_RESPONSE_BYTES = 10_000_000  # decompressed
 MAX_FILE_BYTES = 10_000_000
 MAX_LISTED = 10_000
-MAX_GLOB_CHARS = 256  # of `fs.list`: a name has no more
+MAX_GLOB_CHARS = 256  # of `fs.list`: file names are not longer
 DEFAULT_TIMEOUT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
-# The client's own business: a script that sets them could smuggle a second request or speak for another host.
+# Set by the client only: with these a script could smuggle a second request or name another host.
 REFUSED_HEADERS = frozenset(
     {
         "host",
@@ -63,7 +63,7 @@ REFUSED_HEADERS = frozenset(
         "proxy-connection",
     }
 )
-# What follows a redirect to another origin. Any other header may hold a key: GitLab has a PRIVATE-TOKEN.
+# Kept on a redirect to another origin. Any other header may hold a key, such as GitLab's PRIVATE-TOKEN.
 CROSS_ORIGIN_HEADERS = frozenset(
     {
         "accept",
@@ -86,50 +86,39 @@ CROSS_ORIGIN_HEADERS = frozenset(
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
-
 Identity = tuple[int, int]
+"""Device and inode of a folder."""
 
 
 class Policy(NamedTuple):
-    """What one script is allowed. `roots`: folders it may read, its own first. `allow_hosts`: HOST or
-    HOST:PORT that may be private. `calls`: the tools it may call. `memory_bank`: the bank of its
-    `context.memory`. `store`: whose values it keeps, "" for none. `withheld(folder, name)`: whether a name in
-    a folder, told by device and inode, is no script's to read.
-    """
+    """What one script is allowed to do."""
 
     name: str
-    roots: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()  # folders it may read, its own first
     env: frozenset[str] = frozenset()
-    allow_hosts: frozenset[str] = frozenset()
-    calls: frozenset[str] = frozenset()
+    allow_hosts: frozenset[str] = frozenset()  # HOST or HOST:PORT that may be private
+    calls: frozenset[str] = frozenset()  # the tools it may call
     memory_bank: str | None = None
-    store: str = ""
-    withheld: Callable[[Identity, str], bool] = lambda folder, name: False
+    store: str = ""  # the owner of its stored values, "" for none
+    withheld: Callable[[Identity, str], bool] = lambda folder, name: False  # files no script may read
 
 
 # -- http ----------------------------------------------------------------------------------------------------
 
 
-def _check_host(method: str, target: Target, following: Target) -> None:
-    """Raises `ToolError` where a request with a body is sent on to another host."""
-    if not same_host(target, following):
-        raise ToolError(
-            f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
-            f"({shown(following.url)}), which is not sent the body; send it there if it may have it"
-        )
-
-
-def _for_redirect(headers: list[tuple[str, str]], *, same_origin: bool, anew: bool) -> list[tuple[str, str]]:
-    """The headers that go along to where a reply leads. `anew`: without the body."""
+def _for_redirect(
+    headers: list[tuple[str, str]], *, same_origin: bool, drop_body: bool
+) -> list[tuple[str, str]]:
+    """The headers to send to the target of a redirect."""
     if not same_origin:
         headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
-    if anew:
+    if drop_body:
         headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
     return headers
 
 
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
-    """One request with its redirects: JSON {status, ok, headers} NUL body."""
+    """Send a request and follow its redirects. Returns JSON {status, ok, headers}, NUL, the body."""
     head, _, body = payload.partition(b"\0")
     request = json.loads(head)
     method = str(request.get("method", "GET")).upper()
@@ -145,23 +134,22 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
             following = redirected(target, reply.location, policy.allow_hosts)
-            anew = _asks_anew(reply.status, method)
-            headers = _for_redirect(headers, same_origin=following.origin == target.origin, anew=anew)
-            if anew:
+            drop_body = reply.status == 303 or (reply.status in (301, 302) and method == "POST")
+            same_origin = following.origin == target.origin
+            headers = _for_redirect(headers, same_origin=same_origin, drop_body=drop_body)
+            if drop_body:
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
-            elif body:
-                _check_host(method, target, following)
+            elif body and not same_host(target, following):
+                raise ToolError(
+                    f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
+                    f"({shown(following.url)}); ctx does not forward the body: send the request there"
+                )
             target = following
-    except LATE as error:
+    except TIMEOUTS as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: timed out") from error
     except FAILURES as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: {reason(error)}") from error
     raise ToolError(f"HTTP {method} {shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
-
-
-def _asks_anew(status: int, method: str) -> bool:
-    """Whether what lies behind a redirect is asked for, not sent to."""
-    return status == 303 or (status in (301, 302) and method == "POST")
 
 
 def _timeout_s(wanted: JSON) -> float:
@@ -214,21 +202,19 @@ def _once(
 # -- files ---------------------------------------------------------------------------------------------------
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A FIFO opens at once, and is then refused.
+# O_NONBLOCK: opening a FIFO must not block; it is refused afterwards.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_SCRIPTS = ("tools", "agents")  # of a `.ctx`: the rest is the memories of every bank, and the keys
+_SCRIPT_FOLDERS = ("tools", "agents")  # of a `.ctx` folder, which also holds memories and keys
 
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:
-    """A file's bytes. Only regular files below a root, reached without following a link."""
+    """The bytes of a regular file below a root. Links are not followed."""
     descriptor = _open_beneath(policy, payload, folder=False)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ToolError("fs.read: that is not a regular file")
-        if status.st_size > MAX_FILE_BYTES:
-            raise ToolError(f"fs.read: the file is larger than {MAX_FILE_BYTES:,} bytes")
+            raise ToolError("fs.read: not a regular file")
         with os.fdopen(os.dup(descriptor), "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     finally:
@@ -238,10 +224,10 @@ def fs_read(policy: Policy, payload: bytes) -> bytes:
     return data
 
 
-def _listed(descriptor: int, prefix: str, name: str) -> JSON:
-    """The row of an entry of a folder; None of a link, and of what was deleted since it was listed."""
+def _entry(descriptor: int, prefix: str, name: str) -> JSON:
+    """One entry of a folder; None for a link, or if it was deleted in the meantime."""
     if sound(name) != name:
-        return None  # a name that is not UTF-8 cannot be said in JSON
+        return None  # JSON cannot hold a name that is not UTF-8
     try:
         status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     except FileNotFoundError:
@@ -253,7 +239,7 @@ def _listed(descriptor: int, prefix: str, name: str) -> JSON:
 
 
 def fs_list(policy: Policy, payload: bytes) -> bytes:
-    """One folder, by name: JSON [{path, name, size, modified, dir}]. `path` is what `fs.read` takes."""
+    """List a folder, sorted by name: JSON [{path, name, size, modified, dir}]. `path` is for `fs.read`."""
     request = json.loads(payload)
     folder = str(request.get("dir", ".")) or "."
     fits = _glob_test(request.get("glob"))
@@ -262,13 +248,13 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
     rows: list[JSON] = []
     try:
         for name in filter(fits, sorted(os.listdir(descriptor))):
-            row = _listed(descriptor, prefix, name)
+            row = _entry(descriptor, prefix, name)
             if row is None:
                 continue
             rows.append(row)
             if len(rows) > MAX_LISTED:
                 raise ToolError(
-                    f"fs.list: the folder holds more than {MAX_LISTED:,} entries; narrow it with a glob"
+                    f"fs.list: the folder has more than {MAX_LISTED:,} entries; narrow it with a glob"
                 )
     finally:
         os.close(descriptor)
@@ -276,34 +262,33 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
 
 
 def _glob_test(glob: JSON) -> Callable[[str], object]:
-    """Whether a name fits a script's glob (`*`, `?`, `[...]`); every name where there is none. Raises
-    `ToolError`.
+    """A test whether a name matches a glob (`*`, `?`, `[...]`); without a glob every name does.
 
-    `fnmatch` makes a regular expression that never tries a star twice, so a match costs the glob's length
-    times the name's.
+    `fnmatch` makes a regular expression without backtracking over stars, so a match takes at most the length
+    of the glob times that of the name. Raises `ToolError`.
     """
     if not glob:
         return bool
     if not isinstance(glob, str) or len(glob) > MAX_GLOB_CHARS:
-        raise ToolError(f"fs.list: a glob is text of at most {MAX_GLOB_CHARS} characters")
+        raise ToolError(f"fs.list: a glob must be a string of at most {MAX_GLOB_CHARS} characters")
     return re.compile(fnmatch.translate(glob)).match
 
 
 def _steps(root: str, below: str, operation: str) -> list[str]:
-    """The parts of a path below a root. Raises `ToolError` if it leads out, or into what is withheld."""
+    """The parts of a path below a root. Raises `ToolError` for `..`, `.git` and `.ctx`."""
     parts = [part for part in below.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ToolError(f"{operation}: the path leads out of the script's folders")
-    if ".git" in map(str.lower, parts) or _in_store([*root.split("/"), *parts]):
+    if ".git" in map(str.lower, parts) or _is_in_store([*root.split("/"), *parts]):
         raise _withheld(operation)
     return parts
 
 
 def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
-    """A descriptor of a path below a root, component by component: a link put there leads nowhere."""
+    """Open a path below a root one component at a time, without following links."""
     operation = "fs.list" if folder else "fs.read"
     if b"\0" in payload or len(payload) > 4096:
-        raise ToolError(f"{operation}: that is not a path")
+        raise ToolError(f"{operation}: not a path")
     path = os.fsdecode(payload)
     root, below = _root_of(policy, path, operation)
     parts = _steps(root, below, operation)
@@ -315,7 +300,7 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
 
 
 def _descend(policy: Policy, root: str, parts: list[str], operation: str) -> int:
-    """A descriptor of what lies below a folder, each part opened in the one before."""
+    """Open each part relative to the one before."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     last = _FOLDER if operation == "fs.list" else _FILE
     try:
@@ -333,20 +318,20 @@ def _descend(policy: Policy, root: str, parts: list[str], operation: str) -> int
 
 
 def _withheld(operation: str) -> ToolError:
-    return ToolError(f"{operation}: what is in .ctx and .git, and the store, is no script's to read")
+    return ToolError(f"{operation}: scripts may not read .ctx, .git and the store")
 
 
-def _in_store(parts: Sequence[str]) -> bool:
-    """Whether a path is, or is in, a folder `.ctx`, and not among the scripts there."""
+def _is_in_store(parts: Sequence[str]) -> bool:
+    """Whether a path is in a `.ctx` folder and not in its folders of scripts."""
     return any(
-        part.lower() == ".ctx" and following.lower() not in _SCRIPTS
+        part.lower() == ".ctx" and following.lower() not in _SCRIPT_FOLDERS
         for part, following in zip(parts, [*parts[1:], ""], strict=True)
     )
 
 
 def _root_of(policy: Policy, path: str, operation: str) -> tuple[str, str]:
     if not policy.roots:
-        raise ToolError(f"{operation}: the script has no folder to read")
+        raise ToolError(f"{operation}: the script may not read any folder")
     if not os.path.isabs(path):
         return policy.roots[0], path
     for root in policy.roots:
@@ -361,7 +346,7 @@ def _root_of(policy: Policy, path: str, operation: str) -> tuple[str, str]:
 
 
 def env_get(policy: Policy, payload: bytes, environ: Mapping[str, str]) -> bytes:
-    """A variable that the operator listed; null for any other: which exist cannot be found out."""
+    """A variable that the operator granted; null for any other, so that scripts cannot find out names."""
     name = payload.decode("utf-8", "replace")
     value = environ.get(name) if name in policy.env else None
     return orjson.dumps(None if value is None else value.encode("utf-8", "replace").decode())
@@ -371,7 +356,7 @@ _LEVELS = {b"debug": logging.DEBUG, b"info": logging.INFO, b"warn": logging.WARN
 
 
 def log(policy: Policy, payload: bytes) -> bytes:
-    """One line in the server's log, under the script's name."""
+    """Write one line to the server's log, with the script's name."""
     level, _, message = payload.partition(b"\0")
     logger.log(_LEVELS.get(level, logging.INFO), "[%s] %s", policy.name, message.decode("utf-8", "replace"))
     return b""

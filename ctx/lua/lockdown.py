@@ -1,6 +1,6 @@
-"""What a process gives up before it runs a stranger's script. In the zygote once, in each worker again.
+"""Drop a process's privileges before it runs a script: first in the zygote, then in each worker.
 
-Every step reports whether it held, as a `Layer`; none is required here. The pool decides what is enough.
+Each step returns a `Layer` that says whether it worked. The pool decides which layers a script needs.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 class Layer(NamedTuple):
-    """One line of defence: what it is, whether it stands, and what was seen."""
+    """One layer of the sandbox: its name, whether it holds, and a detail for `ctx doctor`."""
 
     name: str
     held: bool
@@ -34,10 +34,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine_zygote() -> list[Layer]:
-    """Namespaces, an empty root, another user, no way back. Inherited by every worker."""
-    _yield_to_the_killer()
-    empty = _empty_folder()
-    layers = [_leave_namespaces(), _enter_root(empty), _become_nobody(), _drop_capabilities()]
+    """Enter namespaces and an empty root folder, change the user, drop capabilities. Workers inherit it."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # out of memory, the kernel must kill a script and not the server
+    except OSError:
+        pass  # not Linux, or no /proc: the memory limits still hold
+    empty = _enter_deleted_folder()
+    layers = [_leave_namespaces(), _change_root(empty), _become_nobody(), _drop_capabilities()]
     if sys.platform == "linux":
         refused = _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
         layers.append(Layer("no new privileges", not refused, "set-user programs and memory dumps are off"))
@@ -46,19 +50,8 @@ def confine_zygote() -> list[Layer]:
     return layers
 
 
-def _yield_to_the_killer() -> None:
-    # When the machine runs out of memory the kernel shall take a script, not the server.
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        pass  # not Linux, or /proc is not there: the memory caps still hold
-
-
-def _empty_folder() -> bool:
-    """Moves into a folder that is already deleted: it is empty, and nobody can put anything in it, root
-    included.
-    """
+def _enter_deleted_folder() -> bool:
+    """Enter a new folder and delete it. It is empty, and not even root can add files to it."""
     for parent in ("/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, and gone at once
         path = f"{parent}/ctx-{os.getpid()}-{os.urandom(8).hex()}"
         try:
@@ -74,7 +67,7 @@ def _empty_folder() -> bool:
 def _leave_namespaces() -> Layer:
     if sys.platform != "linux":
         return Layer("namespaces", False, "Linux only")
-    # Root must not go into a user namespace: it would stay the owner of root's files there.
+    # Root must not enter a user namespace: there it would still own root's files.
     flags = _NEWNET | _NEWIPC | _NEWUTS | _NEWNS | (0 if os.geteuid() == 0 else _NEWUSER)
     if _libc.unshare(flags):
         return Layer("namespaces", False, f"not permitted here: {os.strerror(ctypes.get_errno())}")
@@ -86,9 +79,9 @@ def _leave_namespaces() -> Layer:
     )
 
 
-def _enter_root(empty: bool) -> Layer:
+def _change_root(empty: bool) -> Layer:
     if not empty:
-        return Layer("empty root folder", False, "no temporary folder could be made")
+        return Layer("empty root folder", False, "could not create a temporary folder")
     try:
         os.chroot(".")
         os.chdir("/")
@@ -109,7 +102,7 @@ def _become_nobody() -> Layer:
 
 
 def _drop_capabilities() -> Layer:
-    # A user namespace hands out all capabilities within itself; they are of no use to a script.
+    # A user namespace grants all capabilities inside it.
     if sys.platform != "linux":
         return Layer("no capabilities", True, "Linux only")
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
@@ -120,7 +113,7 @@ def _drop_capabilities() -> Layer:
 
 
 def address_space_bytes() -> int:
-    """What this process maps now; 0 where the system does not say. Read before the root is changed."""
+    """The memory this process has mapped, 0 if unknown. Needs /proc: call it before the root changes."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
@@ -129,13 +122,11 @@ def address_space_bytes() -> int:
 
 
 def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
-    """Dies with the zygote, holds no descriptor but 0 to 3, and may use so much memory and time. Raises
-    `OSError`.
-    """
+    """End with the zygote; limit descriptors, memory and CPU time. Raises `OSError`."""
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote_pid:
-        os._exit(0)  # it died before the line above
+        os._exit(0)  # the zygote died before the line above
     limits = [
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),

@@ -1,6 +1,6 @@
--- What a script with a memory bank has besides: context.memory, context.bank, error.throw, time. Each of their functions asks the parent.
+-- For scripts with a memory bank: context.memory, context.bank, error.throw and time. Their functions call the parent.
 --
--- A part of the prelude (see there), loaded with what it needs as arguments; returns a function that adds it to an environment.
+-- A part of the prelude: it gets its locals as arguments and returns a function that adds these to an environment.
 local ask, ask_json, argument, optional_table, dates, THROWN, KINDS, plain_error, type, next, rawget, rawset, tostring,
   tonumber, select, setmetatable, find, format, gsub, floor = ...
 

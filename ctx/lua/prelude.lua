@@ -1,11 +1,10 @@
--- The trusted half of a worker: builds the environment a script sees, runs one entry of it, and writes the answer.
+-- The trusted Lua code of a worker: builds a script's environment, runs one entry and writes the answer.
 --
--- Loaded with the real globals and one argument, raw(op, payload) -> bytes, the only way out: "+" and the answer, or "-" and a
--- JSON error. A script never gets `raw`, the real globals, or a table that belongs to another runtime. Everything used after
--- a script has begun is captured in a local here, since the script owns the library tables; for the same reason no line below
--- may say s:method().
+-- It is loaded with the real globals and one argument, raw(op, payload) -> bytes: "+" and the answer, or "-" and a JSON error.
+-- `raw` is the only way out of the process. A script never gets `raw`, the real globals, or a table of another runtime. A script
+-- can change the library tables, so everything used after it has started is a local here, and no line below may use s:method().
 local raw = ...
-local MAX_DEPTH = 128 -- of JSON, both ways: as serde_json, which the published scripts were written for
+local MAX_DEPTH = 128 -- of JSON, in both directions: the limit of serde_json, for which the published scripts were written
 local type, next, rawlen, rawget, rawset, rawequal, tostring, tonumber = type, next, rawlen, rawget, rawset, rawequal, tostring, tonumber
 local error, pcall, xpcall, load, select, setmetatable, getmetatable = error, pcall, xpcall, load, select, setmetatable, getmetatable
 local find, sub, byte, char, format, gsub, match =
@@ -18,9 +17,9 @@ local clock_s, now_s = os.clock, os.time
 local real = _G
 
 ---------------------------------------------------------------------------------------------------- JSON
--- A decoded table keeps what Lua cannot say in its metatable, by field (`__jsontype`, as dkjson): that an empty table was an
--- array, how long an array with nulls was, which fields of an object were null. So a null reads as nil, as the published
--- scripts expect, and is written back as null.
+-- The metatable of a decoded table stores what a Lua table cannot (in `__jsontype`, as in dkjson): that an empty table was an
+-- array, the length of an array with nulls, the null fields of an object. So a null reads as nil, as the published scripts
+-- expect, and is written as null again.
 local ARRAY = { __jsontype = "array" }
 local OBJECT = { __jsontype = "object" }
 local NULL = setmetatable({}, {
@@ -36,13 +35,13 @@ local ESCAPES = setmetatable(
   { __index = function(_, letter) return format("\\u%04x", byte(letter)) end }
 )
 
--- What goes to a reader or a search and was cut inside a character (`body:sub(1, 300)`) is mended: what is lost is one character,
--- not the answer. What is kept to be read back as it was (json.encode, context.store) is refused instead.
+-- In text for a reader or a search, a character that was cut in two (`body:sub(1, 300)`) is replaced. In text that a script reads
+-- back (json.encode, context.store) it is an error.
 local mending, mended = false, 0
 
-local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, even with the way there and back
+local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, including the call to the parent
 
-local function encode_string(text, exact) -- `exact`: a key, which another must not become
+local function encode_string(text, exact) -- `exact`: for keys, which must stay distinct
   if #text > LONG then
     local answer = raw("json.quote", text)
     if byte(answer, 1) == 43 then return sub(answer, 2) end
@@ -68,13 +67,13 @@ local function encode_number(number)
     text = format("%.16g", number)
     if tonumber(text) ~= number then text = format("%.17g", number) end
   end
-  if not find(text, "[%.eE]") then text = text .. ".0" end -- a float stays a float on the other side
+  if not find(text, "[%.eE]") then text = text .. ".0" end -- so that it is decoded as a float
   return text
 end
 
 local encode_value
 
--- An array has no room for the named fields of its table, nor for items behind a gap: what is left out is told in the log.
+-- A JSON array cannot hold the table's named fields, or items after a gap. The log says which were left out.
 local left_out, left_out_name = 0, nil
 
 local function leave_out(value, length, surplus)
@@ -114,7 +113,7 @@ local function encode_object(value, nulls, out, n, depth, seen)
     if kind == "number" then
       key = math_type(key) == "integer" and format("%d", key) or encode_number(key)
     elseif kind ~= "string" then
-      error("a table has a key of type " .. kind .. ", which JSON cannot say", 0)
+      error("a table has a key of type " .. kind .. ", which JSON does not have", 0)
     end
     if values[key] ~= nil then error("a table has both the number and the string " .. key .. " as a key", 0) end
     count = count + 1
@@ -156,7 +155,7 @@ function encode_value(value, out, n, depth, seen)
     out[n + 1] = value and "true" or "false"
     return n + 1
   elseif kind ~= "table" or rawequal(value, NULL) then
-    out[n + 1] = "null" -- nil, and what JSON has no word for: functions, threads
+    out[n + 1] = "null" -- nil, and functions and threads, which JSON does not have
     return n + 1
   end
   if depth > MAX_DEPTH then error("a value is nested more than " .. MAX_DEPTH .. " deep", 0) end
@@ -196,14 +195,14 @@ local UNESCAPES = { ['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f",
 
 local function refuse(what, at) error(what .. " at byte " .. at, 0) end
 
--- The text before the next quote or escape. `%C` alone is five times faster than a set of characters, and right but for DEL.
+-- The text before the next quote or escape. `%C` alone is five times faster than a character set, and only wrong for DEL.
 local function plain_part(text, at, stop)
   local part = sub(text, at, stop - 1)
   if not find(part, "^%C*$") and find(part, "[%z\1-\31]") then refuse("a control character in a string", at) end
   return part
 end
 
-local function decode_escape(text, at) -- `at` is that of the backslash
+local function decode_escape(text, at) -- `at` is the position of the backslash
   local letter = sub(text, at + 1, at + 1)
   if letter ~= "u" then
     local plain = UNESCAPES[letter]
@@ -223,7 +222,7 @@ local function decode_escape(text, at) -- `at` is that of the backslash
   return utf8_char(point), after
 end
 
-local function decode_string(text, at) -- `at` is just after the opening quote
+local function decode_string(text, at) -- `at` is the position after the opening quote
   local quote = find(text, '"', at, true)
   if not quote then refuse("a string has no end", #text) end
   local escape = find(text, "\\", at, true)
@@ -288,7 +287,7 @@ local function decode_object(text, at, depth)
     at = skip(text, at)
     local code = byte(text, at)
     if code == 125 then
-      -- An object of number-like fields alone needs no mark: its keys are strings, so its length is 0.
+      -- An object with only number-like fields needs no mark: its keys are strings, so its length is 0.
       if nulls then setmetatable(object, { __jsontype = "object", __jsonnulls = nulls }) end
       return object, at + 1
     elseif code ~= 44 then
@@ -348,7 +347,7 @@ local function decode(text)
 end
 
 ---------------------------------------------------------------------------------------------------- errors
--- What `error.throw` raises, and what a host call raises in a script that may throw: a kind that becomes a status outside.
+-- Errors with a kind: from `error.throw`, and from host calls in scripts that may use it. The caller sees the kind as a status.
 local THROWN = {
   __metatable = "error",
   __tostring = function(thrown) return rawget(thrown, "message") end,
@@ -360,7 +359,7 @@ local THROWN = {
 local KINDS = { not_found = true, invalid_params = true, conflict = true, forbidden = true, storage = true }
 local WORDS = { not_found = "not_found", bad_request = "invalid_params", embeddings_disabled = "invalid_params", unauthorized = "forbidden", conflict = "conflict",
   store_error = "storage", busy = "storage" }
-local typed = false -- whether this script's errors may carry a kind
+local typed = false -- whether this script's errors may have a kind
 
 local function argument(value, name, position, level)
   local kind = type(value)
@@ -375,8 +374,8 @@ local function optional_table(value, name, position)
   error(format("bad argument #%d to '%s' (table expected, got %s)", position, name, type(value)), 3)
 end
 
--- Asks the parent. `level` is as in error(), counted from the caller: 2 is whoever called the stub, so that the message names
--- the script's own line. No stub may end in a tail call, which would take its frame away.
+-- Calls the parent. `level` is as in error(), counted from the caller: with 2 a message names the script's line that called the
+-- stub. No stub may end in a tail call, which would remove its frame.
 local function ask(op, payload, level)
   local answer = raw(op, payload)
   if type(answer) ~= "string" then error(op .. ": no answer", level + 1) end
@@ -406,13 +405,13 @@ local function ask_json(op, value, level, mends)
 end
 
 ---------------------------------------------------------------------------------------------------- parts
--- What few scripts need is loaded when it is first used: a third of the time that a fresh state takes.
+-- Parts that few scripts need are loaded at their first use. Loading them takes a third of the time of a new state.
 local parts = {}
 
 local function part(name)
   local loaded = parts[name]
   if loaded == nil then
-    loaded = load(sub(raw("part", name), 2), "=" .. name, "b", {}) -- no globals: a part is given what it needs
+    loaded = load(sub(raw("part", name), 2), "=" .. name, "b", {}) -- without globals: a part gets its locals as arguments
     parts[name] = loaded
   end
   return loaded
@@ -523,7 +522,7 @@ local function add_pure(env)
   }
 end
 
-local MAX_LOG_LINES = 1000 -- the parent counts too: it does not take this side's word for it
+local MAX_LOG_LINES = 1000 -- the parent counts too, because a script may control this process
 local MAX_LOG_LETTERS = 2000
 
 local function add_log(env)
@@ -556,7 +555,7 @@ local function string_map(map, name, level)
 end
 
 local HTTP_OPTIONS = { headers = true, params = true, timeout = true }
-local ignored = {} -- options that nothing reads: each is told of once a call
+local ignored = {} -- unknown options, each logged once a call
 
 local function http_request(method, url, body, options, takes_body)
   local level = 3
@@ -640,7 +639,7 @@ local function add_documents(context)
     options = optional_table(options, "search", 2) or {}
     local request = {}
     for name, value in next, options do request[name] = value end
-    request.query = query -- what else is in it, the tool checks: a slip must not pass for "nothing found"
+    request.query = query -- the tool checks the other fields: a typo must not look like "nothing found"
     return (ask_json("context.search", request, 2, true))
   end
   context.get = function(id) return (ask_json("context.get", { id = argument(id, "get", 1) }, 2)) end
@@ -667,7 +666,7 @@ local function add_documents(context)
   end
   context.store = {
     get = function(key) return (ask_json("context.store.get", { key = argument(key, "get", 1) }, 2)) end,
-    set = function(key, value) -- what is to be read back is kept whole or refused
+    set = function(key, value) -- a value is stored completely or refused
       local before = left_out
       key = argument(key, "set", 1)
       if type(value) == "function" or type(value) == "thread" then error("bad argument #2 to 'set' (a " .. type(value) .. " cannot be kept)", 2) end
@@ -683,14 +682,14 @@ local function add_documents(context)
   }
 end
 
--- Sends one item of a scan. What cannot be said in JSON is a line of the report, not the end of the scan.
-local MAX_ITEM_BYTES = (16 << 20) - 64 -- a frame, with room for its operation
+-- Sends one item of a scan. An item that cannot be written as JSON is reported, and the scan goes on.
+local MAX_ITEM_BYTES = (16 << 20) - 64 -- a frame without its operation
 local emitted = 0
 local function emit(item)
   emitted = emitted + 1
   local id = type(item) == "table" and rawget(item, "source_id")
   local ok, text
-  if type(id) == "string" and not utf8_len(id) then -- mended, it might be another item's
+  if type(id) == "string" and not utf8_len(id) then -- a repaired id could equal another item's
     ok, text = false, "its source_id is not valid UTF-8"
   else
     ok, text = encode_mended(item)
@@ -723,7 +722,7 @@ local function new_environment(kind, context, grants)
   return env
 end
 
-string.dump = nil -- of the table that the string metatable points at
+string.dump = nil -- the string metatable points at this table
 getmetatable("").__metatable = "locked"
 
 ---------------------------------------------------------------------------------------------------- running
@@ -731,7 +730,7 @@ local function printable(text)
   return (gsub(text, "[\128-\255]+", function(run) return utf8_len(run) and run or "?" end))
 end
 
--- The innermost calls. debug.traceback counts the whole stack first: 1.5 s after an endless recursion.
+-- The innermost calls. debug.traceback would count the whole stack first: 1.5 s after an endless recursion.
 local function innermost()
   local lines = {}
   for level = 3, 22 do
@@ -744,7 +743,7 @@ local function innermost()
   return concat(lines, "\n")
 end
 
--- Turns what was raised into {message, traceback, kind, data} without calling any metamethod of the script's.
+-- Turns an error value into {message, traceback, kind, data} without calling a metamethod of the script.
 local function describe(raised)
   local kind = type(raised)
   local failure = { traceback = printable(sub(innermost(), 1, 4000)) }
@@ -790,12 +789,12 @@ local function stream(produced)
     end
   elseif kind == "table" then
     local field = next(produced)
-    if field ~= nil and rawlen(produced) == 0 and emitted == 0 then -- an error, or an envelope: no empty source
+    if field ~= nil and rawlen(produced) == 0 and emitted == 0 then -- probably an error reply, not an empty source
       error("connector.scan must return a list of items, not a table with the field '" .. tostring(field) .. "' and no items", 0)
     end
     for index = 1, rawlen(produced) do
       emit(rawget(produced, index))
-      produced[index] = false -- let the item go as soon as it is sent
+      produced[index] = false -- free the item once it is sent
     end
   elseif kind ~= "nil" then
     error("connector.scan must return a table of items, an iterator or nothing, not a " .. kind, 0)
@@ -815,7 +814,7 @@ local function perform(kind, entry, name, source, arguments, context, grants)
   if type(context.config) ~= "table" then context.config = setmetatable({}, OBJECT) end
   local config = context.config
   local env = new_environment(kind, context, grants)
-  -- `os` is a local of the script, not a global: a script may say os.date, while nothing that walks _G finds an os.
+  -- `os` is a local of the script and not a global: os.date works, and code that walks _G finds no os.
   local chunk, problem = load("local os = ...; " .. text_of(source), "=" .. name, "t", env)
   if not chunk then error("syntax: " .. problem, 0) end
   chunk(safe_os())

@@ -1,8 +1,7 @@
-"""The system calls a worker may still make, as a kernel filter. Linux on x86_64 and aarch64.
+"""A kernel filter for the system calls of a worker. Linux on x86_64 and aarch64.
 
-The filter is written by hand in classic BPF and installed through `prctl`: forty instructions do not justify
-a library that must be present on every machine. Anything not listed kills the whole process with SIGSYS:
-files, sockets, processes, signals, threads, new executable memory.
+Every call that is not listed kills the process with SIGSYS: files, sockets, processes, signals, threads, new
+executable memory. The filter is about forty instructions of classic BPF, so it needs no library.
 """
 
 import ctypes
@@ -26,23 +25,21 @@ _NOT_PERMITTED = 0x00050001  # SECCOMP_RET_ERRNO | EPERM
 
 _AT_NUMBER = 0  # offsets into struct seccomp_data
 _AT_ARCH = 4
-_AT_PROTECTION = 16 + 2 * 8  # the low half of the third argument; both machines are little-endian
+_AT_PROTECTION = 16 + 2 * 8  # the low half of the third argument; both processors are little-endian
 _PROT_EXEC = 4
 _X32 = 0x40000000  # the bit of x86_64's second system call table
-
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Machine(NamedTuple):
-    """What differs between processors: the audit number and the call numbers."""
+    """The audit number and the system call numbers of a processor."""
 
     arch: int
     numbers: dict[str, int]
 
 
-# What reading and writing one socket, allocating memory, telling the time and ending take in CPython and
-# glibc.
+# What CPython and glibc need to use one socket, allocate memory, read the clock and exit.
 ALLOWED = (
     "read",
     "write",
@@ -62,9 +59,9 @@ ALLOWED = (
     "exit_group",
     "getrandom",
 )
-# Allowed without PROT_EXEC alone: memory that can be run must not be had.
+# Allowed only without PROT_EXEC.
 WITHOUT_EXEC = ("mmap", "mprotect")
-# What abort() asks before it dies: refused, not killed, so that a crash is told from an attack.
+# abort() makes these calls. They fail instead of killing, so that a crash does not look like an attack.
 REFUSED = ("gettid", "getpid", "tgkill")
 
 MACHINES = {
@@ -139,7 +136,7 @@ class Program(ctypes.Structure):
 
 
 def machine() -> Machine | None:
-    """This machine's table, or None where no filter can be installed (another system, another processor)."""
+    """This machine's numbers, or None if there is no filter for its system or processor."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     return MACHINES.get(platform.machine())
@@ -151,7 +148,7 @@ def instructions(target: Machine) -> list[tuple[int, int, int, int]]:
     filter_ = [
         (_LOAD_WORD, 0, 0, _AT_ARCH),
         (_JUMP_EQUAL, 1, 0, target.arch),
-        (_RETURN, 0, 0, _KILL),  # a call made through another table
+        (_RETURN, 0, 0, _KILL),  # a call of another architecture
         (_LOAD_WORD, 0, 0, _AT_NUMBER),
         (_JUMP_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
@@ -172,13 +169,13 @@ def instructions(target: Machine) -> list[tuple[int, int, int, int]]:
 
 
 def prepare(target: Machine) -> Program:
-    """The filter ready to install: made once, before forking."""
+    """The filter, ready to install. Made once, before forking."""
     rows = instructions(target)
     return Program(len(rows), (Instruction * len(rows))(*(Instruction(*row) for row in rows)))
 
 
 def install(program: Program) -> None:
-    """Puts this process under the filter for good. Raises `OSError`."""
+    """Install the filter in this process. It cannot be removed. Raises `OSError`."""
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
     if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):

@@ -1,6 +1,6 @@
-"""The process a script runs in: it takes one job from its socket, runs it, writes the answer and ends.
+"""The process a script runs in. It reads one job from its socket, runs it, sends the answer and ends.
 
-Only the zygote's children import this; it is the one place that imports lupa.
+Only the zygote imports this module; no other module imports lupa.
 """
 
 import binascii
@@ -20,19 +20,19 @@ from ctx.lua.frames import (
     MAX_FRAME_BYTES,
     MAX_RESULT_BYTES,
     RESULT,
-    Wire,
+    JobMessage,
     unpack_job,
 )
 
 _READ_BYTES = 1 << 16
 
-# lupa's own doors into Python and C's into the machine: gone before a script is loaded.
+# Lua's access to Python and to the machine. Removed before a script is loaded.
 _REMOVED = (b"python", b"require", b"package", b"io", b"os", b"dofile", b"loadfile", b"debug")
 _COMPILE = b"function(text, name) return string.dump(assert(load(text, name, 't')), true) end"
 
 
 def compile_parts(texts: dict[str, str]) -> dict[bytes, bytes]:
-    """The prelude and its parts as bytecode, by name: a quarter of the time to load for each runtime."""
+    """Compile the prelude and its parts to bytecode, which loads in a quarter of the time."""
     runtime = lua54.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
     compile_one = runtime.eval(_COMPILE)
     return {name.encode(): compile_one(text.encode(), b"=" + name.encode()) for name, text in texts.items()}
@@ -57,7 +57,7 @@ def _mend(payload: bytes) -> bytes:
 
 def _uuid(_: bytes) -> bytes:
     digits = bytearray(os.urandom(16).hex().encode())
-    digits[12:13] = b"4"  # version and variant of RFC 9562: all else is random
+    digits[12:13] = b"4"  # the version and the variant of RFC 9562; all other digits are random
     digits[16:17] = b"%x" % (int(digits[16:17], 16) & 3 | 8)
     return b"-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
 
@@ -76,7 +76,7 @@ _PURE = {
 
 
 class Interpreter:
-    """A Lua state with the prelude in it. `run` gives "+" and JSON, or "-" and JSON, and never raises."""
+    """A Lua state with the prelude. `run` returns "+" or "-", then JSON, and never raises."""
 
     def __init__(self, parts: dict[bytes, bytes], memory_bytes: int) -> None:
         self._parts = parts
@@ -97,17 +97,17 @@ class Interpreter:
     def connect(self, end: socket.socket) -> None:
         self._socket = end
 
-    def run(self, wire: Wire) -> bytes:
+    def run(self, message: JobMessage) -> bytes:
         try:
             answer: bytes = self._run(
-                wire.kind,
-                wire.entry,
-                wire.name,
-                wire.source,
-                wire.arguments,
-                wire.context,
-                wire.grants,
-                int.from_bytes(wire.seed, "big", signed=True),
+                message.kind,
+                message.entry,
+                message.name,
+                message.source,
+                message.arguments,
+                message.context,
+                message.grants,
+                int.from_bytes(message.seed, "big", signed=True),
             )
         except BaseException:  # out of memory outside of any protected call, in Lua or in Python
             megabytes = self._memory_bytes >> 20
@@ -117,8 +117,8 @@ class Interpreter:
         return answer
 
     def _raw(self, op: bytes, payload: bytes = b"", *_: object) -> bytes:
-        # The one Python object in reach of Lua, and only of the prelude's. An exception must not pass into
-        # Lua: there it would be an object with a traceback, and through that with everything.
+        # The only Python object that Lua can reach, and only the prelude has it. No exception may reach Lua:
+        # its traceback would give access to all of Python.
         try:
             pure = _PURE.get(op)
             if pure is not None:
@@ -137,20 +137,20 @@ class Interpreter:
 
 
 def receive(end: socket.socket) -> tuple[bytes, bytes]:
-    """The next frame as (letter, bytes). The process ends where the server has gone."""
+    """The next frame as (letter, payload). Ends the process if the server has gone."""
     data = b""
     while len(data) < HEADER_BYTES:
-        data += _some(end, _READ_BYTES)  # most frames come whole
+        data += _read(end, _READ_BYTES)  # usually the whole frame
     parts = [data]
-    due = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
-    while due > 0:
-        parts.append(_some(end, due))
-        due -= len(parts[-1])
+    missing = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
+    while missing > 0:
+        parts.append(_read(end, missing))
+        missing -= len(parts[-1])
     frame = data if len(parts) == 1 else b"".join(parts)
     return frame[4:5], frame[HEADER_BYTES:]
 
 
-def _some(end: socket.socket, most: int) -> bytes:
+def _read(end: socket.socket, most: int) -> bytes:
     data = end.recv(most)
     if not data:
         os._exit(0)
@@ -162,17 +162,16 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
 
 
 def serve(end: socket.socket, interpreter: Interpreter) -> None:
-    """Runs one job from the socket and ends the process."""
-    # Copies the pages that a call writes to now, rather than while somebody waits: half of a call.
-    interpreter.run(_WARM)
+    """Run one job from the socket and end the process."""
+    interpreter.run(_WARM)  # copies the pages a call writes to before a caller waits for them
     letter, payload = receive(end)
     if letter == JOB:
         interpreter.connect(end)
         send(end, RESULT, interpreter.run(unpack_job(payload)))
-    os._exit(0)  # at once: no finalizer of the script's runs after its answer
+    os._exit(0)  # at once, so that no finalizer of the script runs
 
 
-_WARM = Wire(
+_WARM = JobMessage(
     b"tool",
     b"execute",
     b"warm",
@@ -185,7 +184,7 @@ _WARM = Wire(
 
 
 def warm_up(interpreter: Interpreter) -> None:
-    """In the zygote: touches what a first call would else fetch from files, which a worker cannot open."""
+    """Call every pure function once in the zygote: some load files, which a worker cannot open."""
     for op, payload in (
         (b"json.quote", "\né".encode()),
         (b"json.mend", b"\xc3"),

@@ -1,10 +1,9 @@
-"""The process that workers are forked from: small, single-threaded, locked down, with Lua and the prelude
-loaded.
+"""The process that workers are forked from: single-threaded, locked down, with Lua and the prelude loaded.
 
-The server starts it with `python -I -S` and speaks to it over one socket: `F` with a descriptor forks a
-worker onto that descriptor, `P` does so for a probe of the self-test, `K` kills. It answers `F` with the
-worker's pid (and a pidfd where there are such), and `X` with its wait status when a worker has ended. It
-ends, and all workers with it, when the server does.
+The server starts it with `python -I -S` and sends orders over one socket (`frames.ORDER`): F forks a worker
+that serves the attached descriptor, P forks one for a probe of the self-test, K kills a worker. It reports
+(`frames.REPORT`) F with the worker's pid and, on Linux, a pidfd, and X with the wait status of a worker that
+has exited. When the server ends, it ends with all its workers.
 """
 
 import array
@@ -21,13 +20,11 @@ from typing import NamedTuple, NoReturn
 from ctx.lua import lockdown, seccomp, worker
 from ctx.lua.frames import ORDER, REPORT
 
-REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # how a probe ends when nothing kills it
+REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # the exit status of a probe that was not killed
 
 
 class Settings(NamedTuple):
-    """What the server decides. `parts` are the texts of the prelude's files by name: a worker cannot open
-    them.
-    """
+    """The server's settings. `parts` are the texts of the prelude's files, which a worker cannot open."""
 
     control_fd: int
     memory_bytes: int
@@ -35,36 +32,31 @@ class Settings(NamedTuple):
     parts: dict[str, str]
 
 
-def _spin() -> None:
+def _loop() -> None:
     while True:
         pass
 
 
-def _grab_memory(settings: Settings) -> None:
-    # Mapped, not touched: where no limit holds, the machine's memory shall not pay for the question.
+def _map_memory(settings: Settings) -> None:
+    # Mapped but not touched, so the probe uses no real memory on a machine without the limit.
     maps = [
         mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)
     ]
     maps.clear()
 
 
-def _reach_network() -> None:
-    socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+_ALL_RIGHTS = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
 
-
-# What the self-test makes a worker try, by number; the words are those of its report.
-PROBES: tuple[tuple[str, Callable[[Settings], object]], ...] = (
-    ("open a file", lambda _: os.open("/", os.O_RDONLY)),
-    ("open a socket", lambda _: _reach_network()),
-    ("start a process", lambda _: os.fork()),
-    ("run a program", lambda _: os.execv("/bin/true", ["true"])),  # noqa: S606 - it is there to be killed
-    ("send a signal", lambda _: os.kill(1, 0)),
-    (
-        "make memory executable",
-        lambda _: mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC),
-    ),
-    ("use more memory than allowed", _grab_memory),
-    ("run for ever", lambda _: _spin()),
+# What the self-test makes a worker try. The first six are `selftest.FORBIDDEN`.
+PROBES: tuple[Callable[[Settings], object], ...] = (
+    lambda _: os.open("/", os.O_RDONLY),
+    lambda _: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+    lambda _: os.fork(),
+    lambda _: os.execv("/bin/true", ["true"]),  # noqa: S606 - the kernel must stop it
+    lambda _: os.kill(1, 0),
+    lambda _: mmap.mmap(-1, 4096, prot=_ALL_RIGHTS),
+    _map_memory,
+    lambda _: _loop(),
 )
 
 
@@ -80,46 +72,46 @@ class _Zygote:
         worker.warm_up(self.interpreter)
         machine = seccomp.machine()
         self.filter = seccomp.prepare(machine) if machine else None
-        # Twice the polite limit (a table doubles while the old half is kept), and what Python itself takes.
+        # Twice the script's limit (a table that grows keeps its old half), plus Python's own memory.
         mapped = lockdown.address_space_bytes()
         self.address_space = mapped + 2 * settings.memory_bytes + (64 << 20) if mapped else 0
 
     def lock_down(self) -> None:
-        quiet = os.open("/dev/null", os.O_RDWR)
+        null = os.open("/dev/null", os.O_RDWR)
         for standard in (0, 1, 2):
-            os.dup2(quiet, standard)
-        os.close(quiet)
+            os.dup2(null, standard)
+        os.close(null)
         layers = lockdown.confine_zygote()
         if self.filter is None:
             layers.append(lockdown.Layer("system call filter", False, "Linux on x86_64 and aarch64 only"))
         self.control.sendall(json.dumps(layers).encode() + b"\n")
 
     def run(self) -> NoReturn:
-        bell, waker = os.pipe()
-        for fd in (bell, waker):
+        child_exited, wakeup = os.pipe()
+        for fd in (child_exited, wakeup):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.own_fds = [bell, waker, self.control.fileno()] + (
+        self.own_fds = [child_exited, wakeup, self.control.fileno()] + (
             [self.server_fd] if self.server_fd is not None else []
         )
         gc.collect()
         gc.disable()
-        gc.freeze()  # or each worker's first collection would copy every page
+        gc.freeze()  # or the first collection in each worker would copy every page
         waiting = select.poll()
-        for fd in {*self.own_fds} - {waker}:
+        for fd in {*self.own_fds} - {wakeup}:
             waiting.register(fd, select.POLLIN)
         while True:
             for fd, _ in waiting.poll():
-                if fd == bell:
-                    os.read(bell, 4096)
-                    self.report_ended()
+                if fd == child_exited:
+                    os.read(child_exited, 4096)
+                    self.report_exits()
                 elif fd == self.server_fd:
                     self.end()
                 else:
-                    self.obey()
+                    self.read_order()
 
-    def obey(self) -> None:
+    def read_order(self) -> None:
         try:
             message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
         except ConnectionResetError:
@@ -128,20 +120,21 @@ class _Zygote:
             self.end()
         letter, number = ORDER.unpack(message)
         if letter == b"K":
-            if number in self.children:  # ours and not yet waited for: the pid is nobody else's
+            if number in self.children:  # our child, not yet waited for: the pid cannot be reused
                 os.kill(number, signal.SIGKILL)
             return
-        pid = _forked()
-        if pid == 0:
-            self.become_worker(fds[0], None if letter == b"F" else number)
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes, or too little memory
+            self.control.sendall(REPORT.pack(b"F", 0, 0))
+        else:
+            if pid == 0:
+                self.become_worker(fds[0], None if letter == b"F" else number)
+            self.report_fork(pid)
         for fd in fds:
             os.close(fd)
-        self.report_forked(pid)
 
-    def report_forked(self, pid: int) -> None:
-        if pid < 0:
-            self.control.sendall(REPORT.pack(b"F", 0, 0))
-            return
+    def report_fork(self, pid: int) -> None:
         self.children.add(pid)
         pidfd = _pidfd(pid)
         passed = [] if pidfd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
@@ -170,12 +163,12 @@ class _Zygote:
 
     def try_probe(self, number: int) -> NoReturn:
         try:
-            PROBES[number][1](self.settings)
+            PROBES[number](self.settings)
         except (OSError, MemoryError):
             os._exit(REFUSED)
         os._exit(SUCCEEDED)
 
-    def report_ended(self) -> None:
+    def report_exits(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -198,19 +191,12 @@ def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        # A kernel before 5.3, or the process is gone: `K` and the end of the socket serve instead.
+        # A kernel before 5.3, or the process is gone. The order K, and the end of the socket, still work.
         return None
 
 
-def _forked() -> int:
-    try:
-        return os.fork()
-    except OSError:  # no room for a process: a worker less, and the others live on
-        return -1
-
-
 def main(argument: str) -> NoReturn:
-    """The process's whole life. `argument` is `Settings` as a JSON array."""
+    """Run the zygote. `argument` is `Settings` as a JSON array."""
     zygote = _Zygote(Settings(*json.loads(argument)))
     zygote.lock_down()
     zygote.run()

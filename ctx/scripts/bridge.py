@@ -1,7 +1,7 @@
-"""What a running script asks of the server, answered: search, documents and other tools by the Toolbox, the
-machine by `lua/host.py`, its own values by `store.py`.
+"""Answers the host calls of a running script.
 
-`context.search(...)` in Lua is the `search` tool: the same checks, the same defaults, the same log.
+Documents and tools go through the Toolbox: `context.search(...)` in Lua is the `search` tool, with the same
+checks, defaults and log. HTTP and files are in `lua/host.py`, stored values in `store.py`.
 """
 
 import json
@@ -19,31 +19,30 @@ from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolE
 from ctx.lua import host
 from ctx.lua.pool import Host
 from ctx.models import JSON, Caller, is_number
+from ctx.refusals import Unauthorized
 from ctx.scripts.store import HeldScriptStore, ScriptStore
 from ctx.store.folder import is_of_store
 from ctx.text.strings import one_line
 from ctx.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from ctx.memory import MemoryStore
+    from ctx.memory import BankCall, MemoryStore
 
 logger = logging.getLogger(__name__)
 
-MAX_DEPTH = 4  # scripts that call one another: each holds a worker while it waits
-PROGRESS_EVERY_S = 0.1  # a loop that reports each of a million steps must not flood its client
-MAX_ENDS = 10  # reports that say that all is done: they do not wait, and each step of a loop may say so
-MAX_MESSAGE = 200  # characters of a report of progress
+MAX_DEPTH = 4  # of scripts that call each other: each holds a worker while it waits
+PROGRESS_EVERY_S = 0.1  # a loop that reports a million steps must not flood the client
+MAX_FINAL_REPORTS = 10  # reports of `done >= total`, which are sent at once
+MAX_MESSAGE = 200  # characters of a progress report
 _FILTERS = ("source", "since", "until")
-Memory = Callable[[str, JSON], JSON]
-"""`memory(operation, arguments)`: what `context.memory` and `context.bank` do."""
-_OF_HOST: dict[str, Callable[[host.Policy, bytes], bytes]] = {
+_HOST_CALLS: dict[str, Callable[[host.Policy, bytes], bytes]] = {
     "log": host.log,
     "fs.read": host.fs_read,
     "fs.list": host.fs_list,
     "env.get": lambda policy, payload: host.env_get(policy, payload, os.environ),
 }
-# What a script's own store does, and the names of its arguments.
-_STORE_ACTS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
+# The operations of a script's store, and the names of their arguments.
+_STORE_CALLS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
     "context.store.get": (ScriptStore.get, ("key",)),
     "context.store.set": (ScriptStore.set, ("key", "value")),
     "context.store.add": (ScriptStore.add, ("key", "number")),
@@ -52,50 +51,52 @@ _STORE_ACTS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
 
 
 class Bridge(NamedTuple):
-    """Makes the host of one call. `store` None: nothing is kept (a script is tried outside any project).
-    `stores`: the catalog and the memories, which no script may read. `memory` opens the memories for scripts
-    with a memory bank.
-    """
+    """Makes the host of a script's call."""
 
     toolbox: Toolbox
-    store: ScriptStore | None = None
-    stores: tuple[str, ...] = ()
-    memory: "Callable[[], MemoryStore] | None" = None
+    store: ScriptStore | None = None  # None: outside a project, values are not stored
+    stores: tuple[str, ...] = ()  # the files of the catalog and the memories, which no script may read
+    memory: "Callable[[], MemoryStore] | None" = None  # opens the memories
 
     @contextmanager
     def held(self) -> "Iterator[tuple[Bridge, HeldScriptStore | None]]":
-        """The same, but that what a script keeps is held back, in the store that comes with it."""
+        """A bridge that holds a scan's stored values back, and the store that has them."""
         if self.store is None:
             yield self, None
             return
         with closing(HeldScriptStore(self.store)) as held:
             yield self._replace(store=held), held
 
-    def host_for(self, policy: host.Policy, caller: Caller, memory: Memory | None = None) -> Host:
+    def host_for(self, policy: host.Policy, caller: Caller, bank: "BankCall | None" = None) -> Host:
         """The host of a script that runs for `caller`."""
         if self.stores:
             policy = policy._replace(withheld=self._is_store)
-        return _RunningCall(self, policy, caller, memory).answer
+        return _RunningCall(self, policy, caller, bank).answer
 
     @contextmanager
     def running(self, policy: host.Policy, caller: Caller) -> Iterator[Host]:
-        """The same, with the script's memory bank: what was written to it is taken back if the block
-        raises.
+        """A host with the script's memory bank. If the block raises, writes to the bank are undone.
+
+        Raises `Unauthorized` if the caller's key does not open the bank.
         """
-        if policy.memory_bank is None or self.memory is None:
+        name = policy.memory_bank
+        if name is None or self.memory is None:
             yield self.host_for(policy, caller)
             return
-        from ctx.scripts.memory import answer, open_bank  # imports numpy, 70 ms
+        from ctx.memory import BankCall, Provenance, check_nameable  # imports numpy, 70 ms
 
-        bank = open_bank(self.memory, policy.memory_bank, policy.name, caller)
+        if caller.banks is not None and check_nameable(name) not in caller.banks:
+            raise Unauthorized(f"{policy.name}: this key does not open the bank '{name}'", presented=True)
+        source = Provenance(None, None, caller.door, caller.principal, policy.name)
+        bank = BankCall(self.memory().bank(check_nameable(name), source))
         try:
-            yield self.host_for(policy, caller, memory=partial(answer, bank))
+            yield self.host_for(policy, caller, bank)
         except BaseException:
             bank.take_back()
             raise
 
     def _is_store(self, folder: files.Identity, name: str) -> bool:
-        name = name.lower()  # some file systems tell no letter cases apart
+        name = name.lower()  # some file systems ignore case
         return any(
             is_of_store(name, store.lower())
             and folder == files.identity(os.path.realpath(os.path.dirname(store)))
@@ -104,42 +105,43 @@ class Bridge(NamedTuple):
 
 
 class _RunningCall:
-    """One call of one script, as long as it runs."""
+    """One call of a script while it runs."""
 
-    def __init__(self, bridge: Bridge, policy: host.Policy, caller: Caller, memory: Memory | None) -> None:
+    def __init__(self, bridge: Bridge, policy: host.Policy, caller: Caller, bank: "BankCall | None") -> None:
         self._bridge = bridge
         self._policy = policy
         self._caller = caller
-        self._memory = memory
+        self._bank = bank
         self._progress = _Progress(caller)
-        self._contexts: dict[str, Callable[[dict[str, JSON], float], JSON]] = {
+        self._context_calls: dict[str, Callable[[dict[str, JSON], float], JSON]] = {
             "context.search": self._search,
             "context.get": self._get,
             "context.outline": partial(self._navigate, "outline"),
             "context.symbol": partial(self._navigate, "symbol"),
             "context.sources": self._sources,
             "context.call": self._call,
-            "context.progress": self._progress.tell,
-            **{name: partial(self._keep, *entry) for name, entry in _STORE_ACTS.items()},
+            "context.progress": self._progress.report,
+            **{name: partial(self._use_store, *entry) for name, entry in _STORE_CALLS.items()},
         }
 
     def answer(self, operation: str, payload: bytes, deadline_s: float) -> bytes:
         if operation == "http":
             return host.http(self._policy, payload, deadline_s)
-        if operation in _OF_HOST:
-            return _OF_HOST[operation](self._policy, payload)
+        if operation in _HOST_CALLS:
+            return _HOST_CALLS[operation](self._policy, payload)
         arguments = json.loads(payload) if payload else {}
-        act = self._contexts.get(operation)
-        if act is not None:
+        call = self._context_calls.get(operation)
+        if call is not None:
             if not isinstance(arguments, dict):
                 raise ToolError(f"{operation}: the arguments are not a table")
-            return _encoded(act(arguments, deadline_s))
-        if self._memory is not None:
-            return _encoded(self._memory(operation, arguments))
+            return _encoded(call(arguments, deadline_s))
+        if self._bank is not None:
+            name = operation.partition(".")[2]
+            values = arguments if isinstance(arguments, list) else []
+            return _encoded(self._bank.run(name, _by_name(name, values)))
         raise ToolError(f"{operation} is not available to this script")
 
-    def _use(self, name: str, arguments: JSON, deadline_s: float) -> JSON:
-        """What a tool answers to this script."""
+    def _use_tool(self, name: str, arguments: JSON, deadline_s: float) -> JSON:
         caller = self._caller
         inner = caller._replace(
             door="script", progress=None, deadline_s=deadline_s, script_depth=caller.script_depth + 1
@@ -149,45 +151,45 @@ class _RunningCall:
     # -- documents -------------------------------------------------------------------------------------------
 
     def _search(self, options: dict[str, JSON], deadline_s: float) -> JSON:
-        """The results of the `search` tool, which refuses what it refuses everybody."""
+        """The results of the `search` tool."""
         arguments = _search_arguments(options)
         try:
-            reply = self._use("search", arguments, deadline_s)
+            reply = self._use_tool("search", arguments, deadline_s)
         except EmbeddingsDisabled:
-            # The published example scripts ask for hybrid; without a model, words are better than an error.
+            # The published example scripts use hybrid search; without a model, keyword search is better than
+            # an error.
             logger.warning(
-                "script '%s' asked for %s search, but embeddings are disabled: answered by keyword",
+                "script '%s' asked for %s search, but embeddings are disabled: using keyword search",
                 self._policy.name,
                 arguments.get("mode"),
             )
-            reply = self._use("search", {**arguments, "mode": "keyword"}, deadline_s)
+            reply = self._use_tool("search", {**arguments, "mode": "keyword"}, deadline_s)
         except BadRequest as error:
             raise ToolError(f"context.search: {error.message}") from error
         return reply["results"]
 
     def _get(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
         try:
-            return self._use("get", {"id": arguments.get("id"), "chunks": True}, deadline_s)
+            return self._use_tool("get", {"id": arguments.get("id"), "chunks": True}, deadline_s)
         except NotFound as error:
             raise ToolError("document not found") from error
 
     def _navigate(self, tool: str, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        """What `outline` or `symbol` answers."""
         try:
-            return self._use(tool, arguments, deadline_s)
+            return self._use_tool(tool, arguments, deadline_s)
         except (BadRequest, NotFound) as error:
             raise ToolError(f"context.{tool}: {error.message}") from error
 
     def _sources(self, _: dict[str, JSON], deadline_s: float) -> JSON:
         return [
             {**source, **({"notes": source["note"]} if source.get("note") else {})}
-            for source in self._use("sources", {}, deadline_s)["sources"]
+            for source in self._use_tool("sources", {}, deadline_s)["sources"]
         ]
 
     # -- other tools -----------------------------------------------------------------------------------------
 
     def _call(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        """What a tool answers that the operator lets this script call. No script reaches memories so."""
+        """Call a tool that the operator allows this script to call, except tools for memories."""
         name = str(arguments.get("name"))
         label = one_line(name[:64])
         if name not in self._policy.calls:
@@ -196,62 +198,74 @@ class _RunningCall:
             )
         if self._caller.script_depth >= MAX_DEPTH:
             raise ToolError(
-                f"context.call: {label}: {MAX_DEPTH} scripts wait for one another already; "
-                "do they call in a circle?"
+                f"context.call: {label}: {MAX_DEPTH} scripts are already waiting for each other; "
+                "do they call each other in a loop?"
             )
         try:
             if self._bridge.toolbox.get(name).pack is not None:
-                raise ToolError("it reads memories, which no script reaches through another tool")
-            return self._use(name, arguments.get("arguments"), deadline_s)
+                raise ToolError("it reads memories, which scripts may not reach through another tool")
+            return self._use_tool(name, arguments.get("arguments"), deadline_s)
         except CtxError as error:
             raise ToolError(f"context.call: {label}: {error.message}") from error
 
-    # -- what it keeps ---------------------------------------------------------------------------------------
+    # -- its stored values -----------------------------------------------------------------------------------
 
-    def _keep(
+    def _use_store(
         self, act: Callable[..., JSON], names: tuple[str, ...], arguments: dict[str, JSON], deadline_s: float
     ) -> JSON:
-        """What the script's own store answers."""
         if self._bridge.store is None or not self._policy.store:
-            raise ToolError("context.store is not available here: it belongs to a project's tools")
+            raise ToolError("context.store is not available here: it needs a project")
         return act(self._bridge.store, self._policy.store, *map(arguments.get, names), deadline_s)
 
 
 class _Progress:
-    """Hands a script's reports to whoever waits for it: growing, as MCP wants them, and not too many."""
+    """Passes a script's progress reports to its caller: only growing ones, as MCP requires, and not too
+    many.
+    """
 
     def __init__(self, caller: Caller) -> None:
-        self._tell = caller.progress
+        self._send = caller.progress
         self._done = -1.0
-        self._told_s = -math.inf
-        self._ends_left = MAX_ENDS
+        self._sent_s = -math.inf
+        self._final_left = MAX_FINAL_REPORTS
 
-    def tell(self, arguments: dict[str, JSON], _: float) -> None:
+    def report(self, arguments: dict[str, JSON], _: float) -> None:
         count, message = _amount(arguments.get("done")), arguments.get("message")
         total = None if arguments.get("total") is None else _amount(arguments.get("total"))
-        present_s = time.monotonic()
-        last = self._ends_left > 0 and total is not None and count >= total
-        if (
-            self._tell is None
-            or count <= self._done
-            or (present_s - self._told_s < PROGRESS_EVERY_S and not last)
-        ):
+        now_s = time.monotonic()
+        final = self._final_left > 0 and total is not None and count >= total
+        too_soon = now_s - self._sent_s < PROGRESS_EVERY_S and not final
+        if self._send is None or count <= self._done or too_soon:
             return
-        self._done, self._told_s = count, present_s
-        self._ends_left -= last
-        self._tell(count, total, one_line(str(message or ""), MAX_MESSAGE))
+        self._done, self._sent_s = count, now_s
+        self._final_left -= final
+        self._send(count, total, one_line(str(message or ""), MAX_MESSAGE))
 
 
 def _amount(value: JSON) -> float:
     if is_number(value) and 0 <= value < 1e15:
         return value
-    raise ToolError("context.progress: done and total are numbers, 0 or more")
+    raise ToolError("context.progress: done and total must be numbers, 0 or more")
+
+
+def _by_name(operation: str, values: list[JSON]) -> JSON:
+    """Positional arguments of Lua by name: the required ones first, then a table of options."""
+    from ctx.memory import OPS  # already imported: the script has a memory bank
+
+    if operation not in OPS:
+        return {}  # `BankCall.run` reports that it is unknown
+    required = OPS[operation].required
+    if len(values) == 1 and isinstance(values[0], dict) and (not required or required[0] in values[0]):
+        return values[0]
+    options = values[len(required) :] or [None]
+    if len(options) > 1 or not isinstance(options[0], dict | None):
+        expected = ", ".join(required) or "no arguments"
+        raise BadRequest(f"memory.{operation}: expected {expected} and a table of options")
+    return dict(zip(required, values, strict=False)) | (options[0] or {})
 
 
 def _search_arguments(options: dict[str, JSON]) -> dict[str, JSON]:
-    """The tool's arguments: Context Harness has the filters among the options, the tool in a table of their
-    own.
-    """
+    """The tool's arguments. Context Harness puts filters among the options, the tool in a table `filters`."""
     arguments = {name: value for name, value in options.items() if name not in _FILTERS}
     filters = arguments.pop("filters", None) or {}
     if isinstance(filters, dict):

@@ -1,14 +1,13 @@
-"""Loads the scripts of a configuration, and loads them again when they change.
+"""Load the scripts of a workspace, and reload them when their files change.
 
-Whatever is wrong with one script is that script's failure: it is listed with its reason, a call to its name
-answers the reason, and the others are served. A name that is taken belongs to whoever had it first: the
-built-in tools, the packs, what the configuration names, what lies in its tools folder or in the project's
-`.ctx/`, then the user's own scripts, then those of installed registries. A script of the user's or of a
-registry gives way to one before it without a word: so one is overridden. A broken edit keeps the last version
-that worked.
+A script that does not load does not affect the others: it is listed with the reason, and a call returns it.
+If two scripts have the same name, the order is: built-in tools, packs, the configuration, its tools folder
+and the project's `.ctx/`, the user's own scripts, installed registries. A script of the user or of a registry
+is overridden silently; other conflicts are errors. If a changed script does not load, the last version that
+worked stays.
 
-A call looks at its script's file before it runs (one `stat`), so that it runs what the file says now. The
-thread looks for files that come and go, and at scripts that nobody calls.
+A call checks its script's file first (one `stat`), so it runs the current text. A thread looks for new and
+deleted files, and reloads scripts that nobody calls.
 """
 
 import logging
@@ -28,30 +27,24 @@ from ctx.tools.toolbox import RESERVED, Toolbox, name_fault
 
 logger = logging.getLogger(__name__)
 
-_LOADED_AT_ONCE = 8  # scripts, where one hung
-_PATIENCE_S = 2 * LOAD_S  # for all the others then: a start must not wait for each of hundreds that hang
-RETRIES_S = (5.0, 30.0, 120.0)  # after a load that timed out, as on a busy machine; later at each call
-POLL_S = 0.5  # how soon a file that came or went counts, and an edit where nobody calls the tool meanwhile
+_PARALLEL_LOADS = 8  # after one script timed out
+_PARALLEL_LOAD_S = 2 * LOAD_S  # for all of them: a start must not wait for hundreds of scripts that hang
+RETRIES_S = (5.0, 30.0, 120.0)  # after loads that timed out, for example on a busy machine; then at each call
+POLL_S = 0.5  # how often the thread looks for changes
 
 
 class ScriptStatus(NamedTuple):
-    """One script as `ctx tool list` and `ctx doctor` show it.
-
-    `error` is of the newest text, None where that is in force.
-    """
+    """One script, for `ctx tool list` and `ctx doctor`."""
 
     kind: str
     name: str
     where: str
-    serving: bool  # some version of it answers
-    error: str | None
+    serving: bool  # some version of it is loaded
+    error: str | None  # of the newest version
 
 
 class Candidate(NamedTuple):
-    """A script that there is.
-
-    `rank`: of two of one name the lower counts, and the other is passed over; equal ones are a mistake.
-    """
+    """A script that was found. Of two with one name, the lower rank wins; equal ranks are an error."""
 
     kind: str  # tool | agent
     script: ScriptFile
@@ -59,25 +52,25 @@ class Candidate(NamedTuple):
 
 
 USER_RANK = 1
-REGISTRY_RANK = 2  # of the first registry; each further one has the next
+REGISTRY_RANK = 2  # of the first registry; the next ones follow
 
 Ranked = Callable[[], Iterable[tuple[str, ScriptFile, int]]]
-"""`ranked()`: (kind, script, rank) of the scripts that registries bring, as they are now."""
+"""`ranked()` returns (kind, script, rank) of the current scripts of registries."""
 
 
 class _Loaded:
     def __init__(self, candidate: Candidate) -> None:
         self.kind, self.script, self.rank = candidate
-        self.lock = threading.Lock()  # one loads it at a time; other scripts do not wait for that
+        self.lock = threading.Lock()  # held while the script loads
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
         self.error: str | None = None
-        self.timeouts = 0  # of loading this version, one after the other
+        self.timeouts = 0  # successive loads of this version that timed out
         self.tried_s = 0.0
 
     def due(self, called_s: float | None) -> bool:
-        """Whether a version whose load timed out is to be loaded again: for a call that came at `called_s`,
-        unless another call has tried since, else after a while.
+        """Whether to retry a load that timed out: for a call at `called_s`, unless another call has retried
+        since; in the background (None), after a pause.
         """
         if not self.timeouts:
             return False
@@ -92,25 +85,18 @@ class _Loaded:
     def status(self) -> ScriptStatus:
         return ScriptStatus(self.kind, self.script.name, self.script.where, self.serving, self.error)
 
-    def note_loaded(self) -> None:
-        self.error = None
-        self.serving = True
-        level = logging.DEBUG if self.stamp is None else logging.INFO
-        logger.log(level, "%s loaded name=%s file=%s", self.kind, self.script.name, self.script.where)
-
 
 class Scripts:
-    """The scripts of one workspace. `load` once; `watch` follows edits until `close`."""
+    """The scripts of one workspace. Call `load` once; `watch` follows changes until `close`."""
 
     def __init__(self, runner: Callable[[], Runner], toolbox: Toolbox, agents: Agents) -> None:
         self._runner = runner
         self._toolbox = toolbox
         self._agents = agents
         self._entries: dict[tuple[str, str], _Loaded] = {}
-        # By path: scripts that may not have the name they ask for.
-        self._refused: dict[str, ScriptStatus] = {}
+        self._refused: dict[str, ScriptStatus] = {}  # scripts with a name that is invalid or taken
         self._record_fault = ""
-        self._lock = threading.Lock()  # of what there is; never held while a script runs
+        self._lock = threading.Lock()  # of `_entries` and `_refused`; not held while a script runs
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -126,35 +112,32 @@ class Scripts:
         user: str | None,
         registries: Ranked,
     ) -> None:
-        """Loads everything once.
+        """Load every script. Raises `ConfigError` if `tools_dir` does not exist.
 
-        Raises `ConfigError` where there is no `tools_dir`; what is wrong with a script is its own failure.
-
-        `pins` vouches for the scripts in `tools_dir`, `trust` for those of `project`'s `.ctx/` folder. `user`
-        is the user's own folder, with `tools` and `agents` in it; `registries` gives what registries bring.
+        `pins` checks the trust of the scripts in `tools_dir`, `trust` of those in the `.ctx/` folder of
+        `project`. `user` is the user's own folder with `tools` and `agents`.
         """
         if tools_dir is not None and not os.path.isdir(tools_dir):
             raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
-        self._named = [  # what the configuration names
+        self._named = [  # the scripts of the configuration
             *(Candidate("tool", script) for script in tools),
             *(Candidate("agent", script) for script in agents),
         ]
-        # As the file system knows them.
         self._named_files = {os.path.realpath(candidate.script.path) for candidate in self._named}
         self._folder, self._pins, self._project, self._trust = tools_dir, pins, project, trust
         self._user, self._registries = user, registries
         self.refresh()
-        self._toolbox.before_use(lambda name: self._look_at("tool", name))
-        self._agents.before_use(lambda name: self._look_at("agent", name))
+        self._toolbox.before_use(lambda name: self._reload_for_call("tool", name))
+        self._agents.before_use(lambda name: self._reload_for_call("agent", name))
 
     def watch(self) -> None:
-        """Begins to follow edits in the background."""
+        """Follow changes in a background thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ctx-scripts", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Stops following. The scripts stay loaded as they are."""
+        """Stop following changes. The scripts stay loaded."""
         self._stop.set()
         self._toolbox.before_use(lambda name: None)
         self._agents.before_use(lambda name: None)
@@ -162,22 +145,19 @@ class Scripts:
             self._thread.join(2)
 
     def refresh(self) -> None:
-        """Loads what has changed since.
-
-        Cheap where nothing has: a stat for each script, and a listing of each folder.
-        """
-        self._drop_gone()
+        """Load what has changed. Without changes this takes a stat for each script and folder."""
+        self._drop_deleted()
         self._find_new()
         entries = self._all()
-        while entries and not self._look(entries.pop(0)):
+        while entries and not self._reload(entries.pop(0)):
             pass
-        if entries:  # one took all the time it had; that others may do so too shall not add up
-            ends_s = time.monotonic() + _PATIENCE_S
-            with ThreadPoolExecutor(_LOADED_AT_ONCE, "ctx-load") as pool:
-                list(pool.map(lambda entry: self._look_until(entry, ends_s), entries))
+        if entries:  # a script timed out: load the others in parallel, in case they do too
+            ends_s = time.monotonic() + _PARALLEL_LOAD_S
+            with ThreadPoolExecutor(_PARALLEL_LOADS, "ctx-load") as pool:
+                list(pool.map(lambda entry: self._reload_until(entry, ends_s), entries))
 
     def statuses(self) -> list[ScriptStatus]:
-        """Every script, by kind and name, those that could not have their name among them."""
+        """Every script by kind and name, including those whose name is invalid or taken."""
         with self._lock:
             refused = list(self._refused.values())
         return sorted([*(entry.status for entry in self._all()), *refused], key=lambda status: status[:3])
@@ -191,26 +171,32 @@ class Scripts:
             try:
                 self.refresh()
             except Exception:
-                logger.exception("scripts could not be looked at")
+                logger.exception("looking for changed scripts failed")
 
-    # -- which scripts there are -----------------------------------------------------------------------------
+    # -- finding scripts -------------------------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[Candidate]:
-        """Every script that there is, in the order in which they have a right to a name."""
+        """Every script, in the order in which they get their names."""
         yield from self._named
-        # Those of the tools folder, but for those that the configuration names with settings of their own.
         for script in _scripts_of(self._folder, os.path.basename(self._folder or "")):
             if os.path.realpath(script.path) not in self._named_files:
                 yield Candidate("tool", script._replace(vouched_by=self._pins))
-        yield from self._in_project()
+        for kind, name, path in project_files(self._project):
+            shown = f".ctx/{kind}s/{name}.lua"
+            script = ScriptFile(
+                name, path, trust="untrusted", shown=shown, vouched_by=self._trust, named=False
+            )
+            yield Candidate(kind, script)
         if self._user is not None:
-            yield from _of_user(self._user)
+            for inner, kind in FOLDERS.items():
+                for script in _scripts_of(os.path.join(self._user, inner), f"your own {inner}"):
+                    yield Candidate(kind, script, USER_RANK)
         yield from self._in_registries()
 
     def _in_registries(self) -> list[Candidate]:
         try:
             candidates = [Candidate(*row) for row in self._registries()]
-        except ConfigError as error:  # of the user's record: no reason to serve nothing else
+        except ConfigError as error:  # a damaged record must not stop the other scripts
             if error.message != self._record_fault:
                 logger.error("scripts of registries not loaded reason=%s", error.message)
             self._record_fault = error.message
@@ -218,18 +204,8 @@ class Scripts:
         self._record_fault = ""
         return candidates
 
-    def _in_project(self) -> Iterator[Candidate]:
-        for kind, name, path in project_files(self._project):
-            file_name = f".ctx/{kind}s/{name}.lua"
-            script = ScriptFile(
-                name, path, trust="untrusted", shown=file_name, vouched_by=self._trust, named=False
-            )
-            yield Candidate(kind, script)
-
     def _find_new(self) -> None:
-        """Gives every script that is not registered yet its name, or the reason why it cannot have it, which
-        is logged once.
-        """
+        """Register every new script, or log once why it cannot have its name."""
         with self._lock:
             registered = {(entry.kind, entry.script.path) for entry in self._entries.values()}
         refused = {}
@@ -241,19 +217,14 @@ class Scripts:
             if reason is not None:
                 status = ScriptStatus(kind, one_line(script.name), one_line(script.where), False, reason)
                 refused[f"{kind} {script.name} {script.path}"] = status
-        self._note_refused(refused)
-
-    def _note_refused(self, refused: dict[str, ScriptStatus]) -> None:
         with self._lock:
-            news = [status for key, status in refused.items() if self._refused.get(key) != status]
+            new = [status for key, status in refused.items() if self._refused.get(key) != status]
             self._refused = refused
-        for status in news:
+        for status in new:
             logger.error("%s not loaded reason=%s", status.kind, status.error)
 
     def _claim(self, candidate: Candidate) -> str | None:
-        """Registers the script under its name; the reason where it cannot have that, None where it gives
-        way.
-        """
+        """Register a script, unless one of lower rank has the name. Returns an error for other conflicts."""
         kind, script = candidate.kind, candidate.script
         fault = name_fault(kind, script.name, script.where)
         if fault is not None:
@@ -275,40 +246,41 @@ class Scripts:
         return f"two {kind}s are called '{script.name}': {owner} and {script.where}; rename one"
 
     def _origin(self, kind: str, name: str) -> str | None:
-        """Where the tool or agent of that name was defined that no script is; None where there is none."""
+        """Where the tool or agent of this name was defined; None if there is none."""
         entries = self._toolbox.list() if kind == "tool" else self._agents.list()
         return next((entry.origin for entry in entries if entry.name == name), None)
 
-    def _drop_gone(self) -> None:
+    def _drop_deleted(self) -> None:
         for entry in self._all():
             if not entry.script.named and entry.script.stamp() is None:
                 with self._lock:
                     del self._entries[entry.kind, entry.script.name]
                 self._registry(entry.kind).remove(entry.script.name)
-                logger.info("%s gone name=%s", entry.kind, entry.script.name)
+                logger.info("%s deleted name=%s", entry.kind, entry.script.name)
 
     def _registry(self, kind: str) -> Toolbox | Agents:
         return self._toolbox if kind == "tool" else self._agents
 
-    # -- what they say ---------------------------------------------------------------------------------------
+    # -- loading ---------------------------------------------------------------------------------------------
 
-    def _look_at(self, kind: str, name: str) -> None:
+    def _reload_for_call(self, kind: str, name: str) -> None:
         entry = self._entries.get((kind, name))
         if entry is not None:
-            self._look(entry, time.monotonic())
+            self._reload(entry, time.monotonic())
 
-    def _look_until(self, entry: _Loaded, ends_s: float) -> None:
-        """Looks at the script, or puts it off to the next round or its first call where it is too late."""
+    def _reload_until(self, entry: _Loaded, ends_s: float) -> None:
+        """Reload a script, or leave it for the next round or its first call if it is too late."""
         if time.monotonic() < ends_s:
-            self._look(entry)
+            self._reload(entry)
         elif entry.stamp is None and entry.error is None:
-            entry.error = "not loaded yet: too many scripts before it take all the time there is to load them"
+            entry.error = "not loaded yet: loading the scripts before it took too long"
             self._registry(entry.kind).add_failed(entry.script.name, ToolError(entry.error))
-            logger.warning("%s put off name=%s reason=%s", entry.kind, entry.script.name, entry.error)
+            logger.warning("%s not loaded name=%s reason=%s", entry.kind, entry.script.name, entry.error)
 
-    def _look(self, entry: _Loaded, called_s: float | None = None) -> bool:
-        """Loads the script if its file is not what was loaded last, or if that timed out and it is time to
-        try again; whether it timed out now. `called_s`: when it was called, None in the background.
+    def _reload(self, entry: _Loaded, called_s: float | None = None) -> bool:
+        """Load a script if its file has changed, or if a retry is due. Returns whether it timed out.
+
+        `called_s` is the time of the call, None in the background.
         """
         if entry.stamp is not None and entry.script.stamp() == entry.stamp and not entry.due(called_s):
             return False
@@ -317,59 +289,58 @@ class Scripts:
             if entry.stamp is not None and stamp == entry.stamp and not entry.due(called_s):
                 return False  # another caller has just loaded it
             if stamp is None and entry.error is not None:
-                return False  # gone, and said so already
+                return False  # the file is gone, which was already reported
             try:
-                failure = self._try(entry)
+                failure = self._try_load(entry)
             except Busy:
-                return False  # says nothing of the script; the next look tries again
+                return False  # not the script's fault: the next round tries again
             timed_out = isinstance(failure, ScriptTimeout)
             entry.timeouts = (entry.timeouts if stamp == entry.stamp else 0) + 1 if timed_out else 0
             entry.tried_s = time.monotonic()
-            entry.stamp = stamp  # of before it was read: an edit meanwhile is seen by the next look
+            entry.stamp = stamp  # from before the load, so the next round sees an edit made in the meantime
             return timed_out
 
-    def _try(self, entry: _Loaded) -> CtxError | None:
-        """Loads the script, and notes the outcome; why it does not load. Raises `Busy`."""
+    def _try_load(self, entry: _Loaded) -> CtxError | None:
+        """Load a script and record the outcome. Returns why it does not load. Raises `Busy`."""
         try:
-            self._load(entry)
+            if entry.kind == "tool":
+                self._toolbox.add(load_tool(self._runner(), entry.script), replace=entry.serving)
+            else:
+                self._agents.add(load_agent(self._runner(), entry.script), replace=entry.serving)
         except Busy:
             raise
         except CtxError as error:
             failure = error
         except Exception as error:
-            # Whatever a script can declare that our own code is not ready for must not take the others along.
+            # An unexpected declaration in one script must not affect the others.
             logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
-            reason = one_line(f"what it declares makes no sense ({type(error).__name__}: {error})")
+            reason = one_line(f"its declaration is invalid ({type(error).__name__}: {error})")
             failure = ToolError(reason)
         else:
-            entry.note_loaded()
+            entry.error = None
+            entry.serving = True
+            level = logging.DEBUG if entry.stamp is None else logging.INFO
+            logger.log(level, "%s loaded name=%s file=%s", entry.kind, entry.script.name, entry.script.where)
             return None
-        self._refuse(entry, failure)
+        self._record_failure(entry, failure)
         return failure
 
-    def _load(self, entry: _Loaded) -> None:
-        if entry.kind == "tool":
-            self._toolbox.add(load_tool(self._runner(), entry.script), replace=entry.serving)
-        else:
-            self._agents.add(load_agent(self._runner(), entry.script), replace=entry.serving)
-
-    def _refuse(self, entry: _Loaded, error: CtxError) -> None:
+    def _record_failure(self, entry: _Loaded, error: CtxError) -> None:
         name = entry.script.name
         timed_out = isinstance(error, ScriptTimeout)
         entry.error = f"{error.message} while it was loaded" if timed_out else error.message
         if isinstance(error, NotTrusted) and entry.serving:
-            # The user took the trust back, or somebody changed the text: what was loaded stops as well.
+            # The user revoked the trust, or the text changed: the loaded version must stop too.
             entry.serving = False
             self._registry(entry.kind).remove(name)
         if not entry.serving:
-            # A configuration mistake inside the script is the script's failure: the call says so.
             reply = (
                 ScriptTimeout(f"{entry.error}; the next call tries again")
                 if timed_out
                 else ToolError(f"{entry.kind} '{name}' did not load: {entry.error}")
             )
             self._registry(entry.kind).add_failed(name, reply)
-        remark = "; the last version that worked stays" if entry.serving else ""
+        remark = "; the last version that worked stays in use" if entry.serving else ""
         level = logging.WARNING if isinstance(error, NotTrusted) else logging.ERROR
         logger.log(
             level,
@@ -382,28 +353,18 @@ class Scripts:
         )
 
 
-def _of_user(folder: str) -> Iterator[Candidate]:
-    for inner, kind in FOLDERS.items():
-        for script in _scripts_of(os.path.join(folder, inner), f"your own {inner}"):
-            yield Candidate(kind, script, USER_RANK)
-
-
 def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
-    """The scripts of a folder by name, that folder called `shown`; none where it is not there (any more)."""
+    """The scripts of a folder by name; empty if it does not exist. `shown` is its name in messages."""
     return [
         ScriptFile(name, path, shown=f"{shown}/{name}.lua", named=False) for name, path in scripts_in(folder)
     ]
 
 
 def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
-    """What agents ask for that nobody serves, one sentence each.
-
-    A tool that failed to load is told of elsewhere.
-    """
+    """A message for each unknown tool that an agent names."""
     names = toolbox.names()
     return [
-        f"agent '{agent.name}' names the tool '{one_line(name)}', which there is not; "
-        + did_you_mean(name, names)
+        f"agent '{agent.name}': there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
         for agent in agents.list()
         for name in agent.tools
         if name not in names
@@ -411,7 +372,7 @@ def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
 
 
 def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
-    """Tools that a script may call and that nobody serves, one sentence each."""
+    """A message for each unknown tool in a script's `calls`."""
     names = toolbox.names()
     return [
         f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; "
@@ -422,7 +383,7 @@ def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
 
 
 def script_doubts(script: ScriptFile) -> list[str]:
-    """Settings of a script that will do nothing, one sentence each."""
+    """A message for each setting of a script that has no effect."""
     folders = [f"fs: no such folder: {one_line(folder)}" for folder in script.fs if not os.path.isdir(folder)]
     hosts = [
         f"allow_hosts: '{one_line(host)}' is not a host (write it as example.org or example.org:8443)"

@@ -1,8 +1,8 @@
-"""The registries that are installed: files in the user's own folder, and the record that they are held to.
+"""Installed registries: their files in the user's own folder, and a record of what was installed.
 
-A script of a registry runs where its folder holds the very files that were installed and the user has trusted
-them (`ctx trust registry:NAME/tools/SCRIPT`). Trust is of the hash over all its files, so it outlives an
-update that leaves the script as it was, and ends with one that does not.
+A script of a registry runs if its folder holds exactly the files that were installed and the user trusts them
+(`ctx trust registry:NAME/tools/SCRIPT`). Trust is in the hash over all files of a script, so an update that
+changes none of them keeps it.
 """
 
 import json
@@ -11,36 +11,103 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from ctx import __version__, file_writing, files
 from ctx.bundled import bundled_path
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust_file import TrustFile, digest_of, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, contents
-from ctx.scripts.registry_records import (
-    SHIPPED,
-    Registry,
-    RegistryScript,
-    offered_script,
-    registry_of,
-    row_of,
-)
+from ctx.models import JSON
+from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, Offer, contents
 from ctx.scripts.scripts import ScriptFile
 from ctx.text.strings import did_you_mean
 
-
-def registries_folder(environ: Mapping[str, str]) -> str:
-    """The folder of the user's registries, where no project can write."""
-    return os.path.join(files.state_folder(environ), "registries")
-
-
+SHIPPED = "ctx"  # the registry of the connectors that come with ctx
+REGISTRY_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _RECORD = "registries.json"
 _SHIPPED_FOLDER = ("extensions", "connectors")
 
 
-class Shelf:
-    """The installed registries, in the order in which they were installed, which is that of look-ups."""
+class RegistryScript(NamedTuple):
+    """A script as it was installed."""
+
+    registry: str
+    kind: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    required_config: tuple[str, ...]
+    files: Mapping[str, str]  # path below the script's folder -> SHA-256
+    sizes: Mapping[str, int]  # likewise, in bytes
+
+    @property
+    def path(self) -> str:
+        """Its folder below the registry's."""
+        return f"{self.kind}s/{self.name}"
+
+    @property
+    def reference(self) -> str:
+        return f"{REGISTRY_PREFIX}{self.registry}/{self.path}"
+
+    @property
+    def digest(self) -> str:
+        """The hash over the names and hashes of its files."""
+        return digest_of(
+            "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items())).encode()
+        )
+
+
+class Registry(NamedTuple):
+    """An installed registry: its address, the commit it is pinned to, and its scripts."""
+
+    name: str
+    url: str
+    branch: str | None
+    commit: str
+    description: str
+    scripts: tuple[RegistryScript, ...]
+
+
+def new_registry(name: str, url: str, branch: str | None) -> Registry:
+    """A registry without scripts. Raises `BadRequest` for an invalid name."""
+    if not REGISTRY_NAME.fullmatch(name) or name == SHIPPED:
+        raise BadRequest(
+            f"'{name}' is not a valid name of a registry: use 1 to 40 of a-z 0-9 _ -, and not '{SHIPPED}'"
+        )
+    return Registry(name, url, branch, "", "", ())
+
+
+def offered_script(registry: str, offer: Offer, data: Mapping[str, bytes]) -> RegistryScript:
+    """An offer with the hashes and sizes of its files. `data`: path in the repository -> content."""
+    hashes = {name: digest_of(data[path]) for name, path in offer.files.items()}
+    sizes = {name: len(data[path]) for name, path in offer.files.items()}
+    return RegistryScript(registry, *offer[:-1], hashes, sizes)
+
+
+def _to_json(registry: Registry) -> JSON:
+    scripts = [script._asdict() for script in registry.scripts]
+    return {**registry._asdict(), "scripts": scripts}
+
+
+def _from_json(row: JSON) -> Registry:
+    """Raises `LookupError`, `TypeError` or `AttributeError` if the row is damaged."""
+    scripts = tuple(
+        RegistryScript(
+            **{
+                **entry,
+                "registry": row["name"],
+                "tags": tuple(entry["tags"]),
+                "required_config": tuple(entry["required_config"]),
+            }
+        )
+        for entry in row["scripts"]
+    )
+    return Registry(**{**row, "scripts": scripts})
+
+
+class InstalledRegistries:
+    """The installed registries, in the order of installation, which is also the order of look-ups."""
 
     def __init__(self, folder: str, trust: TrustFile) -> None:
         self.folder = folder
@@ -50,50 +117,50 @@ class Shelf:
         self._cached: tuple[tuple[int, ...], tuple[Registry, ...]] = ((), ())
 
     def registries(self) -> tuple[Registry, ...]:
-        """What is installed. Raises `ConfigError` where the record is damaged."""
-        stamp = files.stamp(self._record)
+        """The installed registries. Raises `ConfigError` if the record is damaged."""
+        stamp = self.stamp()
         if self._cached[0] != stamp:
-            self._cached = (stamp, tuple(self._read()))
+            self._cached = (stamp, self._read())
         return self._cached[1]
 
-    def _read(self) -> Iterator[Registry]:
+    def _read(self) -> tuple[Registry, ...]:
         try:
-            record = json.loads(files.read_file(self._record))["registries"]
-            yield from [registry_of(name, row) for name, row in record.items()]
+            rows = json.loads(files.read_file(self._record))["registries"]
+            return tuple(_from_json({**row, "name": name}) for name, row in rows.items())
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return ()
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(
                 f"the record of the installed registries cannot be read; delete {self._record} and "
                 "install them again"
             ) from error
 
-    def every(self) -> tuple[Registry, ...]:
-        """What ships with ctx, and what is installed."""
+    def with_shipped(self) -> tuple[Registry, ...]:
+        """The registry that comes with ctx, then the installed ones."""
         return (shipped(), *self.registries())
 
     def registry(self, name: str) -> Registry:
-        """Raises `NotFound`."""
-        installed = {registry.name: registry for registry in self.every()}
+        """The registry of this name. Raises `NotFound`."""
+        installed = {registry.name: registry for registry in self.with_shipped()}
         if name not in installed:
             raise NotFound(f"no registry called '{name}' is installed; {did_you_mean(name, installed)}")
         return installed[name]
 
     def scripts(self, reference: str) -> Sequence[RegistryScript]:
-        """What `NAME`, `NAME/tools/SCRIPT` or `tools/SCRIPT` stands for, `registry:` before it or not.
+        """The scripts of `NAME`, `NAME/tools/SCRIPT` or `tools/SCRIPT`, with or without `registry:`.
 
-        Raises `NotFound`, and `BadRequest` where several registries have it.
+        Raises `NotFound`, and `BadRequest` if several registries have the script.
         """
-        words = reference.removeprefix(REGISTRY_PREFIX).split("/")
-        if len(words) == 1:
-            return self.registry(words[0]).scripts
-        registries = self.every() if len(words) == 2 else (self.registry(words[0]),)
-        every = [script for registry in registries for script in registry.scripts]
-        inner = "/".join(words[-2:])
-        matches = [script for script in every if script.inner == inner] if len(words) <= 3 else []
+        parts = reference.removeprefix(REGISTRY_PREFIX).split("/")
+        if len(parts) == 1:
+            return self.registry(parts[0]).scripts
+        registries = self.with_shipped() if len(parts) == 2 else (self.registry(parts[0]),)
+        scripts = [script for registry in registries for script in registry.scripts]
+        path = "/".join(parts[-2:])
+        matches = [script for script in scripts if script.path == path] if len(parts) <= 3 else []
         if not matches:
-            names = [script.inner for script in every]
-            hint = did_you_mean(inner, names) if names else "`ctx registry list` lists what is"
+            names = [script.path for script in scripts]
+            hint = did_you_mean(path, names) if names else "`ctx registry list` shows the installed ones"
             raise NotFound(f"no script '{reference}' is installed; {hint}")
         if len(matches) > 1:
             references = " or ".join(script.reference for script in matches)
@@ -101,13 +168,13 @@ class Shelf:
         return matches
 
     def trusted(self, script: RegistryScript) -> bool:
-        """Whether the user has trusted these files of it, or it ships with ctx."""
+        """Whether the user trusts these files of the script, or it comes with ctx."""
         if script.registry == SHIPPED:
             return True
         return self._trusted_digests().get(script.reference) == script.digest
 
     def change(self, script: RegistryScript) -> str | None:
-        """What to say where its files are not those that were installed; None where they are."""
+        """A message if the script's files are not those that were installed."""
         if script.registry == SHIPPED:
             return None
         change = _change(self.folder_of(script), script.files)
@@ -115,23 +182,23 @@ class Shelf:
             return None
         return (
             f"{script.reference} is not what was installed ({change}) and does not run; `ctx registry "
-            f"install {script.registry}` puts it back, and `ctx registry override` copies it for changes of "
-            "your own"
+            f"install {script.registry}` restores it, and `ctx registry override` copies it for your own "
+            "changes"
         )
 
     def runs(self, script: RegistryScript) -> bool:
-        """Whether it is trusted, and still what was installed."""
+        """Whether the script is trusted and unchanged."""
         return self.trusted(script) and self.change(script) is None
 
     def absence(self, reference: str) -> str:
-        """What to say of a script that the record does not have, behind its name."""
-        registry, inner = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
-        record = next((row for row in self.every() if row.name == registry), None)
+        """The end of a message about a script that is not installed."""
+        registry, path = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
+        record = next((row for row in self.with_shipped() if row.name == registry), None)
         if record is None:
-            return f"is not installed; `ctx registry install {registry} URL` brings it"
-        names = [script.inner for script in record.scripts]
-        hint = did_you_mean(inner, names) if names else f"`ctx registry list {registry}` lists what is"
-        return f"is not in that registry (any more); {hint}"
+            return f"is not installed; run `ctx registry install {registry} URL`"
+        names = [script.path for script in record.scripts]
+        hint = did_you_mean(path, names) if names else f"`ctx registry list {registry}` shows its scripts"
+        return f"is not in that registry; {hint}"
 
     def _trusted_digests(self) -> Mapping[str, str]:
         stamp = self.trust.stamp()
@@ -140,21 +207,21 @@ class Shelf:
         return self._trusted[1]
 
     def path_of(self, script: RegistryScript, name: str) -> str:
-        """Where a file of a script is."""
+        """The path of a script's file."""
         if script.registry == SHIPPED:
-            return shipped_path(script)
+            return _shipped_path(script)
         return os.path.join(self.folder_of(script), name)
 
     def folder_of(self, script: RegistryScript) -> str:
-        """The folder of a script that is installed."""
-        return os.path.join(self.folder, script.registry, f"{script.kind}s", script.name)
+        """The folder of an installed script."""
+        return os.path.join(self.folder, script.registry, script.path)
 
     # -- running -----------------------------------------------------------------------------------
 
     def served(self, rank: int) -> Iterator[tuple[str, ScriptFile, int]]:
-        """(kind, script, rank) of the tools and agents that the user has trusted, the ranks from `rank` up.
+        """(kind, script, rank) of the trusted tools and agents, ranked from `rank` up.
 
-        One whose files have changed since is among them, and refused when it is loaded.
+        A script whose files have changed is included; loading it raises an error.
         """
         references = self._trusted_digests().keys()
         for number, registry in enumerate(self.registries()):
@@ -163,128 +230,116 @@ class Shelf:
                     yield script.kind, self.script_file(script.reference, script.name), rank + number
 
     def script_file(self, reference: str, name: str) -> ScriptFile:
-        """A script by its whole reference, to be run under this name; installed or not, that is seen then."""
+        """A script by its full reference, to run under this name. It need not be installed yet."""
         registry, folder, script = _parts(reference)
         if registry == SHIPPED:
             matches = [row for row in shipped().scripts if row.reference == reference]
-            path = shipped_path(matches[0]) if matches else f"there is no {reference}"
+            path = _shipped_path(matches[0]) if matches else f"there is no {reference}"
             return ScriptFile(name, path, shown=reference, named=False)
         path = os.path.join(self.folder, registry, folder, script, f"{KINDS[folder]}.lua")
-        vouched_by = _Installed(self, reference)
-        return ScriptFile(name, path, trust="untrusted", shown=reference, vouched_by=vouched_by, named=False)
+        check = _RegistryTrust(self, reference)
+        return ScriptFile(name, path, trust="untrusted", shown=reference, vouched_by=check, named=False)
 
     def recorded(self, reference: str) -> RegistryScript | None:
-        """The script that the record has by this name."""
-        every = (script for registry in self.registries() for script in registry.scripts)
-        return next((script for script in every if script.reference == reference), None)
+        """The installed script of this reference."""
+        scripts = (script for registry in self.registries() for script in registry.scripts)
+        return next((script for script in scripts if script.reference == reference), None)
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes with the record."""
+        """Changes when the record does."""
         return files.stamp(self._record)
 
     # -- changing ----------------------------------------------------------------------------------
 
     def install(self, registry: Registry, contents: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Puts a registry in place of the one of its name: `contents` are its files by script (`tools/NAME`).
+        """Install or replace a registry. `contents`: script (`tools/NAME`) -> path -> content.
 
-        Whoever is killed in between leaves the old one, or files that the record refuses. Raises
-        `ConfigError`.
+        If the process is killed, the old registry stays, or the new files do not match the record and do not
+        run. Raises `ConfigError`.
         """
         target = os.path.join(self.folder, registry.name)
-        mark = secrets.token_hex(6)
-        partial, former = f"{target}.{mark}.new", f"{target}.{mark}.old"
+        suffix = secrets.token_hex(6)
+        new, old = f"{target}.{suffix}.new", f"{target}.{suffix}.old"
         try:
             with file_writing.writing(self.folder, ConfigError), file_writing.locked(self._record):
-                _lay_out(partial, contents)
+                files.make_folder(new)
+                for inner, data in contents.items():
+                    for name, content in data.items():
+                        path = os.path.join(new, inner, name)
+                        files.make_folder(os.path.dirname(path))
+                        file_writing.replace(path, content)
                 if os.path.lexists(target):
-                    os.rename(target, former)
-                os.rename(partial, target)
-                rows = {row.name: row for row in self.registries()} | {registry.name: registry}
+                    os.rename(target, old)
+                os.rename(new, target)
                 try:
-                    self._write(rows)
-                except OSError:  # a full disk: what the record speaks of comes back
-                    os.rename(target, partial)
-                    if os.path.lexists(former):
-                        os.rename(former, target)
+                    self._write({row.name: row for row in self.registries()} | {registry.name: registry})
+                except OSError:  # a full disk: restore the files that the record describes
+                    os.rename(target, new)
+                    if os.path.lexists(old):
+                        os.rename(old, target)
                     raise
         finally:
-            file_writing.delete_folder(partial)
-            file_writing.delete_folder(former)
+            file_writing.delete_folder(new)
+            file_writing.delete_folder(old)
 
     def remove(self, registry: Registry) -> None:
-        """Takes a registry and what is trusted of it away. Raises `ConfigError`."""
+        """Remove a registry and the trust in its scripts. Raises `ConfigError`."""
         self.trust.record(dict.fromkeys(script.reference for script in registry.scripts))
         with file_writing.writing(self.folder, ConfigError), file_writing.locked(self._record):
             self._write({row.name: row for row in self.registries() if row.name != registry.name})
             file_writing.delete_folder(os.path.join(self.folder, registry.name))
 
     def _write(self, rows: Mapping[str, Registry]) -> None:
-        record = {name: row_of(registry) for name, registry in rows.items()}
-        file_writing.replace(self._record, json.dumps({"registries": record}, indent=1).encode())
+        record = {"registries": {name: _to_json(registry) for name, registry in rows.items()}}
+        file_writing.replace(self._record, json.dumps(record, indent=1).encode())
 
 
-class _Installed:
-    """Vouches for one script of a registry, by the record and the user's trust as they are when asked."""
+class _RegistryTrust:
+    """Decides whether a script of a registry may run, by the current record and trust."""
 
-    def __init__(self, shelf: Shelf, reference: str) -> None:
-        self._shelf = shelf
+    def __init__(self, installed: InstalledRegistries, reference: str) -> None:
+        self._installed = installed
         self._reference = reference
 
     @property
     def mend(self) -> str:
-        """What to do where the file is not there, behind what is said of it."""
-        script = self._shelf.recorded(self._reference)
+        """The end of the message that the script's file is missing."""
+        script = self._installed.recorded(self._reference)
         if script is not None:
-            return f"; `ctx registry install {script.registry}` puts it back"
-        return f": it {self._shelf.absence(self._reference)}"
+            return f"; `ctx registry install {script.registry}` restores it"
+        return f": it {self._installed.absence(self._reference)}"
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
-        script = self._shelf.recorded(self._reference)
+        script = self._installed.recorded(self._reference)
         if script is None:
-            return f"{where} {self._shelf.absence(self._reference)}"
-        change = self._shelf.change(script)
+            return f"{where} {self._installed.absence(self._reference)}"
+        change = self._installed.change(script)
         if change is not None:
             return change
         if script.files[os.path.basename(path)] != digest_of(text):
-            return f"{where} changes while it is read; try again"
-        if not self._shelf.trusted(script):
-            return f"{where} is not trusted and does not run; look at it, then `ctx trust {where}`"
+            return f"{where} changed while it was read; try again"
+        if not self._installed.trusted(script):
+            return f"{where} is not trusted and does not run; review it, then run `ctx trust {where}`"
         return None
 
     def stamp(self) -> tuple[int, ...]:
-        script = self._shelf.recorded(self._reference)
-        stamps = [self._shelf.trust.stamp(), self._shelf.stamp()]
+        script = self._installed.recorded(self._reference)
+        stamps = [self._installed.trust.stamp(), self._installed.stamp()]
         if script is not None:
-            folder = self._shelf.folder_of(script)
+            folder = self._installed.folder_of(script)
             stamps += [files.stamp(os.path.join(folder, name)) for name in ("", *script.files)]
         return tuple(number for stamp in stamps for number in stamp)
 
 
-def _names_below(folder: str) -> set[str]:
-    """The files and links below a folder, by their paths in it."""
+def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
+    """The first difference between a folder and what was installed; None if there is none."""
     names = set()
     for parent, folders, entries in os.walk(folder):
-        inside = os.path.relpath(parent, folder)
-        linked = [name for name in folders if os.path.islink(os.path.join(parent, name))]
-        names |= {os.path.normpath(os.path.join(inside, name)) for name in (*entries, *linked)}
-    return names
-
-
-def _lay_out(folder: str, contents: Mapping[str, Mapping[str, bytes]]) -> None:
-    for inner, data in contents.items():
-        for name, content in data.items():
-            path = os.path.join(folder, inner, name)
-            files.make_folder(os.path.dirname(path))
-            file_writing.replace(path, content)
-    files.make_folder(folder)
-
-
-def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
-    """What is not as it was installed; None where all is."""
-    names = _names_below(folder)
-    strange = sorted(names ^ hashes.keys())
-    if strange:
-        return f"{strange[0]} is {'new' if strange[0] in names else 'gone'}"
+        below = os.path.relpath(parent, folder)
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        names |= {os.path.normpath(os.path.join(below, name)) for name in (*entries, *links)}
+    if different := sorted(names ^ hashes.keys()):
+        return f"{different[0]} is {'new' if different[0] in names else 'gone'}"
     for name, digest in hashes.items():
         try:
             content = files.read_file(os.path.join(folder, name), beneath=folder)
@@ -295,30 +350,30 @@ def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
     return None
 
 
-def shelf_of(environ: Mapping[str, str], trust: TrustFile | None = None) -> Shelf:
-    """The user's registries; `trust` is what the user trusts, where that was read already."""
-    return Shelf(registries_folder(environ), trust or TrustFile(trust_path(environ)))
+def installed_registries(environ: Mapping[str, str], trust: TrustFile | None = None) -> InstalledRegistries:
+    """The user's registries, in a folder that no project can write. Pass `trust` if it was already read."""
+    folder = os.path.join(files.state_folder(environ), "registries")
+    return InstalledRegistries(folder, trust or TrustFile(trust_path(environ)))
 
 
 def _parts(reference: str) -> tuple[str, str, str]:
     """(registry, folder of the kind, script). Raises `ConfigError`."""
-    words = reference.removeprefix(REGISTRY_PREFIX).split("/")
+    parts = reference.removeprefix(REGISTRY_PREFIX).split("/")
     if (
-        len(words) != 3
-        or words[1] not in KINDS
-        or not all(re.fullmatch(r"[A-Za-z0-9_-]+", word) for word in words)
+        len(parts) != 3
+        or parts[1] not in KINDS
+        or not all(re.fullmatch(r"[A-Za-z0-9_-]+", part) for part in parts)
     ):
         raise ConfigError(
-            f"'{reference}' names no script of a registry; write {REGISTRY_PREFIX}NAME/tools/SCRIPT (or "
+            f"'{reference}' is not a script of a registry; write {REGISTRY_PREFIX}NAME/tools/SCRIPT (or "
             "connectors, agents)"
         )
-    return words[0], words[1], words[2]
+    return parts[0], parts[1], parts[2]
 
 
 @cache
 def shipped() -> Registry:
-    """The connectors that ship, as a registry that is always there (`registry:ctx/connectors/NAME`), read
-    once. Its scripts are as trusted as the program they came with."""
+    """The registry `ctx` of the connectors that come with ctx. Its scripts need no trust."""
     folder = bundled_path(*_SHIPPED_FOLDER)
     data = {}
     for name in sorted(os.listdir(folder)):
@@ -330,6 +385,5 @@ def shipped() -> Registry:
     return Registry(SHIPPED, "ships with ctx", None, f"v{__version__}", offered.description, scripts)
 
 
-def shipped_path(script: RegistryScript) -> str:
-    """Where the text of a script that ships is."""
+def _shipped_path(script: RegistryScript) -> str:
     return bundled_path(*_SHIPPED_FOLDER, f"{script.name}.lua")

@@ -1,13 +1,13 @@
-"""What a registry offers: its manifest and its files, as a stranger may have written them.
+"""Read what a registry offers from its manifest and its file names, which a stranger may have written.
 
-A registry is a git repository with `registry.toml`, or without it the folders `tools/NAME/tool.lua`,
-`connectors/NAME/connector.lua` and `agents/NAME/agent.lua`. Nothing of it is believed: an entry that is no
-plain file of a plain name below the repository is left out, with a line that says why.
+A registry is a git repository with `registry.toml`, or with the folders `tools/NAME/tool.lua`,
+`connectors/NAME/connector.lua` and `agents/NAME/agent.lua`. A script that is not made of plain files with
+plain names is left out, with a message that says why.
 """
 
 import posixpath
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
@@ -19,117 +19,95 @@ from ctx.text.strings import one_line
 from ctx.tools.toolbox import NAME, NAME_RULE
 
 KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
-"""Folder, and table of the manifest -> the kind of script."""
+"""Folder, which is also the table of the manifest -> kind of script."""
 
 MANIFEST = "registry.toml"
-AGENT_SETTINGS = "agent.toml"  # of Context Harness, which lists such an agent and never serves it
+AGENT_SETTINGS = "agent.toml"  # of Context Harness, which lists such an agent but never serves it
 MAX_SCRIPTS = 500
-MAX_SCRIPT_FILES = 100  # of one script, its templates with it
+MAX_SCRIPT_FILES = 100  # of one script, with its templates
 MAX_PROBLEMS = 100
-MAX_WORDS = 20  # of a list of tags, or of keys
+MAX_LIST = 20  # entries of `tags` and `required_config`
 
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # of a path, the same file on every file system
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # of a path; names one file on every file system
 _FILE_MODES = ("100644", "100755")
-_MODES = {"120000": "a link", "160000": "a submodule, whose content is elsewhere"}
+_OTHER_MODES = {"120000": "a link", "160000": "a submodule, whose content is elsewhere"}
 
 
 class Entry(NamedTuple):
-    """A file of the repository: git's mode of it, and its object."""
+    """A file of the repository: its mode and its object in git."""
 
     mode: str
     oid: str
 
 
 class Offer(NamedTuple):
-    """A script of a registry, and which files of the repository it consists of.
-
-    `files`: its name when installed -> its path in the repository. The script itself is `KIND.lua`.
-    """
+    """A script that a registry offers."""
 
     kind: str
     name: str
     description: str
     tags: tuple[str, ...]
     required_config: tuple[str, ...]
-    files: Mapping[str, str]
+    files: Mapping[str, str]  # path when installed -> path in the repository; `KIND.lua` is the script
 
 
 class Contents(NamedTuple):
-    """What a registry says it is, its scripts, and what is left out of it, a sentence each."""
+    """A registry's description, its scripts, and a message for each script that is left out."""
 
     description: str
     offers: tuple[Offer, ...]
     problems: tuple[str, ...]
 
 
-def _offer(kind: str, name: str, table: Mapping[str, JSON], files: Mapping[str, str]) -> Offer:
-    description = one_line(str(table.get("description") or ""), 300)
-    return Offer(
-        kind, name, description, _words(table.get("tags")), _words(table.get("required_config")), files
-    )
-
-
 def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
-    """What the files of a repository (path -> entry) offer.
-    Raises `SourceError` for a manifest that is none.
-    """
-    tables = _tables(manifest)
+    """The offers of a repository (`entries`: path -> entry). Raises `SourceError` for an invalid manifest."""
+    try:
+        tables = {} if manifest is None else tables_in(manifest, MANIFEST)
+    except ConfigError as error:
+        raise SourceError(f"its {one_line(error.message)}") from error
     problems: list[str] = []
     offers: dict[tuple[str, str], Offer] = {}
-    for kind, name, path, table in _declared(tables, entries):
-        label = f"{kind} '{one_line(name, 80)}'"
+    for kind, name, path, table in _listed(tables, entries):
         if len(offers) >= MAX_SCRIPTS:
             problems.append(f"only the first {MAX_SCRIPTS} scripts are taken")
             break
-        fault = _name_fault(name, (kind, name.lower()) in offers) or _settings_fault(name, path, entries)
-        fault = fault or _path_fault(path, entries)
+        fault = _name_fault(name, (kind, name.lower()) in offers) or _path_fault(name, path, entries)
         files = {} if fault else _files(kind, path, entries)
         fault = fault or _files_fault(files, entries)
         if fault:
-            problems.append(f"{label}: {fault}; it is left out")
-        else:
-            offers[kind, name.lower()] = _offer(kind, name, table, files)
-    description = as_table(tables.get("registry")).get("description")
+            problems.append(f"{kind} '{one_line(name, 80)}': {fault}; it is left out")
+            continue
+        tags, required = _texts(table.get("tags")), _texts(table.get("required_config"))
+        offers[kind, name.lower()] = Offer(kind, name, _description(table), tags, required, files)
     ordered = sorted(offers.values(), key=attrgetter("kind", "name"))
-    return Contents(one_line(str(description or ""), 300), tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
+    description = _description(as_table(tables.get("registry")))
+    return Contents(description, tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
 
 
-def _tables(manifest: bytes | None) -> dict[str, JSON]:
-    if manifest is None:
-        return {}
-    try:
-        return tables_in(manifest, MANIFEST)
-    except ConfigError as error:
-        raise SourceError(f"its {one_line(error.message)}") from error
-
-
-def _declared(
+def _listed(
     tables: Mapping[str, JSON], entries: Mapping[str, Entry]
 ) -> Iterator[tuple[str, str, str, Mapping[str, JSON]]]:
-    """(kind, name, path of the script, its table) of each script: as the manifest has it, else as it lies."""
-    sections = {folder: tables[folder] for folder in KINDS if isinstance(tables.get(folder), dict)}
+    """(kind, name, path, table) of each script in the manifest, or by file names if it lists none."""
+    sections = {folder: as_table(tables[folder]) for folder in KINDS if isinstance(tables.get(folder), dict)}
     if not sections:
-        yield from ((kind, name, path, {}) for kind, name, path in _lying(entries))
+        yield from ((kind, name, path, {}) for kind, name, path in _found(entries))
     for folder, section in sections.items():
         for name, entry in section.items():
             table = as_table(entry)
-            yield KINDS[folder], name, _script_path(folder, name, table), table
+            path = table.get("path")
+            path = path if isinstance(path, str) and path else f"{folder}/{name}"
+            script = path if path.endswith(".lua") else f"{path.rstrip('/')}/{KINDS[folder]}.lua"
+            yield KINDS[folder], name, script, table
 
 
-def _script_path(folder: str, name: str, table: Mapping[str, JSON]) -> str:
-    path = table.get("path")
-    path = path if isinstance(path, str) and path else f"{folder}/{name}"
-    return path if path.endswith(".lua") else f"{path.rstrip('/')}/{KINDS[folder]}.lua"
-
-
-def _lying(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, path of the script) of each script where a registry without a manifest has it."""
+def _found(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, path) of each script in the folders of a registry without a manifest."""
     for path in sorted(entries):
         folder, *inner = path.split("/")
         if folder not in KINDS:
             continue
-        # Alone there is a link or a submodule in the place of a script's folder.
-        if inner[1:] == [f"{KINDS[folder]}.lua"] or (len(inner) == 1 and entries[path].mode in _MODES):
+        # A path of two parts is a link or a submodule in place of a script's folder.
+        if inner[1:] == [f"{KINDS[folder]}.lua"] or (len(inner) == 1 and entries[path].mode in _OTHER_MODES):
             yield KINDS[folder], inner[0], path
         elif folder == "agents" and inner[1:] == [AGENT_SETTINGS]:
             script = f"agents/{inner[0]}/agent.lua"
@@ -140,35 +118,28 @@ def _lying(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
 def _name_fault(name: str, taken: bool) -> str | None:
     if not NAME.fullmatch(name):
         return NAME_RULE
-    return "another has this name, but for upper and lower case" if taken else None
+    return "another script has this name in upper or lower case" if taken else None
 
 
-def _settings_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | None:
-    """Why an agent that is settings, and no script, is not taken: what a registry brings is run after a look
-    at it, and these belong in the user's own configuration.
-    """
-    folder = posixpath.dirname(path)
-    settings = folder if folder.endswith(f"/{AGENT_SETTINGS}") else f"{folder}/{AGENT_SETTINGS}"
-    if path in entries or settings not in entries or not _plain(settings):
-        return None
-    return (
-        f"its {one_line(settings, 100)} holds settings and no script; copy description, tools and "
-        f"system_prompt into [agents.inline.{name}] of your ctx.toml"
-    )
-
-
-def _path_fault(path: str, entries: Mapping[str, Entry]) -> str | None:
-    """Why the script of this path is not taken; None where it is."""
+def _path_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | None:
+    """Why the script at this path is left out; None if it is fine."""
     label = one_line(path, 100)
     if not _plain(path):
-        return f"its path '{label}' is not one of plain names below the registry"
-    folder = path
-    while folder:
+        return f"its path '{label}' does not consist of plain names below the registry"
+    for folder in accumulate(path.split("/"), posixpath.join):
         entry = entries.get(folder)
-        if entry is not None and entry.mode in _MODES:
-            return f"'{label}' is {_MODES[entry.mode]}"
-        folder = posixpath.dirname(folder)
-    return None if path in entries else f"there is no file '{label}'"
+        if entry is not None and entry.mode in _OTHER_MODES:
+            return f"'{label}' is {_OTHER_MODES[entry.mode]}"
+    if path in entries:
+        return None
+    folder = posixpath.dirname(path)
+    settings = folder if folder.endswith(f"/{AGENT_SETTINGS}") else f"{folder}/{AGENT_SETTINGS}"
+    if settings in entries:
+        return (
+            f"its {one_line(settings, 100)} has settings and no script; copy description, tools and "
+            f"system_prompt into [agents.inline.{name}] of your ctx.toml"
+        )
+    return f"there is no file '{label}'"
 
 
 def _plain(path: str) -> bool:
@@ -176,9 +147,7 @@ def _plain(path: str) -> bool:
 
 
 def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """The files of a script: the folder with it where that is its own (`.../NAME/KIND.lua`), else it
-    alone.
-    """
+    """The files of a script: its whole folder if that is its own (`.../NAME/KIND.lua`), else the script."""
     folder, base = posixpath.split(path)
     main = f"{kind}.lua"
     if base != main or "/" not in folder:
@@ -187,29 +156,29 @@ def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]
     return {name[len(prefix) :]: name for name in sorted(entries) if name.startswith(prefix)}
 
 
-def _file_fault(name: str, mode: str, names: Container[str]) -> str | None:
-    if mode not in _FILE_MODES:
-        return _MODES.get(mode, "no plain file")
-    if not _plain(name):
-        return "no plain name"
-    return "there twice, but for upper and lower case" if name.lower() in names else None
-
-
 def _files_fault(files: Mapping[str, str], entries: Mapping[str, Entry]) -> str | None:
     if len(files) > MAX_SCRIPT_FILES:
-        return f"it consists of {len(files):,} files, more than {MAX_SCRIPT_FILES}"
+        return f"it has {len(files):,} files, more than {MAX_SCRIPT_FILES}"
     names: set[str] = set()
     for name, path in files.items():
-        fault = _file_fault(name, entries[path].mode, names)
-        if fault is not None:
-            return f"'{one_line(name, 100)}' is {fault}"
+        label, mode = one_line(name, 100), entries[path].mode
+        if mode not in _FILE_MODES:
+            return f"'{label}' is {_OTHER_MODES.get(mode, 'not a plain file')}"
+        if not _plain(name):
+            return f"'{label}' is not a plain name"
+        if name.lower() in names:
+            return f"'{label}' is there twice, in upper and lower case"
         names.add(name.lower())
-    # A file in the place of a folder, where case does not count: `Data` beside `data/table.json`.
+    # On a file system without case, `Data` and `data/table.json` conflict.
     if any(folder in names for name in names for folder in accumulate(name.split("/")[:-1], posixpath.join)):
-        return "a file and a folder of it have the same name, but for upper and lower case"
+        return "one of its files and one of its folders have the same name in upper or lower case"
     return None
 
 
-def _words(value: JSON) -> tuple[str, ...]:
-    listed = value if isinstance(value, list) else []
-    return tuple(one_line(word, 80) for word in listed[:MAX_WORDS] if isinstance(word, str))
+def _description(table: Mapping[str, JSON]) -> str:
+    return one_line(str(table.get("description") or ""), 300)
+
+
+def _texts(value: JSON) -> tuple[str, ...]:
+    entries = value if isinstance(value, list) else []
+    return tuple(one_line(entry, 80) for entry in entries[:MAX_LIST] if isinstance(entry, str))

@@ -1,6 +1,4 @@
-"""A registry as its repository has it at one commit, read from git's objects: no work tree, nothing that
-runs.
-"""
+"""Fetch a registry at one commit. Files are read from git's objects, without a work tree."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -12,56 +10,52 @@ from ctx.connectors.forges import Remote, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.repository import Repository
 from ctx.errors import BadRequest, SourceError
+from ctx.scripts.registry import Registry, offered_script
 from ctx.scripts.registry_contents import MANIFEST, Contents, Entry, Offer, contents
 from ctx.scripts.scripts import MAX_SCRIPT_BYTES
 
 TIMEOUT_S = 300.0  # scripts are small
 MAX_FILE_BYTES = MAX_SCRIPT_BYTES
-MAX_BYTES = 20_000_000  # of all that is installed
-MAX_ENTRIES = 20_000  # files of the repository: it is a registry, not a tree of documents
-_PARTIAL = f"blob:limit={MAX_FILE_BYTES + 1}"  # what is larger is not even fetched, where the remote can
+MAX_BYTES = 20_000_000  # of all scripts together
+MAX_ENTRIES = 20_000  # files of the repository
+_PARTIAL = f"blob:limit={MAX_FILE_BYTES + 1}"  # larger files are not fetched, if the remote supports it
 
 
 class Fetched(NamedTuple):
-    """A registry at a commit. `data`: path in the repository -> content, of all files of all offers.
+    """A registry as its repository has it now."""
 
-    `follows`: whether its history holds the commit that was asked about; None where none was.
-    """
-
-    commit: str
-    contents: Contents
-    data: Mapping[str, bytes]
-    follows: bool | None
+    registry: Registry
+    files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path -> content
+    problems: tuple[str, ...]  # a message for each script that is left out
+    follows: bool | None  # whether its history has the installed commit; None if none is installed
 
 
 def remote_of(url: str) -> Remote:
-    """Raises `BadRequest` for an address that git must not be given, or that must not be written down."""
+    """The remote of an address. Raises `BadRequest` if git must not use it, or if it holds a password."""
     try:
         remote = parse_remote(url)
     except ValueError as error:
         raise BadRequest(str(error)) from error
     if remote.confidential:
         raise BadRequest(
-            "url: it holds a password, and the address of a registry is written down; give git a credential "
+            "url: it holds a password, and ctx stores the address of a registry; give git a credential "
             "helper or an SSH key instead"
         )
     return remote
 
 
-def fetch(
-    name: str, url: str, branch: str | None, *, since: str | None = None, progress: Progress | None = None
-) -> Fetched:
-    """The registry at the newest commit of `branch` (a branch, a tag, a whole commit id; None: the default).
-
-    `since` is the commit that is installed. Raises `BadRequest`, `SourceError`.
+def fetch(registry: Registry, branch: str | None, progress: Progress | None = None) -> Fetched:
+    """Fetch a registry at the newest commit of `branch`: a branch, a tag, a full commit id, or None for the
+    default branch. Raises `BadRequest`, `SourceError`.
     """
+    name = registry.name
     repository = Repository(
         f"registry {name}",
-        remote_of(url),
+        remote_of(registry.url),
         branch=branch,
         partial=_PARTIAL,
         timeout_s=TIMEOUT_S,
-        kept="What is installed of it stays",
+        kept="The installed scripts stay",
     )
     repository.git.check_version()
     with repository.copy.locked(TIMEOUT_S) as lock:
@@ -70,21 +64,24 @@ def fetch(
             raise SourceError(f"registry {name}: the repository has no commits")
         share(lock)
         try:
-            listing = _listing(repository, tip.oid)
-            offered, data = _read(repository, listing)
+            offered, data = _read(repository, _listing(repository, tip.oid))
         except SourceError as error:
             raise SourceError(f"registry {name}: {error.message}") from error
-        follows = None if since is None else _follows(repository, since, tip.oid)
-    return Fetched(tip.oid, offered, data, follows)
+        follows = _follows(repository, registry.commit, tip.oid) if registry.commit else None
+    scripts = tuple(offered_script(name, offer, data) for offer in offered.offers)
+    contents_of = {
+        script.path: {file: data[path] for file, path in offer.files.items()}
+        for script, offer in zip(scripts, offered.offers, strict=True)
+    }
+    newest = registry._replace(commit=tip.oid, description=offered.description, scripts=scripts)
+    return Fetched(newest, contents_of, offered.problems, follows)
 
 
 def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
-    """The files of a commit. Names that are not UTF-8 stay odd, and so are left out later."""
+    """The files of a commit. Names that are not UTF-8 are left out later, as not plain."""
     rows = repository.quick(["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
     if len(rows) > MAX_ENTRIES:
-        raise SourceError(
-            f"it holds {len(rows) - 1:,} files, more than {MAX_ENTRIES:,}; that is no registry of scripts"
-        )
+        raise SourceError(f"it has {len(rows) - 1:,} files; a registry may have {MAX_ENTRIES:,}")
     listing = {}
     for row in rows[:-1]:
         head, _, path = row.partition(b"\t")
@@ -106,12 +103,12 @@ def _manifest(repository: Repository, blobs: Blobs, entry: Entry | None) -> byte
     if entry is None:
         return None
     if not entry.mode.startswith("100") or not _sizes(repository, [entry.oid]):
-        raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or no plain file")
+        raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or not a plain file")
     return blobs.read(entry.oid, QUICK_TIMEOUT_S)
 
 
 def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
-    """The sizes of the objects that are there and not too large; asking git for others would fetch them."""
+    """The sizes of the objects that were fetched and are not too large. Asking for others fetches them."""
     absent = repository.absent()
     present = [oid for oid in dict.fromkeys(oids) if oid not in absent]
     names = "".join(f"{oid}\n" for oid in present).encode()
@@ -125,12 +122,12 @@ def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
 
 
 def _paths(offered: Contents) -> list[str]:
-    """The files of all scripts that are offered, each once."""
+    """The files of all offers, each once."""
     return list(dict.fromkeys(path for offer in offered.offers for path in offer.files.values()))
 
 
 def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Contents:
-    """Without the scripts that have a file that is too large. Raises `SourceError` where all is too much."""
+    """Leave out scripts with a file that is too large. Raises `SourceError` if all together are too large."""
     fitting: list[Offer] = []
     problems = list(offered.problems)
     total = 0
@@ -150,7 +147,7 @@ def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Conten
 
 
 def _follows(repository: Repository, old: str, new: str) -> bool:
-    """Whether the old commit is the new one or in its history: else the branch was rewritten."""
+    """Whether the old commit is in the history of the new one. If not, the branch was rewritten."""
     try:
         repository.git.run(["merge-base", "--is-ancestor", old, new], timeout_s=QUICK_TIMEOUT_S)
     except GitFailed:

@@ -1,4 +1,4 @@
-"""A script as a tool, a connector or an agent of the server."""
+"""Lua scripts as tools, connectors and agents."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.formats.encoding import is_misread
 from ctx.identity import digest, outline
 from ctx.items import Content, SourceItem
-from ctx.lua.conversation import ItemProblem
+from ctx.lua.jobs import ItemProblem
 from ctx.lua.pool import Job, Pool
 from ctx.models import JSON, NO_METADATA, Caller, as_table, is_number
 from ctx.scripts.parameters import parameters_schema, refuse_misspelt, with_lists
@@ -33,19 +33,19 @@ if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
 logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
-MEMORY = "memory"  # guards tools with a memory bank as it guards those of the packs
+MEMORY = "memory"  # a tool with a memory bank has the access rules of the memory packs
 MAX_SCRIPT_BYTES = 1_000_000
 MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descriptions
-LOAD_S = 5.0  # to say what it is: milliseconds, unless it loops; a start must not wait for that
+LOAD_S = 5.0  # for reading a script's fields; takes milliseconds unless the script loops
 NO_CALLER = Caller("script")
-_ARGUMENT = ("name", "description", "required")  # what an agent says of an argument
+_ARGUMENT_FIELDS = ("name", "description", "required")
+_TEXT_FIELDS = ("title", "author", "content_type", "source_url", "url")
+# Of an id, an address or an author, which search results show in full. Titles are shortened there.
+_MAX_TEXT = 2000
 
 
 class ScriptFile(NamedTuple):
-    """A script and what the operator said of it.
-
-    `trust` is "operator" for scripts the configuration names, else "untrusted".
-    """
+    """A script and its settings. `trust` is "operator" for scripts of the configuration, else "untrusted"."""
 
     name: str
     path: str
@@ -54,12 +54,12 @@ class ScriptFile(NamedTuple):
     allow_hosts: tuple[str, ...] = ()
     fs: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
-    memory_bank: str | None = None  # that `context.memory` reads and writes
+    memory_bank: str | None = None  # the bank of `context.memory`
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
-    shown: str = ""  # how messages name the file
-    vouched_by: Voucher | None = None  # for scripts that run only where the user has trusted their text
-    named: bool = True  # in the configuration; else it was found in a folder
+    shown: str = ""  # the file's name in messages
+    vouched_by: Voucher | None = None  # for scripts that run only if the user trusts their text
+    named: bool = True  # in the configuration; False if it was found in a folder
 
     @property
     def where(self) -> str:
@@ -76,23 +76,20 @@ class ScriptFile(NamedTuple):
             frozenset(host.lower() for host in self.allow_hosts),
             frozenset(self.calls),
             self.memory_bank,
-            # Another script that takes the name later does not take the values too.
+            # Another script that later gets this name must not see the stored values.
             f"{self.name} ({self.where})",
         )
 
-    def _text(self) -> bytes:
+    def source(self) -> bytes:
+        """The script's text. Raises `ToolError`, and `NotTrusted` if the user does not trust it."""
         if files.irregular(self.path):
-            raise ToolError(f"{self.where} is no file: put one there")
+            raise ToolError(f"{self.where} is not a regular file")
         try:
             with open(self.path, "rb") as file:
-                return file.read(MAX_SCRIPT_BYTES + 1)
+                text = file.read(MAX_SCRIPT_BYTES + 1)
         except OSError as error:
             mend = "" if self.vouched_by is None else self.vouched_by.mend
             raise ToolError(f"{self.where} cannot be read: {error.strerror}{mend}") from error
-
-    def source(self) -> bytes:
-        """The script's text. Raises `ToolError`; `NotTrusted` where the user has not trusted it."""
-        text = self._text()
         if len(text) > MAX_SCRIPT_BYTES:
             raise ToolError(f"{self.where} is larger than {MAX_SCRIPT_BYTES:,} bytes")
         if self.vouched_by is not None:
@@ -102,7 +99,7 @@ class ScriptFile(NamedTuple):
         return text
 
     def stamp(self) -> tuple[int, ...] | None:
-        """Changes when the file does, or what it is trusted by; None where it is gone."""
+        """Changes when the file or its trust changes; None if the file is gone."""
         stamp = files.stamp(self.path)
         if not any(stamp):
             return None
@@ -110,7 +107,7 @@ class ScriptFile(NamedTuple):
 
 
 class Runner(NamedTuple):
-    """The pool and the bridge, as every script needs them."""
+    """Runs scripts: the sandbox, and the bridge that answers their host calls."""
 
     pool: Pool
     bridge: "Bridge"
@@ -139,24 +136,23 @@ class Runner(NamedTuple):
         )
 
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
-        """The fields the script declares, once it is known to define its function too. Raises a `CtxError`.
+        """The fields the script declares, if it also defines its function. Raises a `CtxError`.
 
-        Read in the sandbox, under a deadline and without grants: a script must not call out merely because it
-        was looked at.
+        The script runs without grants: loading it must not make requests.
         """
         host = self.bridge.host_for(script.policy(), NO_CALLER)
         timeout_s = min(script.timeout_s, LOAD_S)
         job = self.job(script, source, kind, "metadata", {}, {})._replace(grants=frozenset())
         fields = self.pool.run(job, host, timeout_s)
         if not isinstance(fields, dict):
-            raise ToolError(f"{script.where}: defines no table called '{kind}'")
+            raise ToolError(f"{script.where} defines no table '{kind}'")
         names = self.pool.run(job._replace(entry="load_check"), host, timeout_s)
         refuse_misspelt(names["fields"], names["read"], f"{script.where}: {kind}")
         return fields
 
 
 def load_tool(runner: Runner, script: ScriptFile) -> Tool:
-    """The tool a script defines, under the name the configuration gives it. Raises a `CtxError`."""
+    """The tool a script defines, with the name from the configuration. Raises a `CtxError`."""
     source = script.source()
     fields = runner.metadata(script, source, "tool")
     schema = parameters_schema(fields.get("parameters"), script.where)
@@ -171,15 +167,15 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         with runner.bridge.running(policy, caller) as host:
             result = runner.pool.run(job, host, script.timeout_s)
         fault = output_fault(result)
-        if fault is not None:  # MCP's clients refuse it, and do not say what to mend
-            raise ToolError(f"{script.where}: the result does not fit the tool's `output`: {fault}")
+        if fault is not None:  # MCP clients would refuse it without a useful message
+            raise ToolError(f"{script.where}: the result does not match the tool's `output`: {fault}")
         return result
 
     title = fields.get("title")
     return Tool(
         name=script.name,
         title=title if isinstance(title, str) else None,
-        description=_described(fields) or script.name,
+        description=_description(fields) or script.name,
         parameters=schema,
         run=run,
         output_schema=output,
@@ -191,8 +187,8 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
 
 
 def _output_check(script: ScriptFile, output: JSON) -> Callable[[JSON], str | None]:
-    """What says where a result does not fit what the script declares of it.
-    Raises `ToolError` for what is no schema.
+    """A function that says where a result does not match the declared schema.
+    Raises `ToolError` for an invalid schema.
     """
     if output is None:
         return lambda result: None
@@ -204,20 +200,17 @@ def _output_check(script: ScriptFile, output: JSON) -> Callable[[JSON], str | No
         raise ToolError(f"{script.where}: {error.message}") from error
 
 
-def _described(fields: Mapping[str, JSON]) -> str:
-    """The description, cut to what a list of tools can bear."""
+def _description(fields: Mapping[str, JSON]) -> str:
     text = fields.get("description")
-    if not isinstance(text, str):
-        return ""
-    return cut(text, MAX_DESCRIPTION, "...")
+    return cut(text, MAX_DESCRIPTION, "...") if isinstance(text, str) else ""
 
 
 def annotations(declared: JSON) -> Annotations:
-    """What a script promises of itself; silence promises nothing. MCP's own spelling is understood too."""
+    """A script's annotations, in ctx's or in MCP's spelling, with defaults for those it does not declare."""
     declared, default = as_table(declared), Annotations()
 
-    def flag(name: str, theirs: str, otherwise: bool) -> bool:
-        value = declared.get(name, declared.get(theirs))
+    def flag(name: str, mcp_name: str, otherwise: bool) -> bool:
+        value = declared.get(name, declared.get(mcp_name))
         return value if isinstance(value, bool) else otherwise
 
     read_only = flag("read_only", "readOnlyHint", default.read_only)
@@ -255,7 +248,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
 
     return Agent(
         script.name,
-        _described(fields),
+        _description(fields),
         resolve,
         declared,
         arguments,
@@ -267,16 +260,16 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
 
 
 def agent_arguments(script: ScriptFile, declared: JSON) -> Iterator[AgentArgument]:
-    """What an agent's script says that it takes. Raises `ToolError`."""
+    """The arguments an agent's script declares. Raises `ToolError`."""
     for entry in _tables(declared):
         name = str(entry.get("name"))
-        refuse_misspelt(entry, _ARGUMENT, f"{script.where}: argument '{one_line(name[:80])}'")
+        refuse_misspelt(entry, _ARGUMENT_FIELDS, f"{script.where}: argument '{one_line(name[:80])}'")
         if entry.get("name"):
             yield AgentArgument(name, str(entry.get("description") or ""), entry.get("required") is True)
 
 
 def _tables(value: JSON) -> list[dict[str, JSON]]:
-    """The tables of a list; none of what is no list."""
+    """The tables of a list; empty for another value."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
@@ -292,19 +285,16 @@ def _messages(script: ScriptFile, value: JSON) -> tuple[dict[str, str], ...]:
 
 
 def _content(script: ScriptFile, content: JSON) -> str:
-    """The text of a message, also as MCP writes it: `{type = "text", text = "..."}`."""
+    """The text of a message: a string, or MCP's `{type = "text", text = "..."}`."""
     if isinstance(content, dict) and content.get("type") == "text":
         content = content.get("text")
     if isinstance(content, dict | list):
-        raise ToolError(f"agent '{script.name}': the content of a message must be a text")
+        raise ToolError(f"agent '{script.name}': the content of a message must be a string")
     return str(content)
 
 
 class ScriptConnector:
-    """A `Connector` over `connector.scan(config)`.
-
-    Items stream; a scan that did not end by itself deletes nothing.
-    """
+    """A `Connector` that calls `connector.scan(config)`. A scan that fails deletes no documents."""
 
     def __init__(self, script: ScriptFile, runner: Callable[[], Runner]) -> None:
         self.script = script
@@ -334,8 +324,8 @@ class ScriptConnector:
             job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
             host = bridge.host_for(self.script.policy(), NO_CALLER)
             for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
-                if _tells_partial(item):
-                    log.news = True
+                if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
+                    log.news = True  # the script says that the scan does not list every item
                     log.withheld.append("")
                     continue
                 source_item = _item(item, number, source_ids, log)
@@ -346,56 +336,39 @@ class ScriptConnector:
                 else:
                     yield source_item
         except CtxError as error:
-            # What the script had yielded is kept; what it had yet to say is unknown, so nothing is deleted.
+            # The items so far are kept. The others are unknown, so nothing is deleted.
             log.complete = False
             raise SourceError(error.message) from error
 
 
-def _body_fault(text: str) -> str | None:
-    """Why an item's body cannot be taken; None: it can."""
-    if not text.strip():
-        return "has no body"
-    return "its body is no text in UTF-8" if is_misread(text) else None
-
-
-def _note_odd_texts(item: dict[str, JSON], source_id: str, log: ScanLog) -> None:
-    for name in _TEXTS:
-        if not isinstance(item.get(name), str | None):
-            log.note(source_id, f"{name} is no text, and is left out")
-        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
-            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters, and is left out")
-
-
-def _tells_partial(item: JSON) -> bool:
-    """Whether a script says, in the place of an item, that it does not tell all."""
-    return isinstance(item, dict) and item.get("partial") is True and "source_id" not in item
-
-
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
-    """An item of a scan, or a line of the report where it is none."""
+    """An item of a scan; None if it is invalid, which is reported in the log."""
     fault = _identity_fault(item, number)
     if fault is not None:
         log.problem(f"item {number}", fault)
-        log.withheld.append("")  # it may be any of those that seem to be missing: none is deleted this time
+        log.withheld.append("")  # it may be any item that seems to be missing: none is deleted this time
         return None
     source_id, body = str(item["source_id"]), item.get("body")
     if source_id in source_ids:
-        log.problem(source_id, "comes twice; the first one is kept")
+        log.problem(source_id, "appears twice; the first one is kept")
         return None
     text = body if isinstance(body, str) else ""
-    fault = _body_fault(text)
-    if fault is not None:
-        log.problem(source_id, f"{fault}; what is indexed of it stays")
+    if not text.strip() or is_misread(text):
+        fault = "its body is not UTF-8 text" if text.strip() else "has no body"
+        log.problem(source_id, f"{fault}; the indexed version stays")
         log.withheld.append(source_id)
         return None
     source_ids.add(source_id)
     metadata = _metadata(item, source_id, log)
-    created_ms, updated_ms = (_moment(item, name, source_id, log) for name in ("created_at", "updated_at"))
-    _note_odd_texts(item, source_id, log)
-    # The fingerprint is of what the script said: an item without a date is not new merely because time has
-    # passed.
-    wording = json.dumps(item, sort_keys=True, ensure_ascii=False)
-    fingerprint = digest(wording.encode("utf-8", "replace"), 32)
+    created_ms, updated_ms = (_date(item, name, source_id, log) for name in ("created_at", "updated_at"))
+    for name in _TEXT_FIELDS:
+        if not isinstance(item.get(name), str | None):
+            log.note(source_id, f"{name} is not a string and is left out")
+        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
+            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters and is left out")
+    # The fingerprint covers only what the script returned: an item without a date must not seem to change.
+    text_of_item = json.dumps(item, sort_keys=True, ensure_ascii=False)
+    fingerprint = digest(text_of_item.encode("utf-8", "replace"), 32)
     content = Content(
         data=text,
         media_type=_text(item.get("content_type")) or "text/plain",
@@ -410,50 +383,38 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
 
 
 def _identity_fault(item: JSON, number: int) -> str | None:
-    """Why nobody can say which item of a scan this is; None: it says so itself."""
+    """Why an item has no valid id; None if it has one."""
     if isinstance(item, ItemProblem):
         return item.message.removeprefix(f"item {number}: ")
     if not isinstance(item, dict):
         return "is not a table"
-    source_id = _source_id(item.get("source_id"))
-    if source_id is None:
+    source_id = item.get("source_id")
+    if not is_number(source_id) and not (isinstance(source_id, str) and source_id):
         return "has no source_id"
-    return f"its source_id is longer than {_MAX_TEXT:,} characters" if len(source_id) > _MAX_TEXT else None
+    too_long = len(str(source_id)) > _MAX_TEXT
+    return f"its source_id is longer than {_MAX_TEXT:,} characters" if too_long else None
 
 
-def _source_id(value: JSON) -> str | None:
-    """The id of an item, also as a number; None where it is none."""
-    if is_number(value):
-        return str(value)
-    return value if isinstance(value, str) and value else None
-
-
-def _moment(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> int | None:
-    moment = moment_ms(item.get(name))
-    if moment is None and item.get(name) not in (None, ""):
-        log.note(source_id, f"{name} is no time (ISO 8601, or seconds since 1970), and is left out")
-    return moment
+def _date(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> int | None:
+    date = moment_ms(item.get(name))
+    if date is None and item.get(name) not in (None, ""):
+        log.note(source_id, f"{name} is not a date (ISO 8601, or seconds since 1970) and is left out")
+    return date
 
 
 def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[str, JSON]:
     metadata = item.get("metadata")
     if isinstance(metadata, dict):
         return metadata
-    if metadata not in (None, []):  # Lua's empty table is either
-        log.note(source_id, "metadata is no table, and is left out")
+    if metadata not in (None, []):  # an empty table of Lua may be a list
+        log.note(source_id, "metadata is not a table and is left out")
     try:
-        # Stricter than the library's: no lone surrogate, which no store takes.
-        loaded = orjson.loads(item.get("metadata_json") or "{}")
-        json.dumps(loaded)  # as the store will, which nothing nested too deep survives
+        loaded = orjson.loads(item.get("metadata_json") or "{}")  # unlike json, refuses lone surrogates
+        json.dumps(loaded)  # the store uses this, which fails on deep nesting
     except (ValueError, TypeError, RecursionError):
-        log.note(source_id, "metadata_json is not JSON, and is left out")
+        log.note(source_id, "metadata_json is not JSON and is left out")
         return {}
     return as_table(loaded)
-
-
-_TEXTS = ("title", "author", "content_type", "source_url", "url")
-# Of an id, an address or an author: each result of a search says them whole. A title is shortened.
-_MAX_TEXT = 2000
 
 
 def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
@@ -462,18 +423,15 @@ def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
 
 
 def moment_ms(value: JSON) -> int | None:
-    """Milliseconds since the epoch of what a script calls a time: ISO 8601, or seconds since the epoch.
-
-    None for anything else.
-    """
+    """A date as milliseconds since the epoch, from ISO 8601 or seconds since the epoch; None if invalid."""
     try:
         if is_number(value):
             moment = round(value * 1000)
-            iso_utc(moment)  # beyond the calendar: as good as no date
+            iso_utc(moment)  # raises if the calendar has no such date
             return moment
         text = str(value).strip()
         if text.replace(".", "", 1).isdigit() and len(text) > 8:
-            # "1700000000.000200", as chat systems have it; eight digits are a date.
+            # "1700000000.000200", as in chat systems. Eight digits are a date.
             return moment_ms(float(text))
         parsed = datetime.fromisoformat(text.replace(" ", "T", 1))
         parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

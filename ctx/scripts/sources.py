@@ -1,19 +1,20 @@
-"""Makes what a configuration names: a connector for each source, and a `ScriptFile` for each script."""
+"""Make a connector for each source of a configuration, and a `ScriptFile` for each script."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctx.clock import parse_ms
 from ctx.config import Config
-from ctx.config.settings import REGISTRY_PREFIX, S3, Git, Script, Web
+from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
 from ctx.config.trust import CLOSED, inside
 from ctx.config.trust_file import pins_of
 from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.git import GitConnector
 
-if TYPE_CHECKING:  # sites, buckets and scripts import an HTTP client, 60 ms: only if they are configured
+if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), scripts the sandbox (12 ms)
     from ctx.connectors.base import Connector
     from ctx.scripts.scripts import Runner, ScriptFile
 
@@ -21,7 +22,7 @@ _SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "c
 
 
 def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
-    """A connector for every source of a configuration, in its order. `runner` runs those that are scripts."""
+    """A connector for every source of a configuration, in order. `runner` runs the scripts among them."""
     return [
         *folders(config),
         *_repositories(config.gits),
@@ -32,7 +33,7 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
 
 
 def intervals_s(config: Config) -> dict[str, float]:
-    """Seconds between two looks at each source that does not report its changes, by its name."""
+    """The seconds between two runs of each source that does not report its changes, by name."""
     by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
     by_source |= {site.name: site.interval_s for site in config.webs}
     by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
@@ -44,16 +45,15 @@ def intervals_s(config: Config) -> dict[str, float]:
 
 
 def script_file(script: Script, config: Config) -> "ScriptFile":
-    """A script that the configuration names. Messages name its file from the project's root."""
+    """A script of the configuration. Messages show its path relative to the project."""
     from ctx.scripts.scripts import ScriptFile
 
     settings = {name: getattr(script, name) for name in _SETTINGS}
     if script.path.startswith(REGISTRY_PREFIX):
-        # The settings are the operator's; file, trust and sandbox are those of the registry's script.
-        from ctx.scripts.registry import shelf_of
+        from ctx.scripts.registry import installed_registries
 
-        shelf = shelf_of(os.environ)
-        return shelf.script_file(script.path, script.name)._replace(**settings, named=True)
+        registries = installed_registries(os.environ)
+        return registries.script_file(script.path, script.name)._replace(**settings, named=True)
     relative = os.path.relpath(script.path, config.root)
     label = os.path.basename(script.path) if relative.startswith("..") else relative
     return ScriptFile(
@@ -64,15 +64,11 @@ def script_file(script: Script, config: Config) -> "ScriptFile":
 def folders(config: Config) -> Iterator[FilesystemConnector]:
     """A connector for each folder of a configuration."""
     for folder in config.filesystems:
+        values = _values(folder, without=("gitignore", "exclude_globs"))
         yield FilesystemConnector(
-            folder.name,
-            folder.root,
-            include_globs=folder.include_globs,
-            exclude_globs=(*folder.exclude_globs, *_own_file(config.path, folder.root)),
-            follow_symlinks=folder.follow_symlinks,
-            max_file_bytes=folder.max_file_bytes,
+            **values,
             respect_gitignore=folder.gitignore,
-            link=folder.link,
+            exclude_globs=(*folder.exclude_globs, *_own_file(config.path, folder.root)),
             # While a server runs, a pull may turn a folder of the project into a link out of it.
             stays=partial(inside, root=config.root, closed=CLOSED)
             if inside(folder.root, config.root, CLOSED)
@@ -82,63 +78,29 @@ def folders(config: Config) -> Iterator[FilesystemConnector]:
 
 def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
     for repository in repositories:
-        yield GitConnector(
-            repository.name,
-            repository.url,
-            branch=repository.branch,
-            root=repository.root,
-            include_globs=repository.include_globs,
-            exclude_globs=repository.exclude_globs,
-            shallow=repository.shallow,
-            cache_dir=repository.cache_dir,
-            timeout_s=repository.timeout_s,
-            max_file_bytes=repository.max_file_bytes,
-            commits=repository.commits,
-            submodules=repository.submodules,
-            lfs=repository.lfs,
-            since_ms=None if repository.since is None else parse_ms(repository.since),
-        )
+        since_ms = None if repository.since is None else parse_ms(repository.since)
+        yield GitConnector(**_values(repository, without=("since", "interval_s")), since_ms=since_ms)
 
 
 def _sites(sites: Sequence[Web], folder: str) -> "Iterator[Connector]":
     for site in sites:
         from ctx.connectors.web import WebConnector
 
-        yield WebConnector(
-            site.name,
-            site.url,
-            prefixes=site.scope,
-            include_globs=site.include_globs,
-            exclude_globs=site.exclude_globs,
-            depth=site.depth,
-            max_pages=site.max_pages,
-            requests_per_second=site.requests_per_second,
-            robots=site.robots,
-            queries=site.queries,
-            allow_hosts=site.allow_hosts,
-            max_file_bytes=site.max_file_bytes,
-            timeout_s=site.timeout_s,
-            folder=folder,
-        )
+        values = _values(site, without=("scope", "interval_s"))
+        yield WebConnector(**values, prefixes=site.scope, folder=folder)
 
 
 def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
     for bucket in buckets:
         from ctx.connectors.s3 import S3Connector
 
-        yield S3Connector(
-            bucket.name,
-            bucket.bucket,
-            prefix=bucket.prefix,
-            region=bucket.region,
-            endpoint_url=bucket.endpoint_url,
-            include_globs=bucket.include_globs,
-            exclude_globs=bucket.exclude_globs,
-            profile=bucket.profile,
-            anonymous=bucket.anonymous,
-            max_file_bytes=bucket.max_file_bytes,
-            timeout_s=bucket.timeout_s,
-        )
+        yield S3Connector(**_values(bucket, without=("interval_s",)))
+
+
+def _values(source: Filesystem | Git | Web | S3, *, without: Collection[str]) -> dict[str, Any]:
+    """The keys of a source, which are the parameters of its connector except those in `without`."""
+    names = (field.name for field in fields(source))
+    return {name: getattr(source, name) for name in names if name not in without}
 
 
 def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
@@ -149,9 +111,7 @@ def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connec
 
 
 def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
-    """A pattern that excludes the configuration if it is below `root`: it is no document, and may hold a
-    key.
-    """
+    """A pattern that excludes the configuration file if it is below `root`, because it may hold a key."""
     inside = "" if config_path is None else os.path.relpath(config_path, root)
     if not inside or inside.startswith(".."):
         return ()

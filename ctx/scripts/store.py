@@ -1,9 +1,7 @@
-"""What scripts keep between calls: a few values each, by key, in `memory.db` or the database that machines
-share.
+"""Values that scripts store between calls (`context.store`), in `memory.db` or the shared database.
 
-Each script sees its own values and no other's. It is bounded, so that one cannot fill the disk; a value is
-there for the next call as soon as `set` has answered, whatever happens to the process; one of a scan, as soon
-as what the scan gave is stored.
+Each script has its own values, with a limit on their number and size. A value is durable once `set` returns.
+The values of a connector's scan are durable once the items of the scan are stored.
 """
 
 import json
@@ -22,8 +20,8 @@ from ctx.store.schema import Connection, connect, migrate, transaction, translat
 T = TypeVar("T")
 MAX_KEYS = 1_000
 MAX_KEY_BYTES = 256
-MAX_BYTES = 1 << 20  # of one script: its keys and its values as JSON
-KEEP_S = 30.0  # that a scan's values wait for others who write
+MAX_BYTES = 1 << 20  # of one script: its keys, and its values as JSON
+KEEP_S = 30.0  # how long a scan's values wait for other writers
 COMPONENT = "scripts"
 MIGRATIONS = (
     """
@@ -39,18 +37,17 @@ MIGRATIONS = (
 
 
 class ScriptStore:
-    """The values of all scripts, wherever they are kept. Safe from several threads and beside other
-    processes.
+    """The values of all scripts. Safe to use from several threads and processes.
 
-    `script` names whose values are meant. Every call ends by `deadline_s` (of `time.monotonic()`) with an
-    answer, or raises `Busy`; it raises `ToolError` for what is not to be kept, and `StoreError`.
+    `script` is the owner of the values. Every call returns by `deadline_s` (of `time.monotonic()`) or raises
+    `Busy`. Raises `ToolError` for invalid keys and values, and `StoreError`.
     """
 
     def close(self) -> None:
-        """Lets go of what it holds; what is somebody else's stays open."""
+        """Close the connection that this store opened, if any."""
 
     def rows(self, deadline_s: float) -> list[tuple[str, str, int, str]]:
-        """All that is kept, by script and key: `(script, key, bytes, value)`, the value as JSON."""
+        """All values, sorted: `(script, key, bytes, value)`, the value as JSON."""
 
         def read(connection: Statements) -> list[tuple[str, str, int, str]]:
             return connection.execute(
@@ -60,7 +57,7 @@ class ScriptStore:
         return self._within("", deadline_s, read, write=False)
 
     def take_over(self, rows: Iterable[tuple[str, str, int, str]], deadline_s: float) -> None:
-        """Keeps what another store gave as `rows`, in place of what is here under the same keys."""
+        """Store `rows` of another store. They replace values with the same keys."""
 
         def write(connection: Statements) -> None:
             connection.executemany(
@@ -72,7 +69,7 @@ class ScriptStore:
         self._within("", deadline_s, write, write=True)
 
     def replace(self, script: str, rows: Sequence[tuple[str, str, int, str]], deadline_s: float) -> None:
-        """Keeps these `rows` of a script, and nothing else of it."""
+        """Replace all values of a script by `rows`."""
 
         def write(connection: Statements) -> None:
             connection.execute("DELETE FROM script_value WHERE script = ?", (script,))
@@ -81,17 +78,17 @@ class ScriptStore:
         self._within(script, deadline_s, write, write=True)
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
-        """What `act` gives, in one transaction; nobody else writes the script's values while it writes."""
+        """Run `act` in a transaction and return its result. No other writer changes the script's values."""
         raise NotImplementedError
 
     def get(self, script: str, key: JSON, deadline_s: float) -> JSON:
-        """The value, None where there is none."""
+        """The value; None if there is none."""
         return self._within(
             script, deadline_s, lambda connection: _value(connection, script, _key(key)), write=False
         )
 
     def keys(self, script: str, deadline_s: float) -> list[str]:
-        """The keys that have a value, sorted."""
+        """The keys of a script, sorted."""
 
         def read(connection: Statements) -> list[str]:
             select = "SELECT key FROM script_value WHERE script = ? ORDER BY key"
@@ -100,15 +97,13 @@ class ScriptStore:
         return self._within(script, deadline_s, read, write=False)
 
     def set(self, script: str, key: JSON, value: JSON, deadline_s: float) -> None:
-        """Keeps a value in place of the one there was; None drops it."""
+        """Store a value; None deletes it."""
         self._within(
             script, deadline_s, lambda connection: _put(connection, script, _key(key), value), write=True
         )
 
     def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
-        """Adds to a number (0 where there is none) and gives the sum: one step, which no call comes
-        between.
-        """
+        """Add to a number (0 if there is none) and return the sum, atomically."""
 
         def add(connection: Statements) -> int | float:
             total = _number(_value(connection, script, _key(key)) or 0) + _number(number)
@@ -121,13 +116,14 @@ class ScriptStore:
 
 
 class HeldScriptStore(ScriptStore):
-    """What a connector's scan keeps, which it sees at once itself, held back until what it gave is stored: a
-    scan that went on from a time up to which nobody had stored anything would never give it.
+    """A copy of a connector's values during a scan, written back when the scan's items are stored.
+
+    Otherwise a scan that stored "seen up to this date" and then failed would never return those items again.
     """
 
     def __init__(self, store: ScriptStore) -> None:
         self._store = store
-        self._script: str | None = None  # whose values were copied
+        self._script: str | None = None  # the owner of the copied values
         self._written = False
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         self._connection.executescript(MIGRATIONS[0])
@@ -136,7 +132,7 @@ class HeldScriptStore(ScriptStore):
         self._connection.close()
 
     def keep(self) -> Callable[[], None] | None:
-        """What writes the values where they outlast the scan; None where it changed none."""
+        """A function that writes the values back; None if the scan changed none."""
         if self._script is None or not self._written:
             return None
         script, rows = self._script, self.rows(math.inf)
@@ -147,14 +143,14 @@ class HeldScriptStore(ScriptStore):
             rows = [row for row in self._store.rows(deadline_s) if row[0] == script]
             self._connection.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
             self._script = script
-        with self._connection:  # undone where it raises
+        with self._connection:
             result = act(self._connection)
         self._written = self._written or write
         return result
 
 
 class FileScriptStore(ScriptStore):
-    """The values in a SQLite file, which is made if need be. `path` is asked for at the first use."""
+    """The values in a SQLite file, created if missing. A function `path` is called at the first use."""
 
     def __init__(self, path: str | Callable[[], str]) -> None:
         self._path = path
@@ -169,7 +165,7 @@ class FileScriptStore(ScriptStore):
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         if not self._lock.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
-            raise Busy("context.store: other calls keep it; try again")
+            raise Busy("context.store: other calls are using it; try again")
         try:
             connection = self._open()
             patience_ms = max(1, round((deadline_s - time.monotonic()) * 1000))
@@ -177,15 +173,15 @@ class FileScriptStore(ScriptStore):
                 connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
             with transaction(connection, write=write):
                 result = act(connection)
-                if time.monotonic() > deadline_s:  # SQLite waits a little longer than it is told
-                    raise Busy("context.store: another process keeps the file; try again")
+                if time.monotonic() > deadline_s:  # SQLite may wait longer than its busy_timeout
+                    raise Busy("context.store: another process is using the file; try again")
                 return result
         finally:
             self._lock.release()
 
     def _open(self) -> Connection:
         connection = self._connection
-        self._connection = None  # where this fails, the next call opens it anew
+        self._connection = None  # if this fails, the next call opens it again
         if connection is None:
             path = self._path if isinstance(self._path, str) else self._path()
             connection = connect(path, synchronous="FULL")
@@ -219,10 +215,12 @@ def _put(connection: Statements, script: str, key: str, value: JSON) -> None:
     ).fetchone()
     size = len(key.encode()) + len(text.encode())
     if count >= MAX_KEYS:
-        raise ToolError(f"context.store.set: it holds {MAX_KEYS:,} keys, and no more fit; drop one with nil")
+        raise ToolError(
+            f"context.store.set: there are already {MAX_KEYS:,} keys; delete one by setting it to nil"
+        )
     if total + size > MAX_BYTES:
         raise ToolError(
-            f"context.store.set: it holds {total:,} bytes, {size:,} more are over the limit of {MAX_BYTES:,}"
+            f"context.store.set: {total:,} bytes are stored; {size:,} more exceed the limit of {MAX_BYTES:,}"
         )
     connection.execute("INSERT INTO script_value VALUES (?, ?, ?, ?)", (script, key, size, text))
 
@@ -232,7 +230,7 @@ def _encoded(value: JSON) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise ToolError("context.store.set: the value is nothing that JSON can say") from error
+        raise ToolError("context.store.set: the value cannot be written as JSON") from error
     return text
 
 
@@ -242,11 +240,11 @@ def _key(key: JSON) -> str:
             if 0 < len(key.encode()) <= MAX_KEY_BYTES:
                 return key
         except UnicodeEncodeError:
-            pass  # half of a surrogate pair is no text
-    raise ToolError(f"context.store: a key is text of 1 to {MAX_KEY_BYTES} bytes")
+            pass  # a lone surrogate
+    raise ToolError(f"context.store: a key must be a string of 1 to {MAX_KEY_BYTES} bytes")
 
 
 def _number(value: JSON) -> int | float:
     if not is_number(value):
-        raise ToolError("context.store.add: what is there, and what is added, must be a number")
+        raise ToolError("context.store.add: the stored value and the added one must be numbers")
     return value

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ctx.errors import Busy
-from ctx.lua.shares import Shares
+from ctx.lua.limits import Shares
 from ctx.models import JSON, Caller
 from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.toolbox import Tool, Toolbox
@@ -60,8 +60,8 @@ class Lane:
         """
         if self._closed or self.unfinished >= self._capacity:
             raise Busy("the server is busy; try again shortly")
-        if not (self._shares.room(*share) or self._aside_shares.room(*share)):
-            raise Busy("too many calls of this tool or by this caller are waiting already; try again shortly")
+        if not (self._shares.allow(*share) or self._aside_shares.allow(*share)):
+            raise Busy("too many calls of this tool or by this caller are already waiting; try again shortly")
         self.unfinished += 1
         try:
             await self._take_share(share)
@@ -86,13 +86,13 @@ class Lane:
 
     async def _take_share(self, share: Share) -> None:
         """Takes a share, once there is one."""
-        if self._shares.room(*share):
-            self._shares.take(*share)
+        if self._shares.allow(*share):
+            self._shares.acquire(*share)
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (share, granted)
         self._aside.append(entry)
-        self._aside_shares.take(*share)
+        self._aside_shares.acquire(*share)
         try:
             await granted
         except asyncio.CancelledError:
@@ -102,15 +102,15 @@ class Lane:
                 self._give_back(share)
             raise
         finally:
-            self._aside_shares.give_back(*share)
+            self._aside_shares.release(*share)
 
     def _give_back(self, share: Share) -> None:
         """Gives a share to the first call that waits for it."""
-        self._shares.give_back(*share)
+        self._shares.release(*share)
         for entry in self._aside:
             waiting, granted = entry
-            if self._shares.room(*waiting):
-                self._shares.take(*waiting)
+            if self._shares.allow(*waiting):
+                self._shares.acquire(*waiting)
                 self._aside.remove(entry)
                 granted.set_result(None)
                 return

@@ -58,7 +58,7 @@ def test_a_configuration_of_a_repository_that_indexes_itself_starts_as_it_is(tmp
     assert "git:branch: 1 added" in reply.stdout
     keys = warned(reply)
     assert {"[registries]", "[retrieval] group_by", "[retrieval] doc_agg"} <= set(keys)
-    assert any("ctx.sqlite is Context Harness's and stays as it is" in key for key in keys)
+    assert any("ctx.sqlite belongs to Context Harness and is not changed" in key for key in keys)
     assert (tmp_path / "data" / "ctx.sqlite").read_bytes() == theirs
     reply = ctx("search", "driven", cwd=tmp_path, env=named(config))
     assert "Guide" in reply.stdout
@@ -81,13 +81,13 @@ def test_paths_begin_where_they_were_meant_to_wherever_one_stands(folder: str, t
     reply = ctx("sync", "--config", str(config), cwd=tmp_path / folder)
     assert reply.returncode == 0, reply.stderr
     assert "filesystem:acme: 1 added" in reply.stdout
-    assert f"paths are taken from {tmp_path}" in reply.stderr
+    assert f"paths are relative to {tmp_path}" in reply.stderr
     assert (tmp_path / "demo" / "data" / "ctx.sqlite").exists()
     assert not (tmp_path / "demo" / "demo").exists()
     reply = ctx("tool", "call", "echo", "--config", str(config), cwd=tmp_path / folder)
     assert json.loads(reply.stdout) == {"greeting": "Hello"}
     assert "the environment variable DEMO_API_TOKEN is not set" in reply.stderr
-    assert "the script goes without the key" in reply.stderr
+    assert "the script does not get this key" in reply.stderr
 
 
 def test_a_file_that_was_merely_found_reaches_no_folder_above_its_project(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_paths_begin_in_no_folder_that_everybody_may_write_in(tmp_path: Path) ->
     written(tmp_path, "shared/demo/tools/echo.lua", ECHO)
     shared.chmod(0o1777)
     reply = ctx("sync", "--config", str(config), cwd=tmp_path)
-    assert "paths are taken from" not in reply.stderr
+    assert "paths are relative to" not in reply.stderr
     assert "demo/tools/echo.lua" in reply.stderr
     assert reply.returncode == 2
     shared.chmod(0o755)
-    assert "paths are taken from" in ctx("sync", "--config", str(config), cwd=tmp_path).stderr
+    assert "paths are relative to" in ctx("sync", "--config", str(config), cwd=tmp_path).stderr
 
 
 def test_a_database_beside_theirs_stays_in_use_when_theirs_has_gone(tmp_path: Path) -> None:
@@ -211,12 +211,12 @@ api_token = "${JIRA_API_TOKEN}"
     reply = ctx("import", "context-harness", "config/ctx.toml", cwd=tmp_path)
     assert reply.returncode == 0, reply.stderr
     for words in (
-        "[db] path: ./data/ctx.sqlite is not read and stays",
+        "[db] path: ./data/ctx.sqlite is not read and not changed",
         "[chunking] is left out",
-        "[retrieval] max_chunks_per_doc is left out: it did nothing there",
+        "[retrieval] max_chunks_per_doc is left out: Context Harness ignores it",
         "[registries] is left out",
-        "[tools.script.jira] may read JIRA_KEY and no other variable",
-        "documents have other ids",
+        "[tools.script.jira] may read only these variables: JIRA_KEY",
+        "documents have new ids",
         "Trusted from now on, as it is written here",
         "  - it runs the script ./tools/jira.lua",
     ):

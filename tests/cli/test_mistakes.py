@@ -149,7 +149,7 @@ def test_a_mistaken_command_is_told_what_is_wrong_and_what_mends_it(
 
 CONFIGURATIONS = [
     ("[server]\nport = 80\n", ("ctx.toml:2: [server] port: unknown key; did you mean 'bind'?",)),
-    ("[connectors.filesystem.docs]\nroot = docs\n", ("ctx.toml: is not TOML", "text stands in quotes")),
+    ("[connectors.filesystem.docs]\nroot = docs\n", ("ctx.toml: is not TOML", "text must be in quotes")),
     (
         '[connectors.filesystem.docs]\npath = "docs"\n',
         ("[connectors.filesystem.docs] path: unknown key; did you mean 'root'?",),

@@ -99,11 +99,11 @@ def test_a_mistake_names_its_line(tmp_path: Path, text: str, place: str) -> None
     [
         (
             "[connectors.filesystem.notes]\nroot = '.'\nbind = '127.0.0.1:1'",
-            "ctx.toml:3: `bind` belongs to [server]; it stands in [connectors.filesystem.notes]",
+            "ctx.toml:3: `bind` belongs in [server], not in [connectors.filesystem.notes]",
         ),
-        ("[db]\nenabled = true", "`enabled` belongs to [mcp] or [watch] or [packs]; it stands in [db]"),
-        ("[server]\nbranch = 'main'", "`branch` belongs to [connectors.git.NAME]; it stands in [server]"),
-        ("final_limit = 3", "`final_limit` belongs to [retrieval]; it stands above all tables"),
+        ("[db]\nenabled = true", "`enabled` belongs in [mcp] or [watch] or [packs], not in [db]"),
+        ("[server]\nbranch = 'main'", "`branch` belongs in [connectors.git.NAME], not in [server]"),
+        ("final_limit = 3", "`final_limit` belongs in [retrieval], not above all tables"),
         ("[filesystem.docs]\nroot = '.'", "[filesystem]: unknown key; did you mean [connectors.filesystem]?"),
     ],
 )
@@ -126,13 +126,16 @@ def test_a_key_in_the_wrong_table_is_told_where_it_belongs(tmp_path: Path, text:
         ("[connectors]\nfilesystem = 3", "must be a table"),
         (
             "[connectors.filesystem]\nroot = '.'\ninclude_globs = ['**', '!private/**']",
-            "'!private/**' is no path below the source's root; what not to read stands in exclude_globs",
+            "'!private/**' is not a path below the source's root; use exclude_globs to leave files out",
         ),
         (
             "[connectors.git]\nurl = 'https://e.x/a.git'\nexclude_globs = ['../private']",
-            "exclude_globs: '../private' is no path below",
+            "exclude_globs: '../private' is not a path below",
         ),
-        ("[connectors.filesystem]\nroot = '.'\nexclude_globs = [' ']", "exclude_globs: ' ' is no path below"),
+        (
+            "[connectors.filesystem]\nroot = '.'\nexclude_globs = [' ']",
+            "exclude_globs: ' ' is not a path below",
+        ),
         (
             "[connectors.filesystem]\nroot = '.'\ninclude_globs = []",
             "include_globs: is empty, so nothing would be",
@@ -142,7 +145,7 @@ def test_a_key_in_the_wrong_table_is_told_where_it_belongs(tmp_path: Path, text:
         ("[connectors.git.x]\nbranch = 'main'", "[connectors.git.x] url: is required"),
         ("[chunking]\nmax_tokens = 100\noverlap_tokens = 80", "at most half"),
         ("[embedding]\nprovider = 'openai'", "needs model and dims"),
-        ("[embedding]\nurl = 'http://localhost'", "does nothing with provider 'local'"),
+        ("[embedding]\nurl = 'http://localhost'", "has no effect with provider 'local'"),
         ("[tools.script.x]\npath = './gone.lua'", "no such file: ./gone.lua"),
         ("[packs.sekha]\napi_key_env = 'K'", 'add it: [packs] enabled = ["sekha"]'),
         ("[packs]\nenabled = ['sekah']", "did you mean 'sekha'?"),
@@ -222,16 +225,19 @@ def test_relative_paths_mean_the_project_from_wherever_the_file_lies(tmp_path: P
     ("text", "complaint_words"),
     [
         ('engine = "opensearch"', "[index] url: is required for the engine 'opensearch'"),
-        ('engine = "opensearch"\nurl = "os1:9200"', "[index] url: write https://host:9200, several with"),
+        ('engine = "opensearch"\nurl = "os1:9200"', "[index] url: must be https://host:9200, or several"),
         (
             'url = "https://os1:9200"',
-            '[index] url: does nothing with the local engine; set engine = "opensearch"',
+            '[index] url: has no effect with the local engine; delete it, or set engine = "opensearch"',
         ),
         ('engine = "elastic"', "[index] engine: must be one of local, opensearch, got 'elastic'"),
-        ('engine = "opensearch"\nurl = "https://os1"\nname = "Ctx*"', "[index] name: has 1 to 64 of a-z 0-9"),
+        (
+            'engine = "opensearch"\nurl = "https://os1"\nname = "Ctx*"',
+            "[index] name: must have 1 to 64 of a-z 0-9",
+        ),
         (
             'engine = "opensearch"\nurl = "https://me:pw@os1"\napi_key = "k"',
-            "[index] api_key: stands in place of the user and password in url",
+            "[index] api_key: cannot be used together with a user and password in url",
         ),
     ],
 )

@@ -26,7 +26,7 @@ def test_values_that_are_its_own_defaults_are_no_choice_and_others_are_kept() ->
     assert tables(text)["chunking"] == {"max_tokens": 400}
     notes = "\n".join(conversion(text).notes)
     assert "final_limit: 500 becomes 100" in notes
-    assert "[chunking] max_tokens counts the model's tokens here" in notes
+    assert "[chunking] max_tokens counts the model's tokens" in notes
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ HOSTILE = {
         '[connectors.git]\nurl = "https://x.example/a"\nsubmodules = true',
         "reads the submodules",
     ),
-    "git-lfs": ('[connectors.git]\nurl = "https://x.example/a"\nlfs = true', "has `git lfs` fetch"),
+    "git-lfs": ('[connectors.git]\nurl = "https://x.example/a"\nlfs = true', "runs `git lfs`"),
     "git-path": ('[connectors.git]\nurl = "/home/you/private"', "reads the repository /home/you/private"),
     "git-relative": ('[connectors.git.a]\nurl = "../private"', "reads the repository ../private"),
     "git-colon": ('[connectors.git]\nurl = "/a:b/../home/you/private"', "reads the repository /a:b/../home"),

@@ -156,7 +156,7 @@ def test_a_listing_without_end_ends(bucket: Bucket, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(s3, "MAX_PAGES", 3)
     bucket.objects = {f"{number}.md": b"x" for number in range(8)}
     bucket.page = 2
-    with pytest.raises(SourceError, match=r"more than 3 pages; narrow it with `prefix`\. What is indexed"):
+    with pytest.raises(SourceError, match=r"more than 3 pages; narrow it with `prefix`\. Its index"):
         Scan(connector(bucket))
     assert len(bucket.headers) - len(bucket.reads) == 3
 
@@ -171,14 +171,14 @@ def test_a_scan_that_takes_longer_than_timeout_s_is_broken_off_and_the_next_one_
     first = Scan(source, {"gone.md": "x"})
     assert (first.ids, first.log.complete) == ({"0.md", "1.md", "2.md", "3.md"}, False)
     late = "the scan took longer than timeout_s (330 s): "
-    assert first.problems == {"": late + "the next run goes on, and nothing is deleted in this one"}
+    assert first.problems == {"": late + "the next run continues; this run deletes nothing"}
     bucket.headers.clear()
     second = Scan(source, first.known)
     assert (second.ids, second.log.complete) == ({"4.md", "5.md"}, True)
     bucket.headers.clear()
     third = Scan(connector(bucket, timeout_s=90, clock=bucket.clock), second.known)
     assert (third.ids, third.log.complete) == (set(), False)
-    assert "timeout_s (90 s): raise it, or narrow the source with `prefix`, and" in third.problems[""]
+    assert "timeout_s (90 s): raise it, or narrow the source with `prefix`; this" in third.problems[""]
 
 
 def test_no_key_secret_or_token_is_in_a_message_a_log_or_what_is_stored(

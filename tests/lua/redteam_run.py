@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ctx.errors import BadRequest, Busy, CtxError, NotFound, ScriptTimeout, ToolError
-from ctx.lua.nursery import Worker
 from ctx.lua.pool import Job, Pool
+from ctx.lua.processes import Worker
 from ctx.models import JSON
 
 GRACE_S = 10.0  # on a machine with other work; benchmarks/sandbox.py measures what is promised
@@ -37,8 +37,8 @@ class WatchedPool(Pool):
         super().__init__(**settings)
         self.used: list[Worker] = []
 
-    def _take(self, *arguments: JSON) -> Worker:
-        worker = super()._take(*arguments)
+    def _take_worker(self, *arguments: JSON) -> Worker:
+        worker = super()._take_worker(*arguments)
         self.used.append(worker)
         return worker
 

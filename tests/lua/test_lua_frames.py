@@ -12,8 +12,8 @@ from ctx.lua.frames import (
     HOST_CALL,
     RESULT,
 )
-from ctx.lua.nursery import Worker
 from ctx.lua.pool import Job, Pool
+from ctx.lua.processes import Worker
 
 
 class HostilePool(Pool):
@@ -26,10 +26,10 @@ class HostilePool(Pool):
     def start(self) -> None:
         pass
 
-    def _admit(self, job: Job) -> None:
+    def _check_level(self, job: Job) -> None:
         pass
 
-    def _take(self, job: Job, cancel: threading.Event | None) -> Worker:
+    def _take_worker(self, job: Job, cancel: threading.Event | None) -> Worker:
         ours, self.theirs = socket.socketpair()
         self.theirs.send(self.script)
         self.theirs.shutdown(socket.SHUT_WR)
@@ -37,7 +37,7 @@ class HostilePool(Pool):
         worker.ended.set()
         return worker
 
-    def _retire(self, worker: Worker) -> None:
+    def _retire_worker(self, worker: Worker) -> None:
         worker.channel.close()
         self.theirs.close()
 

@@ -176,7 +176,7 @@ def test_what_lies_beside_a_script_is_not_the_store_nor_a_repository(tmp_path: P
     for root, inner in ((tmp_path, path), ((tmp_path / path).parent, Path(path).name)):
         if ".git" in path and inner != path:
             continue  # whoever names the folder itself means it
-        with pytest.raises(ToolError, match="is no script's to read"):
+        with pytest.raises(ToolError, match="scripts may not read"):
             read(root, inner)
-        with pytest.raises(ToolError, match="is no script's to read"):
+        with pytest.raises(ToolError, match="scripts may not read"):
             listed(root, os.path.dirname(inner) or ".")

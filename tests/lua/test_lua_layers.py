@@ -16,8 +16,8 @@ from redteam_run import WatchedPool, poor_host, tool
 from ctx.errors import ToolError
 from ctx.lua import seccomp
 from ctx.lua.lockdown import Layer
-from ctx.lua.nursery import Nursery
 from ctx.lua.pool import Pool
+from ctx.lua.processes import WorkerProcesses
 from ctx.lua.selftest import FILTER, KILL, MEMORY
 from ctx.models import JSON
 
@@ -29,11 +29,11 @@ def without(patch: str, **settings: JSON) -> WatchedPool:
         f"{patch}\nzygote.main(sys.argv[1])"
     )
 
-    class Weakened(Nursery):
+    class Weakened(WorkerProcesses):
         boot = boot_
 
     class WeakenedPool(WatchedPool):
-        def _new_nursery(self) -> Nursery:
+        def _new_processes(self) -> WorkerProcesses:
             return Weakened(spares=self._spares, memory_mb=self._memory_mb)
 
     return WeakenedPool(spares=2, **settings)
@@ -127,12 +127,12 @@ pool = Pool(spares=2)
 pool.start()
 source = b"tool = {} function tool.execute() while true do end end"
 job = Job("loop", source, "execute", b"{}", b"{}", frozenset(), "untrusted")
-taken = pool._take
+taken = pool._take_worker
 def tell(*arguments):
     worker = taken(*arguments)
     print(pool.zygote_pid, worker.pid, flush=True)
     return worker
-pool._take = tell
+pool._take_worker = tell
 MORE
 pool.run(job, lambda *_: b"", 60)
 """

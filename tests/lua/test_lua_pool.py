@@ -11,7 +11,7 @@ from pool_kit import GRACE_S, failure, run
 from redteam_run import WatchedPool, tool
 
 from ctx.errors import Busy, ScriptTimeout, ToolError
-from ctx.lua.conversation import MAX_LOG_LINES
+from ctx.lua.jobs import MAX_LOG_LINES
 from ctx.lua.pool import Pool
 from ctx.models import JSON
 

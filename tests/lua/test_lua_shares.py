@@ -10,8 +10,8 @@ import pytest
 from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import Busy
-from ctx.lua.nursery import Worker
 from ctx.lua.pool import Job
+from ctx.lua.processes import Worker
 from ctx.models import JSON
 
 LOOP = "tool = {name='loop', execute=function() while true do end end}"
@@ -72,8 +72,8 @@ def test_a_stopped_zygote_is_replaced_while_a_call_waits() -> None:
 class DyingPool(WatchedPool):
     """Every worker dies between the moment when it is taken and the one when it is given its job."""
 
-    def _take(self, *arguments: JSON) -> Worker:
-        worker = super()._take(*arguments)
+    def _take_worker(self, *arguments: JSON) -> Worker:
+        worker = super()._take_worker(*arguments)
         os.kill(worker.pid, signal.SIGKILL)
         assert worker.ended.wait(30)
         return worker

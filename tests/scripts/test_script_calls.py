@@ -88,7 +88,7 @@ def test_scripts_that_call_in_a_circle_are_stopped_and_named(tmp_path: Path) -> 
         opened(
             tmp_path, a=(tool_of("return context.call('b')"), 'calls = ["b"]'), b=(circle, 'calls = ["a"]')
         ) as space,
-        pytest.raises(ToolError, match=f"{MAX_DEPTH} scripts wait for one another already"),
+        pytest.raises(ToolError, match=f"{MAX_DEPTH} scripts are already waiting for each other"),
     ):
         space.toolbox.call("a", {}, CALLER)
 
@@ -116,7 +116,7 @@ def test_the_memories_of_a_pack_are_not_reached_by_a_call(tmp_path: Path) -> Non
     pack = '[packs]\nenabled = ["hindsight"]\n'
     body = "return context.call('retain', { content = 'x' })"
     granted = (tool_of(body), 'calls = ["retain"]')
-    reason = "retain: it reads memories, which no script reaches through another tool"
+    reason = "retain: it reads memories, which scripts may not reach through another tool"
     with opened(tmp_path, pack, outer=granted) as space, pytest.raises(ToolError, match=reason):
         space.toolbox.call("outer", {}, CALLER)
 

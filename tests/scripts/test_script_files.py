@@ -46,6 +46,6 @@ def test_a_store_outside_of_dot_ctx_is_no_scripts_to_read_either(tmp_path: Path,
             "keys.json",
             "index/meta.json",
         ):
-            assert "is no script's to read" in read(name)["said"], name
+            assert "scripts may not read" in read(name)["said"], name
         for name in ("index.md", "ctx.database.md"):
             assert read(name)["ok"], name

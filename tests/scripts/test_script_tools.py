@@ -298,4 +298,4 @@ def test_a_result_fits_what_the_tool_declares_of_it(
             return
         with pytest.raises(ToolError) as problem:
             space.toolbox.call("told", {}, CALLER)
-        assert "tools/told.lua: the result does not fit the tool's `output`: " + fault in str(problem.value)
+        assert "tools/told.lua: the result does not match the tool's `output`: " + fault in str(problem.value)

@@ -7,9 +7,8 @@ import pytest
 
 from ctx.config.trust_file import TrustFile
 from ctx.errors import ConfigError, SourceError
-from ctx.scripts.registry import Shelf
+from ctx.scripts.registry import InstalledRegistries, Registry, new_registry, offered_script
 from ctx.scripts.registry_contents import MAX_SCRIPT_FILES, MAX_SCRIPTS, Contents, Entry, Offer, contents
-from ctx.scripts.registry_records import Registry, blank_registry, offered_script
 
 
 def tree(*paths: str, **modes: str) -> dict[str, Entry]:
@@ -65,10 +64,10 @@ path = "agents/guide"
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("../../etc/tool.lua", "plain names below"),
-        ("/etc/tool.lua", "plain names below"),
-        ("tools/a\\\\b.lua", "plain names below"),
-        ("tools/x\\u202e.lua", "plain names below"),
+        ("../../etc/tool.lua", "consist of plain names"),
+        ("/etc/tool.lua", "consist of plain names"),
+        ("tools/a\\\\b.lua", "consist of plain names"),
+        ("tools/x\\u202e.lua", "consist of plain names"),
         ("tools/there-is-none.lua", "there is no file"),
     ],
 )
@@ -100,7 +99,7 @@ def test_too_many_scripts_or_files_are_cut() -> None:
     "text", [b"\xff", b"[tools", b"[tools.x]\n[tools.x]", b"a = " + b"[" * 5000, b"a = 0x" + b"f" * 5000]
 )
 def test_an_invalid_manifest_is_refused(text: bytes) -> None:
-    with pytest.raises(SourceError, match=r"its registry\.toml: (is|holds) "):
+    with pytest.raises(SourceError, match=r"its registry\.toml: (is|has) "):
         contents(text, tree())
 
 
@@ -111,23 +110,23 @@ def registry(text: bytes) -> tuple[Registry, dict[str, dict[str, bytes]]]:
     """A registry of one tool, and its files by script."""
     offer = Offer("tool", "echo", "", (), (), {"tool.lua": "tools/echo/tool.lua"})
     script = offered_script("team", offer, {"tools/echo/tool.lua": text})
-    blank = blank_registry("team", "https://git.example/team", None, "0" * 40, "")
-    return blank._replace(scripts=(script,)), {"tools/echo": {"tool.lua": text}}
+    new = new_registry("team", "https://git.example/team", None)
+    return new._replace(scripts=(script,)), {"tools/echo": {"tool.lua": text}}
 
 
 def test_an_update_that_a_full_disk_ends_leaves_what_was_installed(tmp_path: Path) -> None:
-    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
-    shelf.install(*registry(b"tool = 1"))
+    installed = InstalledRegistries(str(tmp_path / "registries"), TrustFile(str(tmp_path / "trusted.json")))
+    installed.install(*registry(b"tool = 1"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))  # the script fits, the record does not
     try:
         with pytest.raises(ConfigError, match="cannot be written"):
-            shelf.install(*registry(b"tool = 2"))
+            installed.install(*registry(b"tool = 2"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    (script,) = shelf.registry("team").scripts
-    assert shelf.change(script) is None
-    assert sorted(path.name for path in (tmp_path / "shelf").iterdir()) == [
+    (script,) = installed.registry("team").scripts
+    assert installed.change(script) is None
+    assert sorted(path.name for path in (tmp_path / "registries").iterdir()) == [
         "registries.json",
         "registries.json.lock",
         "team",
@@ -135,13 +134,13 @@ def test_an_update_that_a_full_disk_ends_leaves_what_was_installed(tmp_path: Pat
 
 
 def test_a_script_runs_as_the_very_text_that_was_trusted_or_not_at_all(tmp_path: Path) -> None:
-    shelf = Shelf(str(tmp_path / "shelf"), TrustFile(str(tmp_path / "trusted.json")))
-    shelf.install(*registry(b"tool = 1"))
-    (script,) = shelf.registry("team").scripts
-    shelf.trust.record({script.reference: script.digest})
-    file = shelf.script_file(script.reference, "echo")
+    installed = InstalledRegistries(str(tmp_path / "registries"), TrustFile(str(tmp_path / "trusted.json")))
+    installed.install(*registry(b"tool = 1"))
+    (script,) = installed.registry("team").scripts
+    installed.trust.record({script.reference: script.digest})
+    file = installed.script_file(script.reference, "echo")
     assert file.source() == b"tool = 1"
     assert file.vouched_by is not None
     # What was read is not what lies there now, which is as it was installed.
     refusal = file.vouched_by.refusal(file.path, b"tool = 2", file.where)
-    assert refusal == "registry:team/tools/echo changes while it is read; try again"
+    assert refusal == "registry:team/tools/echo changed while it was read; try again"

@@ -221,7 +221,7 @@ def test_a_connector_is_named_in_the_configuration_and_indexes_once_it_is_truste
     assert "2 added" in desk.type("index", "script:greetings")
     desk.type("registry", "remove", "team")
     printed = desk.type("index", "script:greetings", code=1)
-    assert "`ctx registry install team URL` brings it" in printed
+    assert "run `ctx registry install team URL`" in printed
 
 
 def test_a_hostile_repository_brings_only_what_is_plain(desk: Desk, upstream: Upstream) -> None:
@@ -260,8 +260,8 @@ def test_a_hostile_repository_brings_only_what_is_plain(desk: Desk, upstream: Up
         ("team", "https://ann:s3cret@example.org/x.git", "holds a password"),
         ("team", "https://example.org/x.git?k", "holds a password"),
         ("team", "ext::sh -c touch% /tmp/x", "refused"),
-        ("../team", "https://example.org/x.git", "name of a registry"),
-        ("registries.json", "https://example.org/x.git", "name of a registry"),
+        ("../team", "https://example.org/x.git", "valid name of a registry"),
+        ("registries.json", "https://example.org/x.git", "valid name of a registry"),
     ],
 )
 def test_addresses_and_names_that_may_not_be_are_refused(desk: Desk, name: str, url: str, words: str) -> None:

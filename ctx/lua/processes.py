@@ -1,7 +1,7 @@
-"""Keeps workers ready: the server's end of the zygote.
+"""The worker processes of the sandbox, and the zygote that forks them, as the server sees them.
 
-A worker is forked before it is needed, since a fork (about a millisecond) is the largest part of a call. One
-thread listens to the zygote; when the zygote dies, it starts another.
+Workers are forked in advance, because a fork (about 1 ms) is the largest part of a call. One thread listens
+to the zygote and starts another when it dies.
 """
 
 import array
@@ -15,34 +15,35 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections import deque
+from pathlib import Path
 
 from ctx.errors import Busy, ToolError
-from ctx.lua.frames import ORDER, REPORT, Cancelled, Channel
+from ctx.lua.frames import ORDER, REPORT, Channel
+from ctx.lua.limits import Cancelled
 from ctx.lua.lockdown import Layer
 
 logger = logging.getLogger(__name__)
 
-# macOS has no SOCK_SEQPACKET here; the messages have a fixed length for its sake.
-_SEQUENCED = sys.platform == "linux"
-_START_TIMEOUT_S = 20.0  # on a machine that swaps; 0.1 s otherwise
+# macOS has no SOCK_SEQPACKET. Its messages are told apart by their fixed length.
+_SOCKET_TYPE = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
+_START_TIMEOUT_S = 20.0  # for a machine that swaps; usually 0.1 s
 _END_TIMEOUT_S = 2.0
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-# What a Python of one's own may need to find its libraries; emptied before any script runs.
-_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+# A Python outside the system's folders may need these to find its libraries. No script sees them.
+_LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
 _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
-_CPU_S = 3600  # the last resort, should the server be unable to kill: longer than any connector's deadline
-_RETRY_S = 0.5  # a fork that the system refused is asked for again
-_STALL_S = 0.4  # without a word while workers are owed; then its state is looked at
-_HANG_S = 20.0  # and then it is given up in whatever state
-_SLICE_S = 0.05  # how often a wait for a worker looks at the cancel event
+_CPU_S = 3600  # last resort if the server cannot kill a worker; longer than any connector's deadline
+_RETRY_S = 0.5  # how often to retry a fork that the system refused
+_STALL_S = 0.4  # without a report while forks are pending: check whether the zygote is stopped
+_HANG_S = 20.0  # without a report while forks are pending: replace the zygote
+_CANCEL_CHECK_S = 0.05  # how often a wait for a worker looks at the cancel event
 
 
 class Worker:
-    """A process that waits for a job. `status` is its wait status once `ended` is set."""
+    """A process that runs one job. `status` is its wait status once `ended` is set."""
 
     __slots__ = ("channel", "ended", "pid", "pidfd", "status")
 
@@ -54,20 +55,20 @@ class Worker:
         self.status: int | None = None
 
 
-class Nursery:
-    """A zygote and `spares` workers, forked and waiting. Safe from several threads."""
+class WorkerProcesses:
+    """A zygote and `spares` idle workers. Thread-safe."""
 
-    boot = _BOOT  # what the zygote's Python is told to do; tests of the layers take one away here
+    boot = _BOOT  # the zygote's Python code; tests replace it to remove a layer of the sandbox
 
     def __init__(self, *, spares: int, memory_mb: int) -> None:
         self._spares_wanted = spares
         self._memory_bytes = memory_mb << 20
         self._changed = threading.Condition()
         self._spares: deque[Worker] = deque()
-        # Asked for: our end, and whether it is a probe.
+        # Pending forks: our end of the worker's socket, and whether it is a probe.
         self._forks: deque[tuple[socket.socket, bool]] = deque()
-        self._owed_s = 0.0  # since when the zygote owes a report
-        self._probes: deque[Worker | None] = deque()  # None: it could not be forked
+        self._last_report_s = 0.0  # the last report of the zygote, or the first order after it
+        self._probes: deque[Worker | None] = deque()  # None: the fork failed
         self._live: dict[int, Worker] = {}
         self._waiting = 0
         self._control: socket.socket | None = None
@@ -76,8 +77,6 @@ class Nursery:
         self._closed = False
         self._failed: str | None = None
         self.layers: list[Layer] = []
-        mine = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _forget(mine))
 
     @property
     def ready(self) -> int:
@@ -88,15 +87,15 @@ class Nursery:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Starts the zygote and its listener. Raises `ToolError`."""
+        """Start the zygote and the thread that listens to it. Raises `ToolError`."""
         self._start_zygote()
-        self._thread = threading.Thread(target=self._listen, name="lua-nursery", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="lua-processes", daemon=True)
         self._thread.start()
         with self._changed:
             self._refill()
 
     def close(self) -> None:
-        """Ends the zygote, and with it every worker."""
+        """End the zygote and every worker."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -104,7 +103,7 @@ class Nursery:
             try:
                 self._control.shutdown(socket.SHUT_RDWR)  # the zygote kills its workers and ends
             except OSError:
-                pass  # it has ended already
+                pass  # it has already ended
         if self._process is not None:
             try:
                 self._process.wait(_END_TIMEOUT_S)
@@ -119,7 +118,7 @@ class Nursery:
             self._control.close()
 
     def _drop_unused(self) -> None:
-        """Forgets the workers that nobody has taken and those that are being made. With the lock held."""
+        """Drop the idle workers and the pending forks. Needs the lock."""
         for worker in self._spares:
             self.drop(worker)
         self._spares.clear()
@@ -128,16 +127,14 @@ class Nursery:
         self._forks.clear()
 
     def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
-        """A fresh worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when no zygote can be
-        started.
-        """
+        """Take a new worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when closed."""
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._spares:
                 if self._closed:
                     raise ToolError("the Lua sandbox is closed")
                 if self._failed is not None:
-                    raise Busy("the Lua sandbox is not running; it is being started again", retry_after_s=5.0)
+                    raise Busy("the Lua sandbox is not running; it is restarting", retry_after_s=5.0)
                 self._waiting += 1
                 try:
                     self._refill()
@@ -145,7 +142,7 @@ class Nursery:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         raise Busy("no sandbox worker became free in time")
-                    self._changed.wait(min(left_s, _SLICE_S if cancel else _RETRY_S))
+                    self._changed.wait(min(left_s, _CANCEL_CHECK_S if cancel else _RETRY_S))
                 finally:
                     self._waiting -= 1
                 if cancel is not None and cancel.is_set():
@@ -156,40 +153,40 @@ class Nursery:
             return worker
 
     def retire(self, worker: Worker) -> None:
-        """Kills the worker and sees to the next one."""
+        """Kill a worker and replace it."""
         self.kill(worker)
         self.drop(worker)
         with self._changed:
             self._refill()
 
     def kill(self, worker: Worker) -> None:
-        """SIGKILL, to this very process: its pid may be another's by now, its pidfd may not."""
+        """Send SIGKILL by pidfd: the pid may belong to another process by now."""
         if worker.pidfd is None:
             self._order(b"K", worker.pid)
             return
         try:
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
         except PermissionError:
-            # Root without the capability to signal other users; the zygote is of the worker's.
+            # We are root without the capability to signal other users. The zygote has the worker's user.
             self._order(b"K", worker.pid)
         except OSError:
-            pass  # it has ended by itself
+            pass  # it has already ended
 
     def probe(self, number: int) -> Worker:
-        """A worker that tries what `zygote.PROBES[number]` says. Raises `ToolError` where none starts."""
+        """A worker that runs `zygote.PROBES[number]`. Raises `ToolError` when none starts."""
         with self._changed:
             self._fork(b"P", number)
             self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
             worker = self._probes.popleft() if self._probes else None
         if worker is None:
-            raise ToolError("the sandbox's self-test could not run: no process could be started")
+            raise ToolError("the sandbox's self-test did not run: no process could be started")
         return worker
 
     # ------------------------------------------------------------------ the zygote
 
     def _command(self, settings: str) -> list[str]:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        lupa = importlib.util.find_spec("lupa")  # finds the folder without importing it
+        lupa = importlib.util.find_spec("lupa")  # the server itself does not import it
         if lupa is None or lupa.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
         return [
@@ -210,29 +207,32 @@ class Nursery:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=[channel.fileno()],
-            env={name: os.environ[name] for name in _LOADER if name in os.environ},
+            env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
             cwd="/",
-            start_new_session=True,  # Ctrl-C on the terminal is the server's to answer
+            start_new_session=True,  # Ctrl-C in the terminal must reach the server only
         )
 
     def _start_zygote(self) -> None:
-        kind = socket.SOCK_SEQPACKET if _SEQUENCED else socket.SOCK_STREAM
-        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-        settings = json.dumps(
-            [theirs.fileno(), self._memory_bytes, _CPU_S, {name: _text(name) for name in _PARTS}]
-        )
+        ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_TYPE)
+        folder = Path(__file__).parent
+        parts = {name: (folder / f"{name}.lua").read_text(encoding="utf-8") for name in _PARTS}
+        settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, parts])
         with theirs:
             process = self._spawn(settings, theirs)
         ours.settimeout(_START_TIMEOUT_S)
-        hello = _line_of(ours)
+        layers = _read_line(ours)
         assert process.stderr is not None
-        if not hello.endswith(b"\n"):
+        if layers is None:
             ours.close()
-            logger.error("the sandbox's zygote did not start: %s", _last_words(process) or "it said nothing")
-            raise ToolError("the Lua sandbox did not start; the server's log says why")
+            process.kill()
+            with process.stderr:
+                message = process.stderr.read().decode("utf-8", "replace").strip()
+            process.wait()
+            logger.error("the sandbox's zygote did not start: %s", message or "it printed no error")
+            raise ToolError("the Lua sandbox did not start; see the server's log")
         process.stderr.close()
         ours.settimeout(None)
-        self.layers = [Layer(*layer) for layer in json.loads(hello)]
+        self.layers = [Layer(*layer) for layer in json.loads(layers)]
         self._process, self._control = process, ours
 
     def _listen(self) -> None:
@@ -249,12 +249,12 @@ class Nursery:
                 continue
             letter, pid, status = REPORT.unpack(message)
             if letter == b"X":
-                self._ended(pid, status)
+                self._note_exit(pid, status)
             else:
-                self._forked(pid, _descriptor(ancillary))
+                self._note_fork(pid, _descriptor(ancillary))
 
     def _replace_zygote(self) -> None:
-        # Its workers died with it: whoever talks to one finds the socket closed.
+        # The workers died with it: a call that uses one finds its socket closed.
         logger.error("the sandbox's zygote ended; starting another")
         assert self._process is not None
         assert self._control is not None
@@ -266,13 +266,13 @@ class Nursery:
             for worker in self._live.values():
                 worker.ended.set()
             self._live.clear()
-        self._start_another()
+        self._start_zygote_again()
         with self._changed:
             self._refill()
             self._changed.notify_all()
 
-    def _start_another(self) -> None:
-        """Tries until a zygote starts, or this is closed."""
+    def _start_zygote_again(self) -> None:
+        """Try until a zygote starts or `close` is called."""
         attempts = 0
         while not self._closed:
             try:
@@ -287,10 +287,10 @@ class Nursery:
                 self._changed.wait_for(lambda: self._closed, _BACKOFF_S[min(attempts, len(_BACKOFF_S) - 1)])
             attempts += 1
 
-    def _forked(self, pid: int, pidfd: int | None) -> None:
+    def _note_fork(self, pid: int, pidfd: int | None) -> None:
         with self._changed:
             end, probe = self._forks.popleft()
-            self._owed_s = time.monotonic()
+            self._last_report_s = time.monotonic()
             worker = Worker(pid, pidfd, end) if pid else None
             if worker is None:
                 end.close()
@@ -303,23 +303,23 @@ class Nursery:
                 self._spares.append(worker)
             self._changed.notify_all()
 
-    def _ended(self, pid: int, status: int) -> None:
+    def _note_exit(self, pid: int, status: int) -> None:
         with self._changed:
             worker = self._live.pop(pid, None)
             if worker is None:
                 return
             worker.status = status
-            if worker in self._spares:  # killed by somebody while it waited
+            if worker in self._spares:  # somebody killed it while it was idle
                 self._spares.remove(worker)
                 self.drop(worker)
                 self._refill()
         worker.ended.set()
 
-    # ------------------------------------------------------------------ with the lock held
+    # ------------------------------------------------------------------ these need the lock
 
     def _refill(self) -> None:
-        waiting = sum(not probe for _, probe in self._forks)
-        for _ in range(self._spares_wanted + self._waiting - len(self._spares) - waiting):
+        pending = sum(not probe for _, probe in self._forks)
+        for _ in range(self._spares_wanted + self._waiting - len(self._spares) - pending):
             self._fork(b"F", 0)
 
     def _fork(self, letter: bytes, number: int) -> None:
@@ -329,23 +329,23 @@ class Nursery:
         with theirs:
             if self._order(letter, number, theirs):
                 if not self._forks:
-                    self._owed_s = time.monotonic()
+                    self._last_report_s = time.monotonic()
                 self._forks.append((ours, letter == b"P"))
             else:
                 ours.close()
 
     def _end_stalled_zygote(self) -> None:
-        """Kills a zygote that was stopped (SIGSTOP) or hangs: its end is noticed, and another started."""
-        silent_s = time.monotonic() - self._owed_s
+        """Kill a zygote that is stopped (SIGSTOP) or hangs. The listener then starts another."""
+        silent_s = time.monotonic() - self._last_report_s
         process, control = self._process, self._control
         if not self._forks or silent_s < _STALL_S or process is None or control is None:
             return
         if silent_s < _HANG_S and not _is_stopped(process.pid):
             return
-        logger.error("the sandbox's zygote does not answer; it is ended, and its calls with it")
-        self._owed_s = time.monotonic()
+        logger.error("the sandbox's zygote does not answer; ending it and its calls")
+        self._last_report_s = time.monotonic()
         if not _kill(process):
-            control.shutdown(socket.SHUT_RDWR)  # it ends when it can read that
+            control.shutdown(socket.SHUT_RDWR)  # it ends when it reads this
 
     def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
         control = self._control
@@ -359,11 +359,11 @@ class Nursery:
         try:
             control.sendmsg([ORDER.pack(letter, number)], passed)
         except OSError:
-            return False  # the zygote has just died; its successor is asked again
+            return False  # the zygote has just died; the next one gets the order
         return True
 
     def drop(self, worker: Worker) -> None:
-        """Lets go of a worker that has ended."""
+        """Close the descriptors of a worker that has ended."""
         worker.channel.close()
         if worker.pidfd is not None:
             os.close(worker.pidfd)
@@ -371,7 +371,7 @@ class Nursery:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the process could be killed: root without the capability to signal other users may not."""
+    """Whether the process could be killed. Root may lack the capability to signal other users."""
     try:
         process.kill()
     except PermissionError:
@@ -380,7 +380,7 @@ def _kill(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process was stopped and waits for SIGCONT. False where the system cannot tell (no /proc)."""
+    """Whether a process was stopped and waits for SIGCONT. False without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
@@ -388,32 +388,15 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _last_words(process: subprocess.Popen[bytes]) -> str:
-    """What a process that is ended here has said on stderr."""
-    assert process.stderr is not None
-    process.kill()
-    with process.stderr:
-        message = process.stderr.read().decode("utf-8", "replace").strip()
-    process.wait()
-    return message
-
-
-def _line_of(control: socket.socket) -> bytes:
-    """What a zygote says of itself; without the end of a line where it ended, or said nothing in time."""
+def _read_line(control: socket.socket) -> bytes | None:
+    """The first line that a zygote sends; None if it ended or sent none in time."""
     line = b""
     try:
         while not line.endswith(b"\n") and (part := control.recv(1 << 16)):
             line += part
     except OSError:
-        return b""
-    return line
-
-
-def _text(part: str) -> str:
-    with open(
-        os.path.join(os.path.dirname(os.path.abspath(__file__)), part + ".lua"), encoding="utf-8"
-    ) as file:
-        return file.read()
+        return None
+    return line if line.endswith(b"\n") else None
 
 
 def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
@@ -421,12 +404,3 @@ def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     for _, _, data in ancillary:
         fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     return fds[0] if fds else None
-
-
-def _forget(nursery: "weakref.ref[Nursery]") -> None:
-    # In a fork of the server: the sandbox stays the parent's, and must end when the parent does, not when
-    # this process does.
-    mine = nursery()
-    if mine is not None and mine._control is not None:
-        mine._control.close()
-        mine._closed = True

@@ -1,0 +1,229 @@
+"""Run one job over a worker's channel: answer its host calls, pass on its items, keep the deadline.
+
+The worker may be hostile and send anything.
+"""
+
+import functools
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+import orjson
+
+from ctx.errors import AccessError, BadRequest, CtxError, NotFound, StoreError, ToolError
+from ctx.lua.frames import (
+    HOST_CALL,
+    JOB,
+    MAX_FRAME_BYTES,
+    REPLY,
+    Channel,
+    FrameError,
+    JobNotRead,
+    WorkerGone,
+)
+from ctx.lua.limits import Deadline, DeadlinePassed, DeadlineThreads
+from ctx.models import JSON, as_table
+from ctx.text.strings import one_line
+
+logger = logging.getLogger(__name__)
+
+Host = Callable[[str, bytes, float], bytes]
+
+MAX_LOG_LINES = 1000
+MAX_LOG_BYTES = 1 << 20
+MAX_LOG_LINE = 2000
+MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
+
+_LAST_MOMENT_S = 0.02
+_LEVELS = frozenset({b"debug", b"info", b"warn", b"error"})
+# The grant an operation needs, by the part of its name before the first dot. `log` and `sleep` need none.
+GRANTS = {
+    "http": "http",
+    "fs": "fs",
+    "env": "env",
+    "context": "context",
+    "memory": "memory",
+    "bank": "memory",
+}
+# The kinds of error that `error.throw` raises, and the exception each becomes.
+KINDS: dict[str, type[CtxError]] = {
+    "not_found": NotFound,
+    "invalid_params": BadRequest,
+    "conflict": BadRequest,
+    "forbidden": AccessError,
+    "storage": StoreError,
+}
+THROWING = "memory"  # scripts with this grant may use `error.throw`
+
+
+class ItemProblem(NamedTuple):
+    """Replaces an item of a scan that cannot be written as JSON."""
+
+    message: str
+
+
+class JobContext(NamedTuple):
+    """What a running job needs. `label` names the script in the log, `level` is for its failure."""
+
+    label: str
+    grants: frozenset[str]
+    host: Host
+    deadline: Deadline
+    threads: DeadlineThreads
+    level: int = logging.INFO
+
+
+@functools.cache
+def _path_pattern() -> re.Pattern[str]:
+    """Matches a path of this machine: below one of its top folders, not part of a URL or a longer word."""
+    try:
+        tops = sorted(os.listdir("/"))
+    except OSError:
+        tops = ["etc", "home", "opt", "root", "srv", "tmp", "usr", "var", "Users"]
+    return re.compile(r"(?<![\w./:-])/(?:" + "|".join(map(re.escape, tops)) + r")(?:/[^\s'\":;,()\[\]]*)+")
+
+
+def without_paths(text: str) -> str:
+    """Cut paths of this machine to their last part, because a remote caller may read the text."""
+    return _path_pattern().sub(lambda match: ".../" + match[0].rstrip("/").rpartition("/")[2], text)
+
+
+def run_job(channel: Channel, message: bytes, job: JobContext) -> Generator[JSON, None, bytes]:
+    """Send the job, yield a scan's items, and return the worker's last frame ("+" or "-" and JSON).
+
+    The time the caller takes for an item does not count against the script's deadline. Raises
+    `DeadlinePassed`, `Cancelled`, `FrameError`, `WorkerGone`, and `Busy` when no thread is free for a host
+    call.
+    """
+    log = _ScriptLog()
+    try:
+        channel.send(JOB, message, job.deadline)
+        letter, payload = channel.receive(job.deadline)
+    except WorkerGone as error:
+        # The kernel resets a connection only if the other end has not read what was sent.
+        raise JobNotRead if isinstance(error.__cause__, OSError) else error from error
+    while True:
+        if channel.unread:
+            raise FrameError("the worker sent a second frame before the first was answered")
+        if letter != HOST_CALL:
+            return payload
+        operation, _, argument = payload.partition(b"\0")
+        name = operation.decode("ascii", "replace")
+        if name in ("emit", "emit_problem"):
+            began_s = time.monotonic()
+            yield _parse_item(name, argument)
+            job.deadline.at_s += time.monotonic() - began_s
+            answer = b"+"
+        elif name == "log":
+            answer = log.write(argument, job)
+        else:
+            answer = _host_call(name, argument, job)
+        channel.send(REPLY, answer, job.deadline)
+        letter, payload = channel.receive(job.deadline)
+
+
+def _parse_item(name: str, argument: bytes) -> JSON:
+    try:
+        value = orjson.loads(argument)
+    except orjson.JSONDecodeError as error:
+        raise FrameError("an item is not JSON") from error
+    return ItemProblem(one_line(str(value), MAX_MESSAGE)) if name == "emit_problem" else value
+
+
+class _ScriptLog:
+    """Writes the log lines of one call. Drops lines beyond the limits, and says so in the last one."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.bytes = 0
+
+    def write(self, argument: bytes, job: JobContext) -> bytes:
+        level, _, message = argument.partition(b"\0")
+        self.lines += 1
+        self.bytes += len(message)
+        if self.lines > MAX_LOG_LINES or self.bytes > MAX_LOG_BYTES:
+            return b"+"
+        text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"), MAX_LOG_LINE)
+        if self.lines == MAX_LOG_LINES:
+            text += " (further lines of this call are dropped)"
+        word = level if level in _LEVELS else b"info"
+        _answer("log", word + b"\0" + text.encode(), job)
+        return b"+"
+
+
+def _host_call(name: str, argument: bytes, job: JobContext) -> bytes:
+    if name == "sleep":
+        return _sleep(argument, job.deadline)
+    if name == "time.now":
+        return b"+%d" % (time.time_ns() // 1_000_000)
+    grant = GRANTS.get(name.partition(".")[0])
+    if grant is None:
+        raise FrameError("unknown host call")
+    if grant not in job.grants:
+        hint = "" if job.grants else "; while a script loads it has no grants: call it inside the function"
+        return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
+    answer = job.threads.call(lambda: _answer(name, argument, job), job.deadline)
+    if answer[:1] == b"-" and job.deadline.at_s - time.monotonic() < _LAST_MOMENT_S:
+        raise DeadlinePassed  # the host has the same deadline and reached it a moment earlier
+    return answer
+
+
+def _answer(name: str, argument: bytes, job: JobContext) -> bytes:
+    try:
+        answer = job.host(name, argument, job.deadline.at_s)
+        if len(answer) >= MAX_FRAME_BYTES:
+            raise ToolError(
+                f"{name}: the answer has {len(answer):,} bytes; a script accepts {MAX_FRAME_BYTES:,}"
+            )
+        return b"+" + answer
+    except CtxError as error:
+        return _refusal(error)
+    except Exception:
+        logger.exception("a host call failed: script=%s operation=%s", job.label, name)
+        return _refusal(ToolError(f"{name}: internal error"))
+
+
+def _refusal(error: CtxError) -> bytes:
+    return b"-" + orjson.dumps(
+        {"word": error.word, "message": error.message, "data": error.data}, default=str
+    )
+
+
+def _sleep(argument: bytes, deadline: Deadline) -> bytes:
+    try:
+        until_s = time.monotonic() + float(argument)
+    except ValueError as error:
+        raise FrameError("sleep without a number") from error
+    if not until_s < deadline.at_s + 1e9:  # also true for NaN
+        until_s = deadline.at_s + 1
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, deadline.step_s()))
+    return b"+"
+
+
+def result_of(answer: bytes, job: JobContext) -> JSON:
+    """The value in a worker's last frame. Raises the script's failure as a `CtxError`."""
+    try:
+        value = orjson.loads(answer[1:])
+    except orjson.JSONDecodeError as error:
+        raise ToolError(f"{job.label}: the result is not JSON, or is nested too deeply") from error
+    if answer[:1] == b"+":
+        return value
+    raise _failure(as_table(value), job)
+
+
+def _failure(failure: dict[str, JSON], job: JobContext) -> CtxError:
+    raised = one_line(str(failure.get("message") or "the script failed"), 2 * MAX_MESSAGE)
+    logger.log(job.level, "a script failed: script=%s error=%s", job.label, raised)
+    message = without_paths(raised)[:MAX_MESSAGE]
+    if traceback := failure.get("traceback"):
+        logger.debug("script=%s %s", job.label, one_line(str(traceback), 2 * MAX_MESSAGE))
+    kind = failure.get("kind")
+    if THROWING in job.grants and isinstance(kind, str) and kind in KINDS:
+        data = failure.get("data")
+        details = data if isinstance(data, dict) else {"detail": data} if data else {}
+        return KINDS[kind](message, data={"kind": kind, **details})
+    return ToolError(message)
