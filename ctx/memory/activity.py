@@ -188,6 +188,9 @@ def _made(call: _Noted) -> Entry:
     else:
         paths = [path] if isinstance(path := reply.get("source_id") or reply.get("path"), str) else []
         subject = call.arguments.get("path") or call.arguments.get("name") or "".join(paths)
+    found = len(results)
+    if not searched:
+        found = reply.get("definition_count", 1) + reply.get("reference_count", 0)
     weak = searched and (not results or str(reply.get("note", "")).startswith("0 exact matches"))
     return Entry(
         call.at_ms,
@@ -195,7 +198,7 @@ def _made(call: _Noted) -> Entry:
         _masked(call.caller.client or "", 80),
         call.tool,
         _masked(subject, _MAX_CHARS),
-        0 if weak else len(results) if searched else 1,
+        0 if weak else found,
         weak,
         _size(call.answer) // _CHARS_A_TOKEN,
         tuple(_masked(path, _MAX_CHARS) for path in dict.fromkeys(paths[:_MAX_PATHS])),
