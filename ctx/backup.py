@@ -20,6 +20,8 @@ from ctx import __version__, file_writing, files
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
+from ctx.memory.activity import COMPONENT as ACTIVITY
+from ctx.memory.activity import MIGRATIONS as ACTIVITY_MIGRATIONS
 from ctx.memory.ledger import Ledger
 from ctx.memory.location import count_memories, locate
 from ctx.memory.rows import stored_counts
@@ -61,12 +63,14 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueErro
 _IS_THERE = "there is a store here already; --replace puts the backup in its place"
 _COUNTED = ("document", "chunk", "embedding", "memories")
 _SHARED = ("meta.", "sqlite_")  # tables of every component, and SQLite's own
-_VERSIONS = {
-    f"schema.{COMPONENT}": len(MIGRATIONS),
-    "schema.memories": len(MEMORY_MIGRATIONS),
-    f"schema.{SCRIPTS}": len(SCRIPT_MIGRATIONS),
-    f"schema.{SERVER_KEYS}": len(KEY_MIGRATIONS),
+_MIGRATIONS = {
+    COMPONENT: MIGRATIONS,
+    SCRIPTS: SCRIPT_MIGRATIONS,
+    SERVER_KEYS: KEY_MIGRATIONS,
+    ACTIVITY: ACTIVITY_MIGRATIONS,
 }
+_VERSIONS = {"schema.memories": len(MEMORY_MIGRATIONS)}
+_VERSIONS |= {f"schema.{component}": len(steps) for component, steps in _MIGRATIONS.items()}
 
 
 class Contents(NamedTuple):
@@ -407,11 +411,9 @@ def _columns_of(versions: Mapping[str, int]) -> set[str]:
     """`table.column` of all that a catalog of these versions has; an older one's are not looked into."""
     connection = passing_connection()
     try:
-        if versions.get(f"schema.{COMPONENT}") == len(MIGRATIONS):
-            migrate(connection, COMPONENT, MIGRATIONS)
         if versions.get("schema.memories") == len(MEMORY_MIGRATIONS):
             bring_up_to_date(connection)
-        for component, migrations in ((SCRIPTS, SCRIPT_MIGRATIONS), (SERVER_KEYS, KEY_MIGRATIONS)):
+        for component, migrations in _MIGRATIONS.items():
             if versions.get(f"schema.{component}") == len(migrations):
                 migrate(connection, component, migrations)
         return _columns(connection)

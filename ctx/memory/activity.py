@@ -38,6 +38,7 @@ TABLE = """
         paths TEXT NOT NULL  -- JSON: of the best hits, or of what was read
     );
     """
+MIGRATIONS = (TABLE.format(key="INTEGER PRIMARY KEY"),)
 _COLUMNS = ("at_ms", "interface", "client", "tool", "query", "hits", "weak", "tokens", "paths")
 _INSERT = f"INSERT INTO activity ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
@@ -257,7 +258,7 @@ def file_activity(path: Callable[[], str]) -> Activity:
                 connection.close()
                 connection = connect(path())
             try:
-                migrate(connection, COMPONENT, (TABLE.format(key="INTEGER PRIMARY KEY"),))
+                migrate(connection, COMPONENT, MIGRATIONS)
                 connection.execute("PRAGMA secure_delete = ON")
                 with transaction(connection):
                     yield connection
