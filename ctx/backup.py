@@ -20,6 +20,8 @@ from ctx import __version__, file_writing, files
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
+from ctx.memory.activity import COMPONENT as ACTIVITY
+from ctx.memory.activity import MIGRATIONS as ACTIVITY_MIGRATIONS
 from ctx.memory.ledger import Ledger
 from ctx.memory.location import count_memories, locate
 from ctx.memory.rows import stored_counts
@@ -62,6 +64,7 @@ _VERSIONS = {
     "schema.memories": len(MEMORY_MIGRATIONS),
     f"schema.{SCRIPTS}": len(SCRIPT_MIGRATIONS),
     f"schema.{SERVER_KEYS}": len(KEY_MIGRATIONS),
+    f"schema.{ACTIVITY}": len(ACTIVITY_MIGRATIONS),
 }
 
 

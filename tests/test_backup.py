@@ -21,6 +21,7 @@ from kit import found as matches
 
 from ctx.backup import CATALOG, KEYS, MANIFEST, MEMORY, Store, back_up, restore
 from ctx.errors import BadRequest, Busy, StoreError
+from ctx.models import Caller
 from ctx.server.health import health
 from ctx.server.keys import KeyRing, match
 
@@ -85,6 +86,17 @@ def test_a_restored_store_has_the_same_ids_and_gives_the_same_answers(tmp_path: 
         assert Path(path).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "second" / ".ctx").stat().st_mode & 0o777 == 0o700
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.zip", "first", "second"]
+
+
+def test_the_log_of_calls_is_restored_too(tmp_path: Path) -> None:
+    with workspace(project(tmp_path / "first", PAGES, CONFIG)) as space:
+        space.toolbox.call("search", {"query": "quokka"}, Caller("mcp", client="an agent"))
+    back_up(store(tmp_path / "first"), str(tmp_path / "backup.zip"))
+    second = project(tmp_path / "second", PAGES, CONFIG)
+    restore(str(tmp_path / "backup.zip"), store(tmp_path / "second"))
+    with workspace(second) as space:
+        assert space.activity is not None
+        assert [row.query for row in space.activity.entries()] == ["quokka"]
 
 
 def test_a_backup_is_of_one_moment_and_waits_for_no_writer(tmp_path: Path) -> None:

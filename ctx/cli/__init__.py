@@ -96,9 +96,7 @@ ELSEWHERE = {
 }
 
 # These write files of a project, which others may read; all other files that ctx writes are private.
-SHARED_WORK = frozenset(
-    ("init", "add", "remove", "import", "connect", "tool", "connector", "agent", "registry", "openapi")
-)
+SHARED_WORK = frozenset(("init", "import", "connect", "tool", "connector", "agent", "registry", "openapi"))
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
     (ConfigError, 2),

@@ -55,11 +55,14 @@ def tools_over_stdio(command: tuple[str, ...], folder: str) -> list[str]:
         raise ConfigError(str(error)) from error
     if not reply.stdout.strip():
         raise ConfigError(plain(reply.stderr.strip())[-300:] or "no answer")
-    return _tool_names(reply.stdout.splitlines()[-1])
+    return _tool_names(reply.stdout)
 
 
-def _tool_names(reply: str) -> list[str]:
+def _tool_names(replies: str) -> list[str]:
+    """The tools in the reply to `tools/list`, among replies that may come in any order, one a line."""
     try:
-        return [tool["name"] for tool in json.loads(reply)["result"]["tools"]]
-    except (ValueError, KeyError, TypeError) as error:
+        answers = [json.loads(line) for line in replies.splitlines() if line.strip()]
+        listed = next(answer for answer in answers if answer.get("id") == _MESSAGES[-1]["id"])
+        return [tool["name"] for tool in listed["result"]["tools"]]
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise ConfigError("tools/list was not answered with tools") from error

@@ -17,6 +17,7 @@ from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, source_kind
 from ctx.store.base import Catalog
 from ctx.store.rows import Listing
 from ctx.text.strings import nfc, sound, spellings
+from ctx.tools.places import similar
 from ctx.workspace import Workspace
 
 _MIN_PREFIX = 4  # characters of an id
@@ -309,7 +310,10 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
         elif os.path.isfile(path):
             hint = "the file is there and is not indexed: `ctx index` says what it leaves out, and why"
         else:
-            hint = "`ctx search WORDS` prints both"
+            names = _names(workspace, source)
+            rows = listings(workspace.catalog)
+            near = similar(path, [row.source_id for row in rows if row.source in names])
+            hint = f"near it: {plain(', '.join(near))}" if near else "`ctx search WORDS` prints both"
         raise NotFound(f"no document with id or path: {label}; {hint}")
     if len(matches) > 1:
         names = [f"{row.source_id} ({row.source}, {row.id})" for row in matches[:_SHOWN_CANDIDATES]]

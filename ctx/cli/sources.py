@@ -15,7 +15,7 @@ from ctx.cli.edits import file_at
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, tell, warn
 from ctx.cli.pruning import drop_sources
-from ctx.config import load_config
+from ctx.config import load_config, parse_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
 from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
@@ -151,9 +151,11 @@ def _add(args: Namespace) -> int:
     name = args.name or _default_name(kind, args.place)
     if any(row.name == f"{kind}:{name}" for row in rows):
         raise Conflict(f"there is a source called '{kind}:{plain(name)}' already; --name gives another name")
+    shown, root = shown_path(location.path), project_root(location.path)
+    added = {"connectors": {kind: {name: keys}}}
+    parse_config(added, shown=shown, path=None, root=root, environ=os.environ)  # before it is written
     lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
     append_table(location, f"connectors.{kind}.{toml_key(name)}", lines)
-    shown = shown_path(location.path)
     reply = {"source": f"{kind}:{name}", "file": os.path.abspath(location.path)}
     tell(args.json, reply, f"Added {kind}:{name} to {plain(shown)}.")
     if args.json or args.no_index:
@@ -179,7 +181,12 @@ def _user_location() -> Location:
 
 def source_at(place: str) -> tuple[str, dict[str, Any]]:
     """The kind of source at a path or address, and its keys. Raises `BadRequest`."""
-    parts = urlsplit(place) if "://" in place else None
+    try:
+        parts = urlsplit(place) if "://" in place else None
+    except ValueError as error:
+        raise BadRequest(f"{plain(place)} is not an address: {error}") from error
+    if parts and not parts.netloc:
+        raise BadRequest(f"{plain(place)} names no host; an address is such as https://docs.example.com/")
     steps = parts.path.strip("/").split("/") if parts else []
     if (
         place.startswith("git@")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 MAX_DEFINITIONS = 20_000  # of one file; the rest is left out
 MAX_SIGNATURE_CHARS = 200
 MAX_NAME_CHARS = 160
+_COMMENT_MARK = re.compile(rb"#|//|/\*|--|\(\*")  # in the languages of the grammars
 
 
 class Definition(NamedTuple):
@@ -282,6 +283,21 @@ def _signature(node: "Node", kind: str) -> str:
     ]
     if body is None and (kind in _NAMES or b"\n" in text):
         text = text.split(b"{", 1)[0] if kind not in _NAMES else text.split(b"\n", 1)[0]
+    if _COMMENT_MARK.search(text):
+        for first, last in reversed([*_comments(node, start, start + len(text))]):
+            text = text[: first - start] + b" " + text[last - start :]
     line = " ".join(text.decode("utf-8", "replace").split()).rstrip(" {:=")
-    line = re.sub(r"([(\[]) |,? (?=[)\]])", r"\1", line)  # of parameters on lines of their own
+    line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # of parameters on lines of their own
     return line if len(line) <= MAX_SIGNATURE_CHARS else line[:MAX_SIGNATURE_CHARS].rsplit(" ", 1)[0] + " …"
+
+
+def _comments(node: "Node", start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the comments within a range of bytes begin and end."""
+    for child in node.children:
+        if child.start_byte >= end:
+            break
+        if child.end_byte > start:
+            if "comment" in child.type:
+                yield child.start_byte, child.end_byte
+            else:
+                yield from _comments(child, start, end)

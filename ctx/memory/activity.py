@@ -38,6 +38,7 @@ TABLE = """
         paths TEXT NOT NULL  -- JSON: of the best hits, or of what was read
     );
     """
+MIGRATIONS = (TABLE.format(key="INTEGER PRIMARY KEY"),)
 _COLUMNS = ("at_ms", "interface", "client", "tool", "query", "hits", "weak", "tokens", "paths")
 _INSERT = f"INSERT INTO activity ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
@@ -188,6 +189,9 @@ def _made(call: _Noted) -> Entry:
     else:
         paths = [path] if isinstance(path := reply.get("source_id") or reply.get("path"), str) else []
         subject = call.arguments.get("path") or call.arguments.get("name") or "".join(paths)
+    found = len(results)
+    if not searched:
+        found = reply.get("definition_count", 1) + reply.get("reference_count", 0)
     weak = searched and (not results or str(reply.get("note", "")).startswith("0 exact matches"))
     return Entry(
         call.at_ms,
@@ -195,7 +199,7 @@ def _made(call: _Noted) -> Entry:
         _masked(call.caller.client or "", 80),
         call.tool,
         _masked(subject, _MAX_CHARS),
-        0 if weak else len(results) if searched else 1,
+        0 if weak else found,
         weak,
         _size(call.answer) // _CHARS_A_TOKEN,
         tuple(_masked(path, _MAX_CHARS) for path in dict.fromkeys(paths[:_MAX_PATHS])),
@@ -254,7 +258,7 @@ def file_activity(path: Callable[[], str]) -> Activity:
                 connection.close()
                 connection = connect(path())
             try:
-                migrate(connection, COMPONENT, (TABLE.format(key="INTEGER PRIMARY KEY"),))
+                migrate(connection, COMPONENT, MIGRATIONS)
                 connection.execute("PRAGMA secure_delete = ON")
                 with transaction(connection):
                     yield connection

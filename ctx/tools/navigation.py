@@ -54,7 +54,6 @@ def outline_tool(library: Navigated) -> Tool:
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         place = place_of(library, arguments["path"], arguments.get("source"))
         document = place.stored.document
-        lines = document.body.split("\n")
         rows = outline_rows(place.stored, place.symbol)
         words = [word.casefold() for word in arguments.get("query", "").split()]
         if words:
@@ -63,7 +62,8 @@ def outline_tool(library: Navigated) -> Tool:
                 for row in rows
                 if any(word in f"{row['name']} {row['signature']}".casefold() for word in words)
             ]
-        answer = {"source": document.source, "path": document.source_id, "total_lines": len(lines)}
+        total = line_count(document.body)
+        answer = {"source": document.source, "path": document.source_id, "total_lines": total}
         answer["members"] = rows[:MAX_MEMBERS]
         if len(rows) > MAX_MEMBERS:
             answer["note"] = (
@@ -92,6 +92,11 @@ def outline_tool(library: Navigated) -> Tool:
         lenient=True,
         run=run,
     )
+
+
+def line_count(body: str) -> int:
+    """The lines of a text, as `get` counts them: none follows the last line end."""
+    return body.count("\n") + (body[-1:] not in ("", "\n"))
 
 
 def outline_rows(stored: StoredDocument, name: str | None = None) -> list[dict[str, JSON]]:
@@ -146,7 +151,7 @@ def headings(stored: StoredDocument) -> list[Definition]:
                 parts = chunk.heading.split(" > ")
                 places.append((chunk.start_line, len(parts), parts[-1]))
                 last = chunk.heading
-    total = document.body.count("\n") + 1
+    total = line_count(document.body)
     found: list[Definition] = []
     open_: list[tuple[int, str]] = []
     for i, (line, level, title) in enumerate(places):

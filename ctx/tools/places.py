@@ -119,7 +119,12 @@ def _near(shelf: Shelf, path: str, source: str | None) -> str:
         return f"that is a folder with {len(inside)} files: {names}" + (
             ", …" if len(inside) > MAX_CANDIDATES else ""
         )
-    name = path.rsplit("/", 1)[-1]
-    same = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name.casefold()]
-    near = same or difflib.get_close_matches(path, places[:20_000], 3, 0.6)
-    return f"near it: {', '.join(near[:MAX_CANDIDATES])}" if near else "search finds paths and words"
+    near = similar(path, places)
+    return f"near it: {', '.join(near)}" if near else "search finds paths and words"
+
+
+def similar(path: str, places: Sequence[str]) -> list[str]:
+    """The paths with the name of this one, else those that are spelled nearly like it."""
+    name = path.rsplit("/", 1)[-1].casefold()
+    same = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name]
+    return same[:MAX_CANDIDATES] or difflib.get_close_matches(path, places[:20_000], 3, 0.6)

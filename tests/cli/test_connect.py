@@ -16,6 +16,7 @@ from kit import ctx, project
 from ctx.cli.clients import CLIENTS
 from ctx.cli.connect import tools_too_long
 from ctx.cli.edits import Edit
+from ctx.cli.handshake import tools_over_stdio
 from ctx.errors import ConfigError
 
 USER_FILES = {
@@ -95,6 +96,13 @@ def test_an_entry_starts_ctx_by_name_in_the_project_and_is_tried_at_once(folder:
     assert "Connected: 6 tools" in again.stdout
     assert (folder / ".mcp.json").read_text() == text
     assert not (folder / ".mcp.json.bak").exists()
+
+
+def test_the_reply_with_the_tools_may_come_first(tmp_path: Path) -> None:
+    listed = {"jsonrpc": "2.0", "id": 2, "result": {"tools": [{"name": "search"}]}}
+    begun = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": "2025-06-18"}}
+    text = f"{json.dumps(listed)}\n{json.dumps(begun)}\n"
+    assert tools_over_stdio(("printf", "%s", text), str(tmp_path)) == ["search"]
 
 
 @pytest.mark.parametrize("client", PROJECT_FILES)

@@ -85,7 +85,13 @@ def test_of_sources_that_overlap_one_is_named(tmp_path: Path) -> None:
         assert resolve(space, path, "filesystem:sub")[0].source == "filesystem:sub"
 
 
-@pytest.mark.parametrize("text", ["nowhere.md", "", "zz", "auth.md:x", "th.md", "../auth.md"])
+@pytest.mark.parametrize("text", ["auth.md:x", "th.md", "../auth.md"])
+def test_what_is_nearly_there_is_named(indexed: Path, text: str) -> None:
+    with pytest.raises(NotFound, match=r"near it: .*auth\.md"):
+        resolved(indexed, text)
+
+
+@pytest.mark.parametrize("text", ["nowhere.md", "", "zz"])
 def test_what_is_not_there_is_said_with_where_names_come_from(indexed: Path, text: str) -> None:
     with pytest.raises(NotFound, match="`ctx search WORDS` prints both"):
         resolved(indexed, text)

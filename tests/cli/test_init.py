@@ -35,6 +35,21 @@ def test_init_writes_once_and_says_what_comes_next(tmp_path: Path) -> None:
     assert 'root = "docs"' in (tmp_path / "ctx.toml").read_text()
 
 
+def test_the_index_that_add_and_remove_write_is_private_and_ctx_toml_is_not(tmp_path: Path) -> None:
+    folder, notes = tmp_path / "project", tmp_path / "notes"
+    for each in (folder, notes):
+        each.mkdir()
+    (notes / "shop.md").write_text("# Shopping\n\nOat milk.\n")
+    (folder / "ctx.toml").write_text('[embedding]\nprovider = "disabled"\n')
+    (folder / "ctx.toml").chmod(0o644)
+    for line in (("add", str(notes)), ("remove", "notes")):
+        assert ctx(*line, cwd=folder).returncode == 0
+        kept = [path for path in (folder / ".ctx").rglob("*") if path.name != ".gitignore"]
+        assert kept
+        assert [path for path in kept if path.stat().st_mode & 0o077] == []
+        assert (folder / "ctx.toml").stat().st_mode & 0o777 == 0o644
+
+
 def test_init_names_a_configuration_that_is_not_found_by_itself(tmp_path: Path) -> None:
     reply = ctx("init", "--config", "another place.toml", cwd=tmp_path)
     assert "`ctx index --config 'another place.toml'`" in reply.stdout

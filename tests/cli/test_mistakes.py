@@ -48,6 +48,7 @@ def message(
 
 COMMANDS = [
     (["get", "nowhere.md"], ("no document with id or path: nowhere.md", "`ctx search WORDS` prints both")),
+    (["get", "auht.md"], ("no document with id or path: auht.md", "near it: auth.md")),
     (
         ["get", "auth.md:9000"],
         ("Error: the first line must be at most the document's last line, 3, got 9000",),
@@ -98,6 +99,9 @@ COMMANDS = [
     (["add", "."], ("contains the source 'filesystem:docs'", "`ctx remove filesystem:docs` first")),
     (["add", "docs"], ("is the source 'filesystem:docs' already",)),
     (["add", "ftp://example.org/x"], ("'ftp://' is no kind of source",)),
+    (["add", "https://"], ("https:// names no host",)),
+    (["add", "http://[x"], ("http://[x is not an address",)),
+    (["add", "https://example.org/", "--name", "a/b"], ("[connectors.web.a/b]", "a name has 1 to 64 of")),
     (["remove", "nothing"], ("no source 'nothing'", "`ctx status`")),
     (["ls"], ("`ctx status`",)),
     (["version"], ("`ctx --version` prints it",)),

@@ -149,6 +149,21 @@ def test_a_signature_is_one_line_without_annotations_and_body() -> None:
     assert method.name_line == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "media_type", "signature"),
+    [
+        ("module A # one\n  ##\n  # two\n  class B\n  end\nend\n", "text/x-ruby", "module A"),
+        ("def a(x)\n  # at most once a minute\n  return 0\nend\n", "text/x-ruby", "def a(x)"),
+        ("def f(a):  # noqa: ARG001\n    return 1\n", "text/x-python", "def f(a)"),
+        ("def f(\n    a,  # the first\n    b='#',\n):\n    pass\n", "text/x-python", "def f(a, b='#')"),
+        ("function f (a /* é */, b) // c\n{ }\n", "text/javascript", "function f (a, b)"),
+        ("X = 1  # seconds\n", "text/x-python", "X = 1"),
+    ],
+)
+def test_a_signature_has_no_comments(text: str, media_type: str, signature: str) -> None:
+    assert [each.signature for each in definitions(text, media_type) or []][:1] == [signature]
+
+
 def test_a_header_of_c_may_be_cpp_and_typescript_may_hold_jsx() -> None:
     (header,) = definitions("class A {\npublic:\n  int a;\n};\n", "text/x-c") or []
     assert header.kind == "class"

@@ -53,7 +53,7 @@ BUDGETS = {
     "(top)": 2075,
     "cli": 6125,
     "cluster": 2450,
-    "code": 500,
+    "code": 510,
     "config": 1635,
     "connectors": 4150,
     "embed": 850,

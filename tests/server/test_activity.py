@@ -35,19 +35,21 @@ def test_searches_and_reads_are_logged_with_what_was_opened(tmp_path: Path) -> N
         call("search", {"query": "token rotation"}, AGENT)
         call("search", {"query": "wombats"}, EDITOR)
         call("get", {"path": "auth.md", "format": "markdown"}, AGENT)
+        call("symbol", {"name": "wombats"}, AGENT)
         call("sources", {}, AGENT)
         call("search", {"query": "from a script"}, Caller("script"))
         assert log_of(space) == [
             ("claude-code", "search", "token rotation", 1),
             ("cursor", "search", "wombats", 0),
             ("claude-code", "get", "auth.md", 1),
+            ("claude-code", "symbol", "wombats", 0),
         ]
         assert space.activity is not None
-        read, weak, search = space.activity.entries()
+        _, read, weak, search = space.activity.entries()
         assert search.opened == ("auth.md",)
         assert [search.weak, weak.weak, read.weak] == [False, True, False]
         assert search.tokens > read.tokens > 0
-        assert space.activity.clear() == 3
+        assert space.activity.clear() == 4
         assert space.activity.entries() == []
 
 

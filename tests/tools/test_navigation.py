@@ -78,10 +78,17 @@ def test_the_outline_of_a_long_function_is_its_blocks_and_of_a_page_its_headings
     assert blocks[0]["name"] == "Store.feed"
     assert {block["kind"] for block in blocks[1:]} == {"block"}
     headings = call(space, "outline", path="guide.md")["members"]
-    assert [(row["name"], row["start_line"], row["end_line"]) for row in headings][1:3] == [
+    assert [(row["name"], row["start_line"], row["end_line"]) for row in headings][1:] == [
         ("Guide > Install", 5, 12),
         ("Guide > Install > On a Mac", 9, 12),
+        ("Guide > Remove", 13, 15),
     ]
+
+
+def test_an_outline_and_get_count_the_same_lines(space: Workspace) -> None:
+    for path in ("src/store.py", "guide.md", "src/empty.py"):
+        whole = call(space, "get", path=path)
+        assert call(space, "outline", path=path)["total_lines"] == whole["total_lines"] == whole["end_line"]
 
 
 def test_get_takes_a_symbol_a_heading_or_lines(space: Workspace) -> None:
