@@ -21,6 +21,7 @@ _LOCK_FILES = """
 _PRIVATE_NAMES = """
     .npmrc .netrc _netrc .pypirc .git-credentials .htpasswd .pgpass .my.cnf .s3cfg .boto .dockercfg
     .dockerconfigjson .vault-token kubeconfig secret secrets service-account.json service_account.json
+    mcp.json .mcp.json mcp_config.json mcp_settings.json
 """
 _KEY_SUFFIXES = "env pem key p12 pfx p8 jks keystore kdb kdbx ppk ovpn tfstate tfvars htpasswd gpg"
 _BACKUP_SUFFIXES = "bak bck orig rej swp swo tmp crdownload part"

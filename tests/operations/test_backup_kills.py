@@ -34,7 +34,7 @@ def test_many_kills_during_backup_restore_and_import(tmp_path: Path) -> None:
 
 
 def store(folder: Path) -> Store:
-    return Store(*(str(folder / ".ctx" / name) for name in (CATALOG, MEMORY, KEYS)))
+    return Store(*(str(folder / ".ctx" / name) for name in (CATALOG, MEMORY)))
 
 
 def kill_and_look(folder: Path, *, kills: int, seed: int) -> None:
