@@ -25,19 +25,17 @@ def text(node: ast.expr) -> str:
     if not isinstance(node, ast.JoinedStr):
         return ""
     return "".join(
-        text(part) if isinstance(part, ast.Constant) else "{" + ast.unparse(part.value) + "}"
+        "{" + ast.unparse(part.value) + "}" if isinstance(part, ast.FormattedValue) else text(part)
         for part in node.values
     )
 
 
 def docstrings(tree: ast.AST) -> set[ast.expr]:
     holders = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    bodies = (
-        node.body
-        for node in ast.walk(tree)
-        if isinstance(node, holders) and ast.get_docstring(node) is not None
-    )
-    return {body[0].value for body in bodies}
+    first = (node.body[0] for node in ast.walk(tree) if isinstance(node, holders) and node.body)
+    return {
+        node.value for node in first if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
 
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
