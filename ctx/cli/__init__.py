@@ -45,7 +45,7 @@ COMMANDS = {
     "docs": ("ctx.cli.docs", "read this documentation offline"),
     "eval": ("ctx.cli.eval", "measure search with questions of your own"),
     "backup": ("ctx.cli.stores", "write the store to one file"),
-    "restore": ("ctx.cli.stores", "replace the store by a backup"),
+    "restore": ("ctx.cli.stores", "replace the store with a backup"),
     "migrate": ("ctx.cli.stores", "move the store to a database, or back"),
     "worker": ("ctx.cli.index", "index and embed for machines that share a database"),
     "key": ("ctx.cli.key", "create, list and revoke keys"),
@@ -54,12 +54,12 @@ COMMANDS = {
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
     "registry": ("ctx.cli.registry", "install scripts that others share"),
-    "import": ("ctx.cli.exchange", "take over a Context Harness configuration, or embeddings"),
+    "import": ("ctx.cli.exchange", "import a Context Harness configuration, or embeddings"),
     "export": ("ctx.cli.exchange", "write every document as JSON or Parquet"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
     "service": ("ctx.cli.service", "run the server in the background"),
     "completions": ("ctx.cli.docs", "print a completion script for your shell"),
-    "embed": ("ctx.cli.index", "embed what is pending, or everything again"),
+    "embed": ("ctx.cli.index", "compute missing embeddings, or all of them again"),
     "pack": ("ctx.cli.extensions", "list the memory packs"),
     "sync": ("ctx.cli.index", "the same as index"),
     "sources": ("ctx.cli.status", "the same as status"),
@@ -82,11 +82,11 @@ EXAMPLES = """\
   ctx connect claude-code
   ctx serve"""
 
-# What users of other tools type, and what to use here.
+# Command names of other tools, and the hint to give.
 ELSEWHERE = {
     "ls": "`ctx status` lists the sources, `ctx export` every document",
     "list": "`ctx status` lists the sources, `ctx tool list` the tools",
-    "open": "`ctx get PATH` prints a document; `ctx serve` has a page to look around in",
+    "open": "`ctx get PATH` prints a document; `ctx serve` has a page for browsing",
     "query": "`ctx search WORDS` searches",
     "find": "`ctx search WORDS` searches",
     "start": "`ctx serve` serves here, `ctx service install` in the background",
@@ -139,8 +139,8 @@ def main(argv: list[str] | None = None) -> int:
             raise
         return _fail(
             CtxError(
-                f"this should not happen ({type(error).__name__}: {error}): `ctx doctor` checks the store, "
-                "and with CTX_TRACEBACK=1 the same command says where it happened"
+                f"internal error ({type(error).__name__}: {error}). Run `ctx doctor` to check the store, "
+                "or repeat the command with CTX_TRACEBACK=1 to see where it happened"
             ),
             as_json,
         )
@@ -170,7 +170,7 @@ def _run(arguments: list[str]) -> int:
 
 def _overview(*, everything: bool) -> Parser:
     """The parser of `ctx` itself: the options before the command, and the command."""
-    groups = {**GROUPS, "less often needed": FURTHER} if everything else GROUPS
+    groups = {**GROUPS, "less common": FURTHER} if everything else GROUPS
     lines = []
     for title, names in groups.items():
         rows = [f"  {name:<11} {COMMANDS[name][1]}" for name in names if name in COMMANDS]
@@ -264,6 +264,6 @@ def _fail(error: CtxError, as_json: bool) -> int:
         else:
             lines = error.message.split("\n") if isinstance(error, ConfigError) else [error.message]
             warn("Error: " + "\n       ".join(map(plain, lines)))
-    except OSError:  # nobody reads it any more, or the disk is full
+    except OSError:  # the reader is gone, or the disk is full
         _close((sys.stdout if as_json else sys.stderr).fileno())
     return code

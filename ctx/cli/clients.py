@@ -17,7 +17,7 @@ Entry = dict[str, JSON]
 
 @dataclass(frozen=True)
 class Server:
-    """What an entry leads to: a command that the client starts (`stdio`), or an address."""
+    """The target of an entry: a command that the client starts (`stdio`), or an address."""
 
     command: str
     arguments: tuple[str, ...]
@@ -131,7 +131,7 @@ CLIENTS: Mapping[str, Client] = {
         project=".vscode/mcp.json",
         key="servers",
         types=("http", "stdio"),
-        key_reference=None,  # ${env:X} in a header is sent as it is: microsoft/vscode#336232
+        key_reference=None,  # ${env:X} in a header is sent unexpanded: microsoft/vscode#336232
         then="Command palette > MCP: List Servers > Start.",
         source="https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
         checked="2026-11",

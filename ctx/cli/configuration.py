@@ -25,7 +25,7 @@ MAX_LINE = 400  # characters of one request
 
 
 def project_location(explicit: str | None) -> Location:
-    """Where the configuration is that counts here. Raises `ConfigError` if there is none."""
+    """The location of the configuration used here. Raises `ConfigError` if there is none."""
     location = find_config(explicit, os.environ, os.getcwd())
     if location is None:
         raise ConfigError(NO_PROJECT)
@@ -33,7 +33,7 @@ def project_location(explicit: str | None) -> Location:
 
 
 def configuration(explicit: str | None, *, required: bool = True) -> Config:
-    """The configuration that counts here. Raises `ConfigError` if there is none and one is `required`, or if
+    """The configuration used here. Raises `ConfigError` if there is none and one is `required`, or if
     one was found that asks for more than the user has trusted.
     """
     location = find_config(explicit, os.environ, os.getcwd())
@@ -76,8 +76,8 @@ def require_trust(location: Location, content: bytes, lines: Sequence[str]) -> N
     name = one_line(shown_path(path), MAX_LINE)
     asking = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if asking and len(lines) <= ASKED_REQUESTS:
-        warn(f"{name} was found, not named, and asks for more than reading its own folder:", bullets(lines))
-        print("Trust it as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
+        warn(f"{name} is not trusted yet and asks for more than reading its own folder:", bullets(lines))
+        print("Trust it? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             file.record({trusted_as(path): digest_of(content), **_script_digests(location)})
             return
@@ -85,22 +85,22 @@ def require_trust(location: Location, content: bytes, lines: Sequence[str]) -> N
     summary = "; ".join(map(one_line, lines[:SHOWN_REQUESTS])) + (
         f"; and {excess} more" if excess > 0 else ""
     )
-    look = "Look at it (`ctx trust --list`)" if excess > 0 else "Look at it"
+    look = "Review it (`ctx trust --list`)" if excess > 0 else "Review it"
     command = f"ctx trust {os.path.relpath(path, project_root(path))}"
     raise ConfigError(
-        f"{name} was found, not named, and asks for more than reading its own folder: it {summary}. "
-        f"{look}, then `{command}` trusts it as it is now"
+        f"{name} is not trusted yet and asks for more than reading its own folder: it {summary}. "
+        f"{look}, then run `{command}`"
     )
 
 
 def bullets(lines: Sequence[str]) -> str:
-    """What a configuration asks for, one printable line each."""
+    """The requests of a configuration that need trust, one printable line each."""
     return "\n".join(f"  - it {one_line(line, MAX_LINE)}" for line in lines)
 
 
 @dataclass(frozen=True)
 class Requests:
-    """What a configuration asks for. A `chosen` one needs no trust, nor does one without requests."""
+    """The requests of a configuration that need trust: none if it is `chosen`."""
 
     path: str
     chosen: bool
@@ -113,7 +113,7 @@ class Requests:
 
 
 def requests_of(location: Location) -> Requests:
-    """What the configuration there asks for. Raises `ConfigError`."""
+    """The requests of the configuration at a location. Raises `ConfigError`."""
     file = read_config(location.path)
     digest = digest_of(asked(file.content, file.tables, file.root))
     return Requests(file.path, location.chosen, digest, requests(file.tables, file.root))
@@ -128,7 +128,7 @@ def scripts_of(location: Location, digests: Mapping[str, str]) -> Sequence[Proje
     try:
         return configured_scripts(read_config(location.path).config(os.environ, chosen=False), digests)
     except ConfigError:
-        return []  # whoever loads it says why
+        return []  # loading it reports the reason
 
 
 def _script_digests(location: Location) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _script_digests(location: Location) -> dict[str, str]:
 
 
 def trust_as_written(path: str) -> list[str]:
-    """Trusts a configuration that ctx has just written for the user, and its scripts; what it asks for."""
+    """Trusts a configuration that ctx has just written, and its scripts. Returns its requests."""
     location = Location(path, False)
     written = requests_of(location)
     if written.lines:

@@ -33,7 +33,7 @@ from ctx.workspace import open_workspace
 
 BUDGET_TOKENS = 1000  # recalled at the start of a session, by --memory
 _MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # how clients join server and tool: Claude Code, Cursor
-# Where a client keeps which folders it trusts, and what it shows in others.
+# Clients that ask before they use a project's entry: their list of trusted folders, and the note to print.
 _TRUST = {
     "claude-code": ("{CLAUDE_CONFIG_DIR|~}/.claude.json", "asks once whether to use it: start `claude` here"),
     "codex": (
@@ -61,17 +61,17 @@ def add_options(command: str, options: Parser) -> None:
     add("--list", action="store_true", help="list the clients, and which are connected")
     add("--all", action="store_true", help="connect every client that is installed here")
     add("--remove", action="store_true", help="remove this project's entry")
-    add("--user", action="store_const", const="user", dest="scope", help="for you, in every folder")
-    add("--http", action="store_true", help="connect to a server that you run, instead of starting one")
-    add("--url", help="the address of that server (default: where this project is served)")
+    add("--user", action="store_const", const="user", dest="scope", help="connect in every folder")
+    add("--http", action="store_true", help="connect to a running server instead of starting one")
+    add("--url", help="the server's address (default: this project's server)")
     add("--key-env", metavar="NAME", help="the environment variable that holds its key")
     add("--bank", help="a memory bank")
     add("--memory", action="store_true", help="write hooks that recall and capture memories instead")
-    budget = f"with --memory: how much is recalled (default: {BUDGET_TOKENS})"
+    budget = f"with --memory: most tokens to recall (default: {BUDGET_TOKENS})"
     add("--budget-tokens", type=int, metavar="N", help=budget)
-    add("--name", help="what the client calls the server (default: ctx; with --user ctx-PROJECT)")
-    add("--replace", action="store_true", help="replace an entry of that name that is not this project's")
-    add("--print", action="store_true", help="print the entry and where it belongs; write nothing")
+    add("--name", help="the server's name in the client (default: ctx; with --user ctx-PROJECT)")
+    add("--replace", action="store_true", help="replace another project's entry of that name")
+    add("--print", action="store_true", help="print the entry and its file; write nothing")
     add("--dry-run", action="store_true", help="show the change as a diff; write nothing")
     add("--scope", choices=("user", "project"), help="older form of --user")
     add("--stdio", action="store_true", help="the default now")
@@ -83,13 +83,13 @@ def _client(name: str) -> str:
     hint = did_you_mean(name, CLIENTS)
     raise ArgumentTypeError(
         f"unknown client '{plain(name)}'; {hint}{'' if hint.endswith('?') else '.'} Any other MCP client can "
-        "start the command `ctx mcp`, or be given the address http://127.0.0.1:7331/mcp"
+        "start the command `ctx mcp` or use the address http://127.0.0.1:7331/mcp"
     )
 
 
 @dataclass
 class Outcome:
-    """What was done for one client. `state`: written, unchanged, removed, shown, by hand or failed."""
+    """The result for one client. `state`: written, unchanged, removed, shown, by hand or failed."""
 
     client: str
     state: str
@@ -126,7 +126,7 @@ def run(command: str, args: Namespace) -> int:
         rows = [outcome.row() for outcome in outcomes]
         print_json({"clients": rows} if args.all else rows[0])
     elif not outcomes:
-        print("No client is installed here that ctx knows; `ctx connect --list` lists them.")
+        print("No known client is installed here. `ctx connect --list` shows the clients ctx knows.")
     for outcome in [] if args.json else outcomes:
         outcome.show()
     return max((outcome.code for outcome in outcomes), default=0)
@@ -137,15 +137,15 @@ def _check(args: Namespace) -> None:
     if not (args.client or args.list or args.all):
         raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
-        raise BadRequest("--name has letters, digits, '-' and '_', at most 64")
+        raise BadRequest("--name may have up to 64 letters, digits, '-' and '_'")
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
         raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
     if args.memory and not args.client:
         raise BadRequest("--memory needs a client's name")
     if args.budget_tokens is not None and not (args.memory and 50 <= args.budget_tokens <= 20_000):
-        raise BadRequest("--budget-tokens goes with --memory, from 50 to 20,000")
+        raise BadRequest("--budget-tokens needs --memory and a number from 50 to 20,000")
     if args.stdio and (args.http or args.url or args.key_env):
-        raise BadRequest("--stdio is without a server; leave --http, --url and --key-env out")
+        raise BadRequest("--stdio uses no server; leave out --http, --url and --key-env")
     args.http = args.http or bool(args.url or args.key_env)
     if args.url:
         remote(args.url)
@@ -179,7 +179,7 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     """Writes, shows or removes the entry of one client."""
     client = CLIENTS[key]
     if args.scope == "project" and client.project is None:
-        raise BadRequest(f"{client.title} has no configuration of a project; use --user")
+        raise BadRequest(f"{client.title} has no project configuration; use --user")
     if not (args.remove or args.url):
         _ = project.config  # raises `ConfigError` unless it is trusted
     scope = args.scope or ("user" if project.own else "project")
@@ -203,7 +203,7 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     try:
         file.document  # noqa: B018
     except ConfigError as error:
-        reason = f"{error.message}, so it was left alone. Put this into it:\n"
+        reason = f"{error.message}, so it was not changed. Add this to it:\n"
         return Outcome(key, "by hand", file.path, snippet, [reason], code=1)
     edit = file.put(name, entry, replace=args.replace)
     edits = [edit] if edit else []
@@ -214,10 +214,10 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     for change in edits:
         change.apply()
     if edit:
-        backup = f" (the old file: {os.path.basename(file.path)}.bak)" if edit.before is not None else ""
+        backup = f" (backup: {os.path.basename(file.path)}.bak)" if edit.before is not None else ""
         head = f"{client.title}: wrote '{name}' into {file.path}{backup}"
     else:
-        head = f"{client.title} is connected already: '{name}' in {file.path}"
+        head = f"{client.title} is already connected: '{name}' in {file.path}"
     notes = [note for change in edits for note in comment_note(client.form, change.path, change.before)]
     connected, further, code = _shake_hands(server, name, project, args)
     notes += further + _server_notes(project, args)
@@ -244,7 +244,7 @@ def _remove(key: str, file: ClientFile, name: str, args: Namespace) -> Outcome:
     title = CLIENTS[key].title
     if not names:
         others = f" (it has: {', '.join(sorted(file.entries))})" if file.entries else ""
-        raise NotFound(f"{title} has no entry of this project in {file.path}{plain(others)}")
+        raise NotFound(f"{title} has no entry for this project in {file.path}{plain(others)}")
     edit = file.remove(names)
     if args.dry_run:
         return Outcome(key, "shown", file.path, edit.diff())
@@ -266,7 +266,7 @@ def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
 
 
 def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -> tuple[str, list[str], int]:
-    """Does what the client will do: what it sees, notes, and the exit code."""
+    """Connects as the client will. Returns the result as a line, notes, and the exit code."""
     notes = []
     command = server.command
     if server.stdio and shutil.which(command) is None:
@@ -305,7 +305,7 @@ def tools_too_long(name: str, tools: Iterable[str]) -> list[str]:
 def _documents(project: Project) -> str:
     config = project.config
     if config is None or not config.stored:
-        return "nothing indexed yet (the first start does it, or `ctx index` now)"
+        return "nothing indexed yet (the first start indexes, or run `ctx index` now)"
     with open_workspace(config, reading=True, projecting=False) as workspace:
         return counted(workspace.catalog.stats()["documents"], "document")
 
@@ -314,14 +314,14 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
     """Why a server at an address may not answer, or not for this project."""
     notes = []
     if args.key_env and args.key_env not in os.environ:
-        notes.append(f"Note: {args.key_env} is not set here; export it where the client is started")
+        notes.append(f"Note: {args.key_env} is not set here; export it where you start the client")
     if not args.http or args.url or project.config is None:
         return notes
     own, other = of_project(servers(), project.root), at_address(servers(), project.bind)
     if own is not None and own != other:
         notes.append(
-            f"Note: this project is served at {own.address} now, and ctx.toml says {project.bind}: write "
-            f'bind = "{own.address}" under [server], so that it is there next time, too'
+            f"Note: this project is served at {own.address}, but ctx.toml says {project.bind}. Set "
+            f'bind = "{own.address}" under [server] so that the address stays the same'
         )
     elif other is not None and own is None:
         from ctx.server.run import next_vacant  # 100 ms
@@ -329,12 +329,12 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
         vacant = next_vacant(project.bind)
         port = f', such as bind = "{vacant}",' if vacant else ""
         notes.append(
-            f"Note: {plain(other.root)} is served at {project.bind} now, so this entry leads there. Give "
+            f"Note: this entry reaches {plain(other.root)}, which is served at {project.bind}. Give "
             f"this project its own port{port} under [server] in ctx.toml, and connect again"
         )
     variable = project.config.server.api_key_env
     if variable and not args.key_env:
-        notes.append(f"Note: this server asks for its key: connect again with --key-env {plain(variable)}")
+        notes.append(f"Note: this server needs a key: connect again with --key-env {plain(variable)}")
     return notes
 
 

@@ -28,7 +28,7 @@ SHELLS = tuple(INSTALL)
 def add_options(command: str, options: Parser) -> None:
     if command == "completions":
         describe(options, "Print a shell's completion script.", *INSTALL.values())
-        options.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS, help="for which shell")
+        options.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS, help="the shell")
         return
     describe(
         options,
@@ -104,7 +104,7 @@ def _serve(site: str, page: str, port: int, *, opening: bool) -> int:
         server = http.server.ThreadingHTTPServer((LOOPBACK, port), partial(_Handler, directory=site))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "a port is 0 to 65535"
-        hint = "leave it out for any that is free"
+        hint = "leave it out to use any free port"
         raise BadRequest(f"--port {port} cannot be used: {reason}; {hint}") from error
     address = f"http://{LOOPBACK}:{server.server_address[1]}/" + ("" if page == "index" else f"{page}/")
     print(f"The documentation is at {address} (Ctrl-C stops)", flush=True)

@@ -1,4 +1,4 @@
-"""`ctx doctor`: checks everything that can be wrong, says how to fix it, and fixes what it can."""
+"""`ctx doctor`: checks the installation and its data, explains how to fix problems, and fixes what it can."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def add_options(command: str, options: Parser) -> None:
         "ctx doctor --fix",
         json=True,
     )
-    fix = "fix what can be fixed: rebuild the index, set a damaged catalog aside"
+    fix = "fix what can be fixed: rebuild the index, move a damaged catalog aside"
     options.add_argument("--fix", action="store_true", help=fix)
 
 
@@ -78,7 +78,7 @@ def run(command: str, args: Namespace) -> int:
 
 
 def examine(explicit: str | None, *, fix: bool) -> Findings:
-    """Every finding. What fails several checks, such as a store that cannot be opened, is reported once."""
+    """Every finding. A problem that fails several checks, such as a closed store, is reported once."""
     reported = set()
     for row in _examine(explicit, fix=fix):
         if row.state != FAILED or row.detail not in reported:
@@ -145,7 +145,7 @@ def _unreached(config: Config) -> Finding | None:
 
 
 def store_findings(config: Config, *, fix: bool) -> Findings:
-    """What is wrong with the catalog, its database and its permissions."""
+    """Problems of the catalog, its database and its permissions."""
     try:
         stored = config.stored
     except StoreError as error:
@@ -179,19 +179,21 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
     if not problems:
         documents, chunks = counted(stats["documents"], "document"), counted(stats["chunks"], "chunk")
         size = f"{stats['size_bytes'] / 1e6:,.1f} MB"
-        return Finding("catalog", OK, f"{documents}, {chunks}, {size}, every page sound")
+        return Finding("catalog", OK, f"{documents}, {chunks}, {size}, no damage found")
     if config.store.url:
         return Finding("catalog", FAILED, problems[0])
     if not fix:
-        hint = "`ctx doctor --fix` sets the file aside and `ctx index` builds it again"
+        hint = "`ctx doctor --fix` moves the file aside, then `ctx index` rebuilds it"
         return Finding("catalog", FAILED, f"{problems[0]}. {hint}")
     path = config.db.path
     aside = f"{path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
     for suffix in ("", *COMPANIONS):
         if os.path.lexists(path + suffix):
             os.replace(path + suffix, aside + suffix)
-    detail = f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. `ctx index` builds the "
-    return Finding("catalog", WARNING, f"{detail}documents again")
+    detail = (
+        f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. Run `ctx index` to rebuild it"
+    )
+    return Finding("catalog", WARNING, detail)
 
 
 def _permissions(folder: str, *, fix: bool) -> Finding:
@@ -202,13 +204,13 @@ def _permissions(folder: str, *, fix: bool) -> Finding:
         if stat.S_IMODE(os.lstat(path).st_mode) & 0o077 and not os.path.islink(path)
     ]
     if not loose:
-        return Finding("permissions", OK, "the store is its owner's alone")
+        return Finding("permissions", OK, "only the owner can read the store")
     files = f"{counted(len(loose), 'file')} of the store"
     if not fix:
-        return Finding("permissions", WARNING, f"open to others: {files}; `ctx doctor --fix` closes them")
+        return Finding("permissions", WARNING, f"other users can read {files}; run `ctx doctor --fix`")
     for path in loose:
         os.chmod(path, 0o700 if os.path.isdir(path) else 0o600)
-    return Finding("permissions", OK, f"closed to others now: {files}")
+    return Finding("permissions", OK, f"other users can no longer read {files}")
 
 
 def _files(folder: str) -> Iterator[str]:
@@ -235,7 +237,7 @@ def _index(workspace: Workspace, fix: bool) -> Findings:
     if fix and behind:
         workspace.indexer.repair()
     if problems and not fix:
-        yield Finding("index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` builds it again")
+        yield Finding("index", FAILED, f"{'; '.join(problems)}. `ctx doctor --fix` rebuilds it")
     elif behind and not fix:
         hint = "`ctx index` (or `ctx doctor --fix`) catches up"
         yield Finding("index", WARNING, f"{behind:,} writes behind the catalog; {hint}")
@@ -243,8 +245,8 @@ def _index(workspace: Workspace, fix: bool) -> Findings:
         stored = next(iter(workspace.catalog.export()))
         title = stored.document.title or stored.document.source_id
         workspace.toolbox.call("search", {"query": title[:200]}, Caller("cli"))
-        was = f"was not well ({'; '.join(problems)}) and has been built again; " if problems else ""
-        yield Finding("index", OK, was + "has applied everything, every file sound, and answers")
+        was = f"had problems ({'; '.join(problems)}) and was rebuilt; " if problems else ""
+        yield Finding("index", OK, was + "up to date, no damage found, answers a search")
 
 
 def _embedder(workspace: Workspace, fix: bool) -> Findings:
@@ -261,7 +263,7 @@ def _embedder(workspace: Workspace, fix: bool) -> Findings:
         detail += f"; {counted(pending, 'chunk')} pending: `ctx embed pending`"
     yield Finding("embeddings", WARNING if pending else OK, detail)
     for share in replaced_models(workspace):
-        detail = f"{share_line(share)}, a model that was replaced: `ctx embed prune` drops them"
+        detail = f"{share_line(share)}, from a replaced model: `ctx embed prune` drops them"
         yield Finding("embeddings", WARNING, detail)
 
 
@@ -280,7 +282,7 @@ def _sources(workspace: Workspace, fix: bool) -> Findings:
         else:
             detail = f"{status.name}: not configured, {documents} kept"
             if workspace.config.store.url:
-                hint = f"for it may be another machine's (`ctx index --prune {status.name}` drops them)"
+                hint = f"because another machine may use them (`ctx index --prune {status.name}` drops them)"
                 yield Finding("source", OK, f"{detail}, {hint}")
             else:
                 yield Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
@@ -303,7 +305,7 @@ def _memory(workspace: Workspace, fix: bool) -> Findings:
         count = sum(memory.bank(bank).count(include_superseded=True) for bank in banks)
         detail = f"{counted(count, 'memory')} in {counted(len(banks), 'bank')}; rows, words and vectors agree"
         if pending:
-            detail += f"; {pending:,} not embedded yet: a server or `ctx doctor --fix` does it"
+            detail += f"; {pending:,} not embedded yet: run a server or `ctx doctor --fix`"
         yield Finding("memory", WARNING if pending else OK, detail)
         for bank in banks:
             if replaced := memory.bank(bank).replaced_by_rule():
@@ -312,14 +314,14 @@ def _memory(workspace: Workspace, fix: bool) -> Findings:
                     for row in replaced
                 ]
                 who = f"{counted(len(replaced), 'memory')} of bank '{bank}'"
-                rule = "were replaced by rules of an earlier version. Each holds again with its command"
+                rule = "were replaced by rules of an earlier version. To restore one, run its command"
                 yield Finding("memory", OK, f"{who} {rule}: {'; '.join(commands)}")
     if workspace.packs:
         names = [f"{pack.name} ({counted(len(pack.tools), 'tool')})" for pack in workspace.packs]
         yield Finding("packs", OK, ", ".join(names))
     for pack in workspace.packs:
         if pack.dialect.key_required and not pack.keys and not _keys(workspace):
-            hint = "closed over HTTP until it has a key: `ctx key create NAME`"
+            hint = "closed over HTTP until you make a key: `ctx key create NAME`"
             yield Finding("pack", WARNING, f"{pack.name} is {hint}")
 
 
@@ -347,7 +349,7 @@ def _extensions(workspace: Workspace, fix: bool) -> Findings:
         yield Finding("lua sandbox", OK if strict else WARNING, f"level {workspace.pool.level}{refused}")
     failed = [script for script in scripts if script.error is not None]
     for script in failed:
-        remark = "; the last version that worked answers" if script.serving else ""
+        remark = "; the last working version is used" if script.serving else ""
         state = WARNING if str(script.error).endswith("`ctx trust`") else FAILED
         yield Finding(script.kind, state, f"{script.name} ({script.where}): {script.error}{remark}")
     if scripts and not failed:
@@ -375,8 +377,8 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
         yield Finding(
             "keys",
             WARNING,
-            "[server] allowed_hosts names this server to others, and there is no key: everyone who uses that "
-            "name reads everything; `ctx key create NAME` makes one",
+            "[server] allowed_hosts lets others reach this server by name, and there is no key: anyone who "
+            "does can read everything. Make a key with `ctx key create NAME`",
         )
 
 
@@ -390,8 +392,8 @@ def _server(config: Config) -> Findings:
     if own is None and (other := at_address(rows, config.server.bind)):
         from ctx.server.run import proposal  # 100 ms
 
-        detail = f"{url} is taken by the server of {other.root}, and this project is not served: give it a "
-        detail += f"[server] bind of its own in ctx.toml{proposal(config.server.bind)}"
+        detail = f"the server of {other.root} uses {url}, so this project is not served: give this project "
+        detail += f"its own [server] bind in ctx.toml{proposal(config.server.bind)}"
         yield Finding("server", WARNING, detail)
         return
     key = own.owner_key if own else None  # not for another program at this address
@@ -408,10 +410,10 @@ def _server(config: Config) -> Findings:
         yield Finding("server", OK, f"not running at {url} (`ctx serve` starts it)")
         return
     if status != 200 or as_table(health).get("status") != "ok":
-        detail = f"something else answers at {url} (status {status}); choose another [server] bind"
+        detail = f"another program answers at {url} (status {status}); choose another [server] bind"
         yield Finding("server", FAILED, detail)
     elif not isinstance(health.get("version"), str):
-        yield Finding("server", OK, f"answers at {url}, and asks for a key before it says more")
+        yield Finding("server", OK, f"answers at {url} and needs a key for details")
     else:
         yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
         try:

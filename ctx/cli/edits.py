@@ -43,17 +43,17 @@ def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
     except FileNotFoundError:
         pass  # nor a folder for it
     except OSError as error:
-        raise ConfigError(f"{path} is not written: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     return path
 
 
 def read_text(path: str) -> str | None:
-    """The text of a file; None if there is none. Raises `ConfigError`."""
+    """The text of a file; None if the file does not exist. Raises `ConfigError`."""
     try:
         # O_NONBLOCK: a pipe in its place would block for ever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", newline="") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path} cannot be read: it is no file")
+                raise ConfigError(f"{path} cannot be read: it is not a file")
             return file.read()
     except FileNotFoundError:
         return None
@@ -84,7 +84,7 @@ class Edit:
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
             mode = 0o600 if self.private else 0o644
             if read_text(self.path) != self.before:
-                raise ConfigError(f"{self.path} was changed just now and is left as it is: run this again")
+                raise ConfigError(f"{self.path} was changed by another program: run this again")
             if self.before is not None:
                 mode = os.stat(self.path).st_mode & 0o777
                 if not mode & 0o222:
@@ -120,7 +120,7 @@ def parsed(form: str, text: str | None) -> Any:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(document, dict):
-        raise ValueError("it holds no object")
+        raise ValueError("it is not a JSON object")
     return document
 
 
@@ -141,5 +141,5 @@ def written(form: str, document: Any, before: str | None) -> str:
 def comment_note(form: str, path: str, before: str | None) -> list[str]:
     """A note if writing the file again loses comments."""
     if form == "json" and any(not match[1] for match in _STRING_OR_COMMENT.finditer(before or "")):
-        return [f"Note: the comments in {path} are gone; {os.path.basename(path)}.bak has them"]
+        return [f"Note: the comments in {path} were removed; {os.path.basename(path)}.bak still has them"]
     return []

@@ -36,7 +36,7 @@ _PROGRAMS = ("ctx", "ctx.exe", "ctx-server")
 
 @dataclass(frozen=True)
 class Project:
-    """The project to connect. `own`: there is none, only the user's own configuration, if that."""
+    """The project to connect. `own`: there is no project, at most the user's own configuration."""
 
     location: Location | None
     root: str
@@ -72,7 +72,7 @@ def project_here(explicit: str | None) -> Project:
 
 
 def target(row: JSON) -> list[str]:
-    """What an entry leads to: its address, or the words of its command."""
+    """The target of an entry: its address, or the words of its command."""
     if not isinstance(row, dict):
         return []
     for key in ("url", "httpUrl", "serverUrl", "uri"):
@@ -125,7 +125,7 @@ class ClientFile:
         try:
             document = parsed(self.client.form, self.before)
             if not isinstance(document.get(self.client.key, {}), dict):
-                raise ValueError(f"'{self.client.key}' is no table")
+                raise ValueError(f"'{self.client.key}' is not a table")
             return document
         except ValueError as error:
             raise ConfigError(f"{self.path} cannot be parsed ({plain(str(error))[:100]})") from error
@@ -149,7 +149,7 @@ class ClientFile:
         if old is not None and name not in ours and target(old) != target(entry) and not replace:
             raise Conflict(
                 f"{self.client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
-                "--replace replaces it, --name NAME gives this one another name"
+                "Use --replace to replace it, or --name NAME for another name"
             )
         settings = (
             {key: value for key, value in old.items() if key not in _WAYS} if isinstance(old, dict) else {}

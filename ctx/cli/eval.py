@@ -54,7 +54,7 @@ class Summary(NamedTuple):
 def add_options(command: str, options: Parser) -> None:
     describe(
         options,
-        "Ask your own questions, and see what is missed and why.",
+        "Run your own questions and see which ones search misses, and why.",
         "ctx eval questions.tsv",
         "ctx eval questions.jsonl --mode hybrid",
         json=True,
@@ -62,7 +62,7 @@ def add_options(command: str, options: Parser) -> None:
     add = options.add_argument
     add("questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path')
     add("-m", "--mode", action="append", choices=MODES, help="only this mode; repeatable")
-    add("--within", type=amount, default=5, metavar="N", help="a later rank is a miss (default: 5)")
+    add("--within", type=amount, default=5, metavar="N", help="count a later rank as a miss (default: 5)")
 
 
 def run(command: str, args: Namespace) -> int:
@@ -99,7 +99,7 @@ def run(command: str, args: Namespace) -> int:
         _, first, in_5, in_12, mrr = figures
         lines.append(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
         misses += [line for row in below for line in _miss_lines(mode, row)]
-    notes = [f"Note: no document is called {plain(path)}; it cannot be found" for path in sorted(absent)]
+    notes = [f"Note: {plain(path)} is not indexed, so it cannot be found" for path in sorted(absent)]
     return tell(args.json, {"modes": rows, "not_indexed": sorted(absent)}, *lines, *misses, notes=notes)
 
 
@@ -117,7 +117,7 @@ def read_questions(text: str, name: str) -> list[Question]:
                 raise BadRequest(f"{name}:{number}: a line is {form}")
             questions.append(question)
     if not questions:
-        raise BadRequest(f"{name}: holds no questions")
+        raise BadRequest(f"{name}: no questions in it")
     return questions
 
 

@@ -43,7 +43,7 @@ def run(command: str, args: Namespace) -> int:
 def _import_options(options: Parser) -> None:
     describe(
         options,
-        "Take over what another program wrote.",
+        "Import what another program wrote.",
         "ctx import context-harness config/ctx.toml",
         "ctx import parquet vectors.parquet",
         json=True,
@@ -51,10 +51,10 @@ def _import_options(options: Parser) -> None:
     actions = actions_of(options, "context-harness|parquet")
     harness = action(actions, "context-harness", "convert a configuration of Context Harness")
     harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
-    output = "what to write (default: ctx.toml where its paths begin)"
+    output = "the file to write (default: ctx.toml in the folder its paths are relative to)"
     harness.add_argument("-o", "--output", metavar="FILE", help=output)
     harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
-    parquet = action(actions, "parquet", "take over embeddings that were made elsewhere")
+    parquet = action(actions, "parquet", "import embeddings made elsewhere")
     parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
 
 
@@ -130,7 +130,7 @@ def _script_text(path: str) -> str:
 
 
 def _problems(text: str, output: str) -> list[str]:
-    """What keeps the new configuration from starting, a line each. Variables count as set."""
+    """The problems that keep the new configuration from loading. Variables count as set."""
     name, root = shown_path(output), project_root(output)
     tables = tables_in(text.encode(), name)
     environ = dict.fromkeys(variables(tables), "set")

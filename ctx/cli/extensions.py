@@ -48,7 +48,7 @@ _PURPOSES = {
     "tool": "List, call, write and test tools.",
     "connector": "Write and test connector scripts.",
     "agent": "List, write and test agents.",
-    "pack": "List the memory packs: their tools, what they may do, where they are served, who may call them.",
+    "pack": "List the memory packs: their tools, permissions, addresses and keys.",
 }
 _EXAMPLES = {
     "tool": ("ctx tool init greet", "ctx tool call search query=release limit=3"),
@@ -74,15 +74,15 @@ def add_options(command: str, options: Parser) -> None:
     test.add_argument("script", help="the script's path, or the name that `init` was given")
     _values(test, "--arg" if command == "agent" else "--param")
     test.add_argument("--timeout", type=float, metavar="SECONDS")
-    settings = "run it with the settings of this entry of ctx.toml (default: the one that names the script)"
+    settings = "run it with the settings of this entry of ctx.toml (default: the script's own entry)"
     test.add_argument("-s", "--source", metavar="NAME", help=settings)
-    init = action(actions, "init", "write a script to begin with; it runs as generated")
+    init = action(actions, "init", "write a starter script that runs as it is")
     init.add_argument("name")
     init.add_argument("--path", help=f"where to (default: {command}s/NAME.lua)")
 
 
 def _values(command: Parser, name: str) -> None:
-    value = "a value, read as the schema says: text, else JSON (repeatable)"
+    value = "a value, read as text or JSON according to the schema (repeatable)"
     command.add_argument(name, action="append", default=[], dest="param", metavar="KEY=VALUE", help=value)
 
 
@@ -138,7 +138,7 @@ def _print_list(
     for row in workspace.scripts.statuses():
         if row.kind == kind and row.error:
             failures.append({"name": row.name, "file": row.where, "error": row.error, "serving": row.serving})
-            remark = " (the last version that worked still answers)" if row.serving else ""
+            remark = " (the last working version is used)" if row.serving else ""
             notes.append(f"FAILED {row.name} ({row.where}): {plain(row.error)}{remark}")
     return tell(as_json, {f"{kind}s": listed, "failed": failures}, listing, notes=notes)
 
@@ -169,7 +169,7 @@ def _script(workspace: Workspace, args: Namespace, kind: str, timeout_s: float =
     """
     path = args.script if os.path.isfile(args.script) else _written(kind, args.script)
     if path is None:
-        raise BadRequest(f"no such script: {args.script}; `ctx {kind} init NAME` writes one to begin with")
+        raise BadRequest(f"no such script: {args.script}; `ctx {kind} init NAME` writes one")
     entries: Sequence[Script] = getattr(workspace.config, f"script_{kind}s")
     if args.source is None:
         entry = next((row for row in entries if os.path.realpath(row.path) == os.path.realpath(path)), None)
@@ -282,7 +282,7 @@ def _init(kind: str, args: Namespace) -> int:
         raise BadRequest(f"'{args.name}': {NAME_RULE}")
     name = args.name.replace("_", "-")
     if kind == "tool" and name in RESERVED:
-        raise BadRequest(f"'{args.name}' is a tool of ctx: give yours another name")
+        raise BadRequest(f"'{args.name}' is a built-in tool: choose another name")
     path = args.path or os.path.join(f"{kind}s", f"{name}.lua")
     if args.path is None:
         file_at(path, shared=True)
@@ -319,7 +319,7 @@ def _with_hint(name: str, registry: Toolbox | Agents) -> Iterator[None]:
 
 
 def _hint(kind: str, name: str) -> str | None:
-    """What to do with a script of that name that is not served."""
+    """A hint for a script of that name that exists but is not served."""
     installed = installed_registries(os.environ)
     try:
         scripts = [script for registry in installed.registries() for script in registry.scripts]
@@ -329,11 +329,12 @@ def _hint(kind: str, name: str) -> str | None:
         if (script.kind, script.name) == (kind, name) and not installed.trusted(script):
             look = f"`ctx registry info {script.reference}`"
             return (
-                f"{script.reference} is not trusted: look at it ({look}), then `ctx trust {script.reference}`"
+                f"{script.reference} is not trusted: review it ({look}), "
+                f"then run `ctx trust {script.reference}`"
             )
     path = _written(kind, name)
-    entry = f'[{kind}s.script.{name}] with path = "{path}" in ctx.toml serves it'
-    return f"{path} is there and not served: {entry}" if path else None
+    entry = f'add [{kind}s.script.{name}] with path = "{path}" to ctx.toml'
+    return f"{path} exists but is not served: {entry}" if path else None
 
 
 # -- values --------------------------------------------------------------------------------------------------
@@ -353,7 +354,7 @@ def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
         while dot and name not in rules and outer in rules:
             below = target.setdefault(outer, {})
             if not isinstance(below, dict):
-                raise BadRequest(f"'{outer}' is given as a whole and in parts; give it once")
+                raise BadRequest(f"'{outer}' is given twice, as a whole and in parts; give it once")
             target, rules, name = below, _properties(rules[outer]), inner
             outer, dot, inner = name.partition(".")
         target[name] = _read_value(text, _types(rules.get(name)))

@@ -31,7 +31,7 @@ _MAX_TEXTLESS_BYTES = 10_000_000
 
 @dataclass
 class Freshness:
-    """What a command should know of the index it reads. `gone`: (source, source_id) of documents whose files
+    """Facts about the index that a command reads. `gone`: (source, source_id) of documents whose files
     are gone and that could not be deleted.
     """
 
@@ -41,7 +41,7 @@ class Freshness:
 
 @dataclass
 class _Changes:
-    """What a look at a folder found."""
+    """The changes found in a folder."""
 
     connector: FilesystemConnector
     items: list[SourceItem]
@@ -68,7 +68,7 @@ def fresh_workspace(
                     with without_reported():  # `ctx index` says what cannot be read
                         left = _index(writer, changes, ends_s, embed=embed)
                     workspace = writer
-                except (CtxError, OSError):  # another process writes, or nobody may
+                except (CtxError, OSError):  # another process is writing, or the store is read-only
                     freshness.gone |= {
                         (found.connector.name, source_id) for found in changes for source_id in found.gone
                     }
@@ -88,7 +88,7 @@ def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Chang
             continue  # a search says so
         signature = run_signature(connector, config.chunking.max_tokens, config.chunking.overlap_tokens)
         if not read_alike(last.signature, signature):
-            freshness.notes.append(f"{connector.name} is to be read anew; run `ctx index`")
+            freshness.notes.append(f"{connector.name} must be read again; run `ctx index`")
             continue
         known = catalog.fingerprints(connector.name)
         log = ScanLog()

@@ -71,7 +71,7 @@ HOOKED: dict[str, Hooked] = {
             Hook("SessionStart", "recall", 10, "startup|resume|clear"),
             Hook("Stop", "capture", 20),  # at the end of each turn; nothing is captured twice
         ),
-        then="Codex asks once whether to trust them: /hooks. In a project they need a trusted folder.",
+        then="Codex asks once whether to trust them: /hooks. In a project the folder must be trusted.",
         source="https://developers.openai.com/codex/hooks",
         checked="2026-11-22",
     ),
@@ -95,12 +95,12 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
     if client is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(sorted(HOOKED))}")
     if args.http or args.stdio:
-        raise BadRequest(
-            "--memory recalls from the store of this machine; leave --http, --url, --stdio and --key-env out"
-        )
+        raise BadRequest("--memory uses this machine's store; leave out --http, --url, --stdio and --key-env")
     shared = args.scope == "project"  # memories are the user's, so that is the default
     if project.location is not None and not shared:
-        configuration_at(project.location)  # a hook names it, and then nobody is asked for trust
+        configuration_at(
+            project.location
+        )  # a hook names it, and a named configuration is used without asking for trust
     template = os.path.join(project.root, client.project) if shared else expanded(client.user)
     path = file_at(template, shared=shared, root=project.root)
     before = read_text(path)
@@ -114,10 +114,10 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
         document = parsed("json", before)
         present = _remove_ours(document)
     except ValueError as error:
-        reason = f"{path} cannot be parsed ({plain(str(error))[:100]}), so it was left alone"
+        reason = f"{path} cannot be parsed ({plain(str(error))[:100]}), so it was not changed"
         if args.remove:
             raise ConfigError(f"{reason}; delete the hooks with 'ctx memory' in it") from error
-        return Outcome(args.client, "by hand", path, snippet, [f"{reason}. Put this into it:\n"], code=1)
+        return Outcome(args.client, "by hand", path, snippet, [f"{reason}. Add this to it:\n"], code=1)
     if args.remove:
         if not present:
             raise NotFound(f"{client.title} has no hooks of ctx in {path}")
@@ -126,7 +126,7 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
         text = f"{client.title}: removed the hooks of ctx from {path}"
     else:
         if sorted(present) == sorted(map(_command_of, additions.values())):
-            return Outcome(args.client, "unchanged", path, f"{client.title} remembers already: {path}")
+            return Outcome(args.client, "unchanged", path, f"{client.title} already has the hooks: {path}")
         if present and not args.replace:
             raise Conflict(
                 f"{client.title} has other hooks of ctx already: {plain(present[0])[:200]}: "
@@ -136,12 +136,12 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
         for event, entry in additions.items():
             document.setdefault("hooks", {}).setdefault(event, []).append(entry)
         edit = Edit(path, before, written("json", document, before), not shared)
-        backup = "" if before is None else f" (the old file: {os.path.basename(path)}.bak)"
+        backup = "" if before is None else f" (backup: {os.path.basename(path)}.bak)"
         text = "\n".join(
             [
                 f"{client.title}: wrote {', '.join(additions)} into {path}{backup}",
                 client.then,
-                "What is captured has the tag 'captured': `ctx memory list --tag captured` shows it.",
+                "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them.",
             ]
         )
     if args.dry_run:
@@ -181,7 +181,7 @@ def _remove_ours(document: Any) -> list[str]:
     """Removes our hooks from a parsed file; their commands. Raises `ValueError`."""
     events = document.get("hooks", {})
     if not isinstance(events, dict) or not all(isinstance(rows, list) for rows in events.values()):
-        raise ValueError("'hooks' is no table of lists")
+        raise ValueError("'hooks' is not a table of lists")
     commands = [command for rows in events.values() for command in map(_command_of, rows) if command]
     for event, rows in list(events.items()):
         events[event] = [row for row in rows if not _command_of(row)]

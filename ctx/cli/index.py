@@ -66,18 +66,18 @@ def _index_options(options: Parser) -> None:
     add = options.add_argument
     add("sources", nargs="*", metavar="SOURCE", help="names or types (default: all)")
     add("--full", action="store_true", help="read everything again")
-    add("--dry-run", action="store_true", help="say what would change, write nothing")
-    add("--watch", action="store_true", help="stay, and follow the sources until Ctrl-C")
+    add("--dry-run", action="store_true", help="show what would change, write nothing")
+    add("--watch", action="store_true", help="keep running and follow the sources until Ctrl-C")
     add("--no-embed", action="store_true", help="keyword index only; a server or `ctx embed pending` embeds")
     add(
         "--prune",
         action="store_true",
         help="drop the documents of sources that are not configured (any more)",
     )
-    add("--take-over", action="store_true", help="claim what another configuration or machine stored here")
+    add("--take-over", action="store_true", help="take over documents of another configuration or machine")
     add("--since", metavar="DATE", help="only what was updated at or after this date")
     add("--until", metavar="DATE", help="only what was updated at or before this date")
-    add("-n", "--limit", type=amount, help="at most so many new or changed documents of each source")
+    add("-n", "--limit", type=amount, help="most new or changed documents to index per source")
     progress_options(options)
 
 
@@ -87,10 +87,10 @@ def _index(args: Namespace) -> int:
         until = _date("--until", args.until, end_of_day=True)
         window = Window(_date("--since", args.since), until, args.limit)
         if args.watch or args.prune:
-            raise BadRequest("--watch and --prune need whole sources: leave --since, --until and --limit out")
+            raise BadRequest("--watch and --prune need whole sources: leave out --since, --until and --limit")
     config = configuration(args.config)
     if args.prune and args.sources and not config.store.url:
-        raise BadRequest("--prune looks at the whole configuration; leave the names of sources out")
+        raise BadRequest("--prune looks at the whole configuration; leave out the names of sources")
     stop = threading.Event()
     with open_workspace(config) as workspace:
         try:
@@ -98,7 +98,7 @@ def _index(args: Namespace) -> int:
                 code = _run_once(workspace, args, window, stop)
         except KeyboardInterrupt:
             stop.set()
-            warn("\nInterrupted: what was stored is kept, the next run completes it.")
+            warn("\nInterrupted. What was indexed is kept; the next run does the rest.")
             return 130
         if args.watch and not args.dry_run:
             _follow(workspace, stop, as_json=args.json)
@@ -252,7 +252,7 @@ def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> No
 
 
 def change_lines(report: IndexReport) -> list[str]:
-    """What a run changed, a line each: `filesystem:docs: added notes/a.md`."""
+    """The changes of a run, one line each: `filesystem:docs: added notes/a.md`."""
     source = plain(report.source)
     changes = report.changes[:SHOWN_CHANGES]
     lines = [f"{source}: {change.kind} {plain(change.source_id)}" for change in changes]
@@ -266,25 +266,25 @@ def change_lines(report: IndexReport) -> list[str]:
 def _embed_options(options: Parser) -> None:
     describe(
         options,
-        "Embed what is pending, drop all embeddings and start again (rebuild), or drop those of models that "
-        "were\nreplaced (prune).",
+        "Compute missing embeddings (pending), drop all and start again (rebuild), or drop those\n"
+        "of replaced models (prune).",
         "ctx embed pending",
         "ctx embed prune --dry-run",
         json=True,
     )
     add = options.add_argument
     kinds = ("pending", "rebuild", "prune")
-    add("what", metavar="|".join(kinds), choices=kinds, help="which of these")
+    add("what", metavar="|".join(kinds), choices=kinds, help="the action")
     add("models", nargs="*", default=[], metavar="MODEL", help="prune only these models")
-    add("-n", "--limit", type=amount, help="stop after so many chunks")
+    add("-n", "--limit", type=amount, help="stop after this many chunks")
     add("--dry-run", action="store_true", help="only count")
-    add("--batch-size", type=amount, help="texts a request, for ollama and openai")
+    add("--batch-size", type=amount, help="texts per request, for ollama and openai")
     progress_options(options)
 
 
 def _embed(args: Namespace) -> int:
     if args.models and args.what != "prune":
-        raise BadRequest(f"`ctx embed {args.what}` takes no names of models")
+        raise BadRequest(f"`ctx embed {args.what}` takes no model names")
     config = configuration(args.config)
     if args.batch_size is not None:
         config = replace(config, embedding=replace(config.embedding, batch_size=args.batch_size))
@@ -299,12 +299,12 @@ def _embed(args: Namespace) -> int:
             with (
                 with_pending(workspace),
                 shown_progress(args) as progress,
-                without_reported("vectors are built anew"),
+                without_reported("vectors are rebuilt"),
             ):
                 rebuild = args.what == "rebuild"
                 report = workspace.indexer.embed(limit=args.limit, rebuild=rebuild, progress=progress)
         except KeyboardInterrupt:
-            warn("\nInterrupted: what was embedded is kept, `ctx embed pending` continues.")
+            warn("\nInterrupted. Finished embeddings are kept; `ctx embed pending` continues.")
             return 130
     counts = {"embedded": report.embedded, "pending": report.pending, "seconds": round(report.duration_s, 3)}
     return tell(args.json, counts, _embedded_line(report))
@@ -322,7 +322,7 @@ def _prune(workspace: Workspace, args: Namespace) -> int:
 
 
 def share_line(share: ModelShare) -> str:
-    """What is stored of a model, in a line."""
+    """A line about a model's stored embeddings."""
     size = f"about {share.size_bytes / 1e6:,.1f} MB"
     return f"{counted(share.embeddings, 'embedding')} of {plain(share.model)}, {size}"
 
@@ -355,25 +355,25 @@ def _embedded_line(report: EmbedReport) -> str:
 def _worker_options(options: Parser) -> None:
     describe(
         options,
-        "Index and embed, together with other machines that share [store] url.",
+        "Index and embed together with other machines that share [store] url.",
         "ctx worker",
         "ctx worker --roles embed --once",
         json=True,
     )
-    roles = "scan, embed and pump (to the engine of [index]), with commas between"
+    roles = "scan, embed and pump (to the engine of [index]), separated by commas"
     options.add_argument("--roles", default=",".join(ROLES), help=roles)
-    options.add_argument("--once", action="store_true", help="end when nothing is left to do")
+    options.add_argument("--once", action="store_true", help="stop when nothing is left to do")
     log_option(options, "info")
 
 
 def _worker(args: Namespace) -> int:
     roles = [role.strip() for role in args.roles.split(",")]
     if unknown := [role for role in roles if role not in ROLES]:
-        raise BadRequest(f"--roles: '{unknown[0]}' is none (known: {', '.join(ROLES)})")
+        raise BadRequest(f"--roles: unknown role '{unknown[0]}' (known: {', '.join(ROLES)})")
     config = configuration(args.config)
     if not config.store.url:
         raise ConfigError(
-            "a worker shares its work with other machines: set [store] url. On one machine `ctx serve` or "
+            "a worker needs a database that machines share: set [store] url. On one machine `ctx serve` or "
             "`ctx index --watch` keeps the index up to date"
         )
     log_to_stderr(args.log_level)

@@ -21,11 +21,11 @@ def add_options(command: str, options: Parser) -> None:
         json=True,
     )
     actions = actions_of(options, "create|list|revoke")
-    create = action(actions, "create", "make a key and print it, this once")
+    create = action(actions, "create", "make a key and print it once")
     create.add_argument("name", help="who or what it is for")
     create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")
     action(actions, "list", "list the keys; the keys themselves are not stored")
-    revoke = action(actions, "revoke", "end a key, at once")
+    revoke = action(actions, "revoke", "revoke a key at once")
     revoke.add_argument("name", help="its name or id")
 
 
@@ -48,7 +48,7 @@ def _create(ring: Keys, args: Any) -> int:
         {"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)},
         key,
         notes=[
-            f"Made '{record.name}' for {banks}. It is shown this once; clients send it as",
+            f"Made '{record.name}' for {banks}. It is shown only once. Clients send it as",
             "  Authorization: Bearer KEY",
         ],
     )
@@ -65,7 +65,7 @@ def _list(ring: Keys, args: Any) -> int:
         (key["id"], key["name"], ", ".join(key["banks"]), key["created_at"], key["revoked_at"] or "-")
         for key in keys
     ]
-    absent = "No keys: on this machine every door is open to every program. `ctx key create NAME` makes one."
+    absent = "No keys: every program on this machine can use the server. `ctx key create NAME` makes one."
     return tell(
         args.json,
         {"keys": keys},

@@ -31,7 +31,7 @@ def run(command: str, args: Namespace) -> int:
     with open_workspace(configuration(args.config), projecting=False) as workspace:
         activity = workspace.activity
         if activity is None:
-            raise BadRequest("nothing is logged: [server] activity is false, or there is no project here")
+            raise BadRequest("no log: [server] activity is false, or there is no project here")
         if args.clear:
             count = activity.clear()
             return tell(args.json, {"cleared": count}, f"Deleted {counted(count, 'entry')}.")

@@ -25,7 +25,7 @@ from ctx.workspace import Workspace, open_workspace
 
 BY_HAND = Provenance(transport="cli", tool="ctx memory")
 NO_MEMORIES = (
-    "no memories yet: agents keep them through a pack that ctx.toml enables ([packs] enabled), and "
+    "no memories yet: enable a pack in ctx.toml ([packs] enabled) so that agents can store them. "
     "`ctx memory import FILE` reads those of another product"
 )
 _TEXT_WIDTH = 88
@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
         raise ConfigError(NO_PROJECT)  # the user has no memories of their own either
     with open_workspace(config) as workspace:
         if missing := workspace.memory_loss():
-            warn(f"Not all memories are there: {missing}")
+            warn(f"Some memories are missing: {missing}")
         return _ACTIONS[args.action](workspace, args)
 
 
@@ -182,7 +182,7 @@ def _edit(workspace: Workspace, args: Namespace) -> int:
     }
     patch: JSON = {name: value for name, value in values.items() if value is not None}
     if not patch:
-        raise BadRequest("edit: give the corrected text, or an option that changes something")
+        raise BadRequest("edit: give the corrected text, or an option to change")
     reply = _bank(workspace.memory, args.bank).update(args.id, patch)
     changed = ", ".join(reply["changed"]) or "nothing"
     return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
@@ -191,7 +191,9 @@ def _edit(workspace: Workspace, args: Namespace) -> int:
 def _forget(workspace: Workspace, args: Namespace) -> int:
     bank, filter = _bank(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
-        raise BadRequest("forget: give ids, or options that choose (--tag, --context, --until ...), not both")
+        raise BadRequest(
+            "forget: give ids, or options that select memories (--tag, --context, --until ...), not both"
+        )
     ids = args.id or (bank.ids_of(filter) if args.purge else [])
     if ids or args.purge:
         deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
@@ -211,17 +213,17 @@ def _forget(workspace: Workspace, args: Namespace) -> int:
 
 def _undo(workspace: Workspace, args: Namespace) -> int:
     reply = _bank(workspace.memory, args.bank).undo(args.op_id)
-    return _report(args, reply, f"Took back {counted(reply['count'], 'change')}.", reply["op_id"])
+    return _report(args, reply, f"Undid {counted(reply['count'], 'change')}.", reply["op_id"])
 
 
 def _restore(workspace: Workspace, args: Namespace) -> int:
     reply = _bank(workspace.memory, args.bank).restore(args.id)
-    return _report(args, reply, f"Brought back {counted(reply['count'], 'memory')}.", reply["op_id"])
+    return _report(args, reply, f"Restored {counted(reply['count'], 'memory')}.", reply["op_id"])
 
 
 def _rename(workspace: Workspace, args: Namespace) -> int:
     workspace.memory.rename(args.name, args.into)
-    return _report(args, {"bank": args.into}, f"'{args.name}' is called '{args.into}' now.", None)
+    return _report(args, {"bank": args.into}, f"Renamed '{args.name}' to '{args.into}'.", None)
 
 
 def _merge(workspace: Workspace, args: Namespace) -> int:
@@ -229,11 +231,11 @@ def _merge(workspace: Workspace, args: Namespace) -> int:
     counts = workspace.memory.merge(args.name, args.into, BY_HAND, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
     moved = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'"
-    sentence = f"{moved}; {counts['skipped']:,} were there already."
+    sentence = f"{moved}; {counts['skipped']:,} already existed."
     if counts["conflicts"]:
         sentence = (
-            f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' stand for "
-            f"another memory in '{args.into}'."
+            f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' already "
+            f"belong to other memories in '{args.into}'."
         )
     _report(args, counts, sentence, None)
     return 1 if counts["conflicts"] else 0
@@ -245,12 +247,12 @@ def _delete(workspace: Workspace, args: Namespace) -> int:
         sentence = f"Removed '{args.name}' with {counted(count, 'memory')}."
     else:
         count = _bank(workspace.memory, args.name).count(include_superseded=True)
-        sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes removes all of it for good."
+        sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes deletes them for good."
     return _report(args, {"count": count, "deleted": args.yes}, sentence, None)
 
 
 def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
-    undo = [f"`ctx memory undo {op_id} --bank {shlex.quote(args.bank)}` takes it back."] if op_id else ()
+    undo = [f"`ctx memory undo {op_id} --bank {shlex.quote(args.bank)}` undoes it."] if op_id else ()
     return tell(args.json, reply, sentence, notes=undo)
 
 
@@ -285,7 +287,7 @@ def _export(workspace: Workspace, args: Namespace) -> int:
 def _sync(workspace: Workspace, args: Namespace) -> int:
     folder = Folder(workspace.memory.bank(args.bank, BY_HAND), args.folder)
     replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
-    if not args.dry_run:  # what it would write depends on what it would have read
+    if not args.dry_run:  # the export depends on the import
         replies["export"] = folder.export()
     return _report_folder(args, replies)
 
@@ -304,7 +306,7 @@ def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
         print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {counts or 'nothing to do'}")
     imported = replies.get("import", {})
     if imported.get("missing") and not args.prune:
-        warn("No memory was forgotten although its file is gone; --prune does that.")
+        warn("The memories of deleted files were kept; --prune forgets them.")
     if imported.get("conflicts") and args.prune:
         warn("Nothing was forgotten: fix these first.")
     for path, reason in list(conflicts.items())[:_SHOWN]:
@@ -315,14 +317,14 @@ def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
 def _import(workspace: Workspace, args: Namespace) -> int:
     if _takes_folder(args):
         if not os.path.isdir(args.folder):
-            raise BadRequest(f"--folder: {plain(args.folder)} is no folder that is there")
+            raise BadRequest(f"--folder: there is no folder {plain(args.folder)}")
         folder = Folder(workspace.memory.bank(bank_of(args), BY_HAND), args.folder)
         return _report_folder(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
-            f"{plain(args.file)} is empty, or a folder: --folder reads a folder of memories, --from NAME "
-            "another product's"
+            f"{plain(args.file)} is empty, or a folder. Use --folder for a folder of memories, or "
+            "--from NAME for another product's"
         )
     target = bank_of(args)
     private = args.product in SHIPPED_PACKS and args.product != "hindsight"
@@ -335,9 +337,9 @@ def _import(workspace: Workspace, args: Namespace) -> int:
     if args.json:
         print_json({"bank": bank.id, **counts})
         return code
-    print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} were there already.")
+    print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} already existed.")
     for id in conflicts:
-        warn(f"  {id}: it says something else here; it was left as it is")
+        warn(f"  {id}: the memory here has other content and was not changed")
     for entry in unread[:_SHOWN]:
         warn(f"  {plain(entry['where'])}: {plain(entry['reason'])}")
     if len(unread) > _SHOWN:
@@ -353,10 +355,10 @@ def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
         try:
             return bank.import_(source.content.decode("utf-8").split("\n"))
         except UnicodeDecodeError as error:
-            raise BadRequest("not an export: it is not UTF-8") from error
+            raise BadRequest("not an export: the text is not UTF-8") from error
     except BadRequest as error:
         name = "standard input" if args.file == "-" else plain(args.file)
-        hint = "" if args.product else "; --from NAME reads what another product wrote"
+        hint = "" if args.product else "; use --from NAME for another product's file"
         raise BadRequest(f"{name}: {error.message}{hint}") from error
 
 

@@ -14,7 +14,7 @@ from ctx.memory.salvage import Salvage, restore
 from ctx.memory.split import holds_old
 from ctx.text.strings import counted
 
-OLD = ".ctx"  # what `adopt` is told for the store of an earlier version
+OLD = ".ctx"  # the argument of `adopt` for the store of an earlier version
 OK, WARNING, FAILED = "ok", "warning", "failed"
 Row = tuple[str, str, str]
 """A finding of doctor: what, state, detail."""
@@ -28,7 +28,7 @@ def _adopt(args: Namespace) -> int:
     config = memory_configuration(args.config)
     if config.store.url:
         raise BadRequest(
-            "the memories are in the database of [store] url: `ctx memory import` brings others in"
+            "the memories are in the database of [store] url; use `ctx memory import` to add others"
         )
     if args.name.rstrip("/") in (OLD, config.folder):
         count = adopt_old(config, os.environ)
@@ -55,7 +55,7 @@ def _gone(args: Namespace) -> int:
         {"projects": listed},
         table(cells, ("NAME", "PROJECT WAS AT", "MEMORIES", "SIZE", "LAST USED"))
         if rows
-        else "No memories of projects that have gone.",
+        else "No memories of moved or deleted projects.",
         notes=["`ctx memory adopt NAME` gives them to this project, `forget-project NAME` deletes them."]
         if rows
         else (),
@@ -102,7 +102,7 @@ def findings(config: Config, *, fix: bool) -> Iterator[Row]:
     location = locate(config, os.environ)
     memory = location.memory
     if location.waiting:
-        detail = f"those in {config.folder} are not used, since {location.waiting}"
+        detail = f"those in {config.folder} are not used: {location.waiting}"
         yield "memory", WARNING, f"{detail}; `ctx memory adopt .ctx` takes them over"
     elif os.path.lexists(memory) and (old := holds_old(location.catalog)):
         yield (
@@ -121,10 +121,10 @@ def findings(config: Config, *, fix: bool) -> Iterator[Row]:
             yield (
                 "memory",
                 FAILED,
-                f"{detail}. `ctx doctor --fix` restores what is in the copies and in the file",
+                f"{detail}. `ctx doctor --fix` restores what it can from the copies and the file",
             )
         return
-    yield "memory", WARNING, f"were not well ({found[0]}); {_restored(restore(memory))}"
+    yield "memory", WARNING, f"had problems ({found[0]}); {_restored(restore(memory))}"
     if left := loss(memory):
         yield "memory", FAILED, left
 
@@ -133,13 +133,13 @@ def _restored(salvage: Salvage) -> str:
     begun = (
         f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
         if salvage.copy
-        else "no copy was there"
+        else "there was no copy"
     )
     parts = [begun, f"{salvage.from_rows:,} more read from the file itself"]
     if salvage.missing:
         parts.append(f"{counted(salvage.missing, 'memory')} could not be read anywhere")
     else:
-        parts.append("nothing is missing")
+        parts.append("no memory is missing")
     if salvage.aside:
         parts.append(f"the old file is {os.path.basename(salvage.aside)}")
     return "; ".join(parts)

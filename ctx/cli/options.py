@@ -29,7 +29,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         separator = " " if message.endswith("?") else "; "
-        raise BadRequest(f"{message}{separator}`{self.prog} --help` says more")
+        raise BadRequest(f"{message}{separator}see `{self.prog} --help`")
 
 
 def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
@@ -45,8 +45,8 @@ def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
         intended = _intended(unknown, args.parser.option_names)
         hint = f"did you mean {intended}? " if intended else ""
         if takes_pairs and not hint:
-            hint = "values are given as KEY=VALUE; --json prints the reply as JSON; "
-        message = f"unrecognized arguments: {' '.join(unknown)}; {hint}`{args.parser.prog} --help` says more"
+            hint = "give values as KEY=VALUE; use --json for a JSON reply; "
+        message = f"unrecognized arguments: {' '.join(unknown)}; {hint}see `{args.parser.prog} --help`"
         raise BadRequest(message)
     return args
 
@@ -84,15 +84,15 @@ def action(actions: Any, name: str, purpose: str) -> Parser:
 
 def progress_options(options: Parser) -> None:
     """Adds `--progress FORM` and `--no-progress`."""
-    form = "bars on a terminal, or JSON lines on standard error"
+    form = "show progress as bars on a terminal, or as JSON lines on standard error"
     options.add_argument("--progress", choices=("human", "json"), default="human", help=form)
-    options.add_argument("--no-progress", action="store_true", help="no progress at all")
+    options.add_argument("--no-progress", action="store_true", help="no progress")
 
 
 def log_option(options: Parser, default: str) -> None:
     """Adds `--log-level`."""
     levels = ("debug", "info", "warning", "error")
-    purpose = f"how much to log to standard error (default: {default})"
+    purpose = f"the level of the log on standard error (default: {default})"
     options.add_argument("--log-level", choices=levels, default=default, help=purpose)
 
 
@@ -102,7 +102,7 @@ def moment(text: str) -> str:
         parse_ms(text)
     except ValueError:
         raise ArgumentTypeError(
-            f"'{plain(text)[:40]}' is no date or time such as 2026-05-03 or 2026-05-03T14:30:00Z"
+            f"'{plain(text)[:40]}' is not a date or time such as 2026-05-03 or 2026-05-03T14:30:00Z"
         ) from None
     return text
 
@@ -114,7 +114,7 @@ def amount(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise ArgumentTypeError(f"a whole number of 1 or more is needed, not '{plain(text)[:40]}'")
+        raise ArgumentTypeError(f"expected a whole number of 1 or more, got '{plain(text)[:40]}'")
     return number
 
 

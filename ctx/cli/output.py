@@ -51,7 +51,7 @@ def json_printable(text: str) -> str:
     """The same JSON with every unprintable character escaped."""
     if text.isprintable() or (text.isascii() and "\x7f" not in text):
         return text  # JSON itself escapes what is below U+0020
-    escapes = {"\n": "\n", " ": " ", "\x7f": "\\u007f"}  # json.dumps leaves U+007F as it is
+    escapes = {"\n": "\n", " ": " ", "\x7f": "\\u007f"}  # json.dumps does not escape U+007F
     return "".join(
         char if char.isprintable() else escapes.get(char) or json.dumps(char)[1:-1] for char in text
     )
@@ -234,7 +234,7 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
 
 
 def format_unhandled_logs() -> None:
-    """Commands that set up no log: Python prints warnings by itself, and these become printable lines too."""
+    """Makes Python's warnings printable lines in commands that set up no log."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Lines("%(message)s"))
 
@@ -274,7 +274,7 @@ def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
         try:
             descriptor = stack.enter_context(file_writing.replacement(path, mode=mode))
         except OSError as error:
-            hint = "" if isinstance(error, IsADirectoryError) else "; name a file in a folder of yours"
+            hint = "" if isinstance(error, IsADirectoryError) else "; name a file that you can write"
             reason = f"--output: {path} cannot be written: {error.strerror}{hint}"
             raise BadRequest(reason) from error
         with open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as out:

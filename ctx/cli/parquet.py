@@ -2,7 +2,7 @@
 
 One row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`, `updated_at`, `chunk_index`,
 `heading`, `text`, `text_hash` (16 bytes, of what is embedded: title and heading path before the text),
-`model` and `embedding`, both null where none is stored.
+`model` and `embedding`, both null if there is no embedding.
 """
 
 import os
@@ -106,13 +106,13 @@ def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     arrow, parquet = _pyarrow()
     location = os.path.expanduser(path)
     if files.irregular(location):
-        raise BadRequest(f"{path} cannot be read: it is no file")
+        raise BadRequest(f"{path} cannot be read: it is not a file")
     try:
         with parquet.ParquetFile(location) as table:
             names = table.schema_arrow.names
             keys = ["text_hash"] if "text_hash" in names else _TEXT_COLUMNS
             if absent := [name for name in ("embedding", *keys) if name not in names]:
-                needed = "it needs embedding and text_hash"
+                needed = "it needs the columns embedding and text_hash"
                 raise BadRequest(f"{path} has no column {', '.join(absent)}; {needed}")
             columns = ["embedding", *keys, *(["model"] if "model" in names else [])]
             for batch in table.iter_batches(ROWS, columns=columns):
@@ -120,22 +120,23 @@ def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
     except CtxError:
         raise
     except (arrow.ArrowException, OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no Parquet table, or damaged"
+        reason = getattr(error, "strerror", None) or "it is not a Parquet table, or it is damaged"
         raise BadRequest(f"{path} cannot be read: {reason}") from error
 
 
 def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     if (row.get("model") or model) != model:
         raise BadRequest(
-            f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; set its model"
+            f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; "
+            "set [embedding] model to match"
         )
     try:
         vector = np.asarray(row["embedding"], dtype=np.float32)
     except (ValueError, TypeError) as error:
-        raise BadRequest(f"{path} has an embedding that is no list of numbers") from error
+        raise BadRequest(f"{path} has an embedding that is not a list of numbers") from error
     length = float(np.linalg.norm(vector.astype(np.float64))) if vector.ndim == 1 else 0.0
     if not np.isfinite(length) or length == 0:
-        raise BadRequest(f"{path} has an embedding without a direction")
+        raise BadRequest(f"{path} has an embedding of zeros")
     if "text_hash" not in row:
         digest = text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
     elif isinstance(row["text_hash"], bytes) and len(row["text_hash"]) == TEXT_HASH_BYTES:

@@ -31,16 +31,16 @@ def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelSha
     use: other machines that share a database may have another configuration.
     """
     shares = {share.model: share for share in replaced_models(workspace)}
-    others = "use another model: name those that none uses, `ctx embed prune NAME`"
+    others = "use another model: name the models that no machine uses, `ctx embed prune NAME`"
     chosen = _named(workspace, shares, names, "not a replaced model", others)
     for share in chosen:
         if share.filling:
-            raise BadRequest(f"another machine is embedding with '{share.model}' just now")
+            raise BadRequest(f"another machine is using '{share.model}' now")
     return chosen
 
 
 def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
-    """Drops the embeddings of `prunable_models`, chosen while nobody else writes, and frees their space.
+    """Drops the embeddings of `prunable_models`, chosen while no one else writes, and frees their space.
     Returns what was dropped.
     """
     dropped: list[ModelShare] = []
@@ -60,7 +60,7 @@ def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceS
     and `BadRequest` if names are needed: other machines that share a database have sources of their own.
     """
     strays = {status.name: status for status in workspace.unconfigured()}
-    others = "have sources of their own: name those that none has, `ctx index --prune NAME`"
+    others = "have other sources: name the sources that no machine uses, `ctx index --prune NAME`"
     return _named(workspace, strays, names, "no source that this configuration lacks", others)
 
 

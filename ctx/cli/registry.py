@@ -43,28 +43,26 @@ def add_options(command: str, options: Parser) -> None:
     listing = action(actions, "list", "the installed registries, or the scripts of one")
     listing.add_argument("name", nargs="?", help="a registry")
     install = action(actions, "install", "fetch a registry and pin it; run nothing")
-    install.add_argument("name", help="what to call it here")
-    install.add_argument(
-        "url", nargs="?", help="what git can clone; not needed to put an installed one back as it was"
-    )
-    install.add_argument("--branch", metavar="NAME", help="a branch, a tag or a commit's whole id")
+    install.add_argument("name", help="its name here")
+    install.add_argument("url", nargs="?", help="what git can clone; not needed to reinstall a registry")
+    install.add_argument("--branch", metavar="NAME", help="a branch, a tag or a full commit id")
     update = action(actions, "update", "pin the newest commit, and show what changed")
     update.add_argument("name", nargs="?", help="only this registry")
     update.add_argument("--dry-run", action="store_true", help="only show what would change")
     update.add_argument(
-        "--rewritten", action="store_true", help="also if the branch no longer contains the installed commit"
+        "--rewritten", action="store_true", help="even if the branch no longer has the installed commit"
     )
-    search = action(actions, "search", "look for scripts by name, description and tags")
+    search = action(actions, "search", "search scripts by name, description and tags")
     search.add_argument("words", nargs="+")
     for name, purpose in (
-        ("info", "a registry, or a script: what it needs, its files and hashes"),
-        ("add", "name a script in this project's configuration"),
-        ("override", "copy a script into this project, for changes of your own"),
+        ("info", "show a registry, or a script with its settings, files and hashes"),
+        ("add", "add a script to this project's configuration"),
+        ("override", "copy a script into this project to change it"),
     ):
         one_script = action(actions, name, purpose)
         one_script.add_argument("script", help="tools/SCRIPT, or REGISTRY/tools/SCRIPT")
         if name == "add":
-            one_script.add_argument("--name", help="what to call it here (default: as the registry does)")
+            one_script.add_argument("--name", help="its name here (default: the registry's name for it)")
     remove = action(actions, "remove", "remove a registry, and the trust in its scripts")
     remove.add_argument("name")
     init = action(actions, "init", "write an example registry into a new folder")
@@ -163,7 +161,7 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
         present = {registry.name: registry for registry in installed.registries()}.get(args.name)
         if present is not None:
             raise BadRequest(
-                f"'{args.name}' is already installed, from {one_line(present.url)}; `ctx registry update "
+                f"'{args.name}' is already installed from {one_line(present.url)}; `ctx registry update "
                 f"{args.name}` updates it, `ctx registry remove {args.name}` removes it"
             )
         url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
@@ -179,14 +177,14 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
     if registry.scripts:
         print()
         _print_scripts(installed, registry.scripts, False)
-        print("\nNothing of it runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
+        print("\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
     return 0
 
 
 def _trust_lines(script: RegistryScript) -> list[str]:
     return [
-        f"Look at a script:            ctx registry info {script.reference}",
-        f"Then trust it as it is now:  ctx trust {script.reference}",
+        f"Review a script:  ctx registry info {script.reference}",
+        f"Then trust it:    ctx trust {script.reference}",
     ]
 
 
@@ -206,8 +204,8 @@ def _update_one(installed: InstalledRegistries, registry: Registry, args: Namesp
     newest, contents, problems, follows = _fetched(registry, registry.branch)
     if follows is False and not args.rewritten:
         raise BadRequest(
-            f"{registry.name}: the branch was rewritten, and no longer holds the commit that is installed "
-            f"({registry.commit[:12]}); nothing was changed. If you know why, `ctx registry update "
+            f"{registry.name}: the branch was rewritten and no longer contains the installed commit "
+            f"({registry.commit[:12]}); nothing was changed. If you expected this, run `ctx registry update "
             f"{registry.name} --rewritten`"
         )
     before = {script.reference: script.digest for script in registry.scripts}
@@ -226,7 +224,7 @@ def _update_one(installed: InstalledRegistries, registry: Registry, args: Namesp
             verb = "would change" if args.dry_run else "updated"
             print(f"{registry.name}: {verb} from {registry.commit[:12]} to {newest.commit[:12]}")
         for reference, change in changes.items():
-            trust = " (no longer trusted: look at it, then `ctx trust`)" if change == "changed" else ""
+            trust = " (no longer trusted: review it, then run `ctx trust`)" if change == "changed" else ""
             print(f"  {change:<8} {reference}{trust}")
         for problem in problems:
             print(f"  left out: {plain(problem)}")
@@ -242,7 +240,7 @@ def _update_one(installed: InstalledRegistries, registry: Registry, args: Namesp
 def _not_shipped(installed: InstalledRegistries, name: str) -> Registry:
     registry = installed.registry(name)
     if registry not in installed.registries():
-        raise BadRequest(f"'{name}' ships with ctx, and changes with it")
+        raise BadRequest(f"'{name}' ships with ctx and cannot be changed here")
     return registry
 
 
@@ -258,7 +256,7 @@ def _remove(installed: InstalledRegistries, args: Namespace) -> int:
 
 def _picked(installed: InstalledRegistries, reference: str) -> RegistryScript:
     if "/" not in reference:
-        raise BadRequest(f"'{reference}' names no script; write tools/SCRIPT, or REGISTRY/tools/SCRIPT")
+        raise BadRequest(f"'{reference}' is not a script; write tools/SCRIPT, or REGISTRY/tools/SCRIPT")
     return installed.scripts(reference)[0]
 
 
@@ -270,7 +268,7 @@ def _add(installed: InstalledRegistries, args: Namespace) -> int:
     path = os.path.abspath(location.path)
     section = f"{script.kind}s.script.{toml_key(name)}"
     if name in _sections(path, script.kind):
-        raise BadRequest(f"[{section}] is in {os.path.basename(path)} already; `--name` gives another name")
+        raise BadRequest(f"[{section}] is already in {os.path.basename(path)}; use `--name` for another name")
     needs = "".join(f'# {toml_key(word)} = ""  # {script.name} needs it\n' for word in script.required_config)
     block = append_table(location, section, f'path = "{script.reference}"\n{needs}')
     lines = [f"Added to {os.path.basename(path)}:\n{block.rstrip()}"]
@@ -280,7 +278,7 @@ def _add(installed: InstalledRegistries, args: Namespace) -> int:
 
 
 def _sections(path: str, kind: str) -> Mapping[str, JSON]:
-    """What the configuration at `path` names of this kind of script: name -> table."""
+    """The scripts of this kind in the configuration at `path`: name -> table."""
     tables = read_toml(path, os.path.basename(path))
     return as_table(as_table(tables.get(f"{kind}s")).get("script"))
 
@@ -311,7 +309,7 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
     target = os.path.relpath(copies[main], config.root)
     lines = [f"Copied {script.reference} to {target}."]
     if discovered:
-        lines.append(f"It comes before the registry's. After each change: ctx trust {script.name}")
+        lines.append(f"It replaces the registry's script. After each change: ctx trust {script.name}")
     instead = f"  # instead of {script.reference}" if named else ""
     for name in [] if discovered else named or [script.name]:
         lines.append(f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}')
@@ -342,7 +340,7 @@ def _init(installed: InstalledRegistries, args: Namespace) -> int:
     return tell(
         args.json,
         {"folder": args.folder, "files": sorted(texts)},
-        f"Wrote {args.folder}: {MANIFEST}, and a tool, a connector and an agent to begin with.",
+        f"Wrote {args.folder}: {MANIFEST}, a tool, a connector and an agent.",
         f"Try one: ctx tool test {os.path.join(args.folder, 'tools/hello/tool.lua')} query=words",
         "Then commit it, and others can install it: ctx registry install NAME URL",
     )
@@ -356,7 +354,7 @@ def trust_scripts(args: Namespace) -> int:
     installed = installed_registries(os.environ)
     strangers = [name for name in args.names if not name.startswith(REGISTRY_PREFIX)]
     if strangers:
-        raise BadRequest(f"{', '.join(strangers)}: trust what is in registries by a command of its own")
+        raise BadRequest(f"{', '.join(strangers)}: trust the scripts of registries with a separate command")
     scripts = [script for name in args.names for script in installed.scripts(name)]
     if not args.list:
         if not args.revoke:

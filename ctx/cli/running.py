@@ -49,7 +49,7 @@ def registered() -> Iterator[Callable[[Running], None]]:
             fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(descriptors[0], json.dumps(asdict(running)).encode())
         except OSError as error:
-            logger.info("this server is not listed by `ctx status` reason=%s", error.strerror)
+            logger.info("`ctx status` does not list this server reason=%s", error.strerror)
 
     try:
         yield register

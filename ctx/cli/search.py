@@ -81,7 +81,7 @@ def _search_options(options: Parser) -> None:
         default=AUTO,
         help="keyword, semantic or hybrid (default: what suits the query)",
     )
-    add("-n", "--limit", type=int, help="how many results (default: [retrieval] final_limit)")
+    add("-n", "--limit", type=int, help="the most results (default: [retrieval] final_limit)")
     add(
         "-s", "--source", action="append", help="only this source, by name (git:platform) or type; repeatable"
     )
@@ -90,11 +90,11 @@ def _search_options(options: Parser) -> None:
     add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
     add("--until", metavar="DATE", help="updated at or before this date")
     add("--offset", type=int, help="how many results to skip")
-    passages = f"passages shown of one document (default: {_PASSAGES})"
+    passages = f"the most passages per document (default: {_PASSAGES})"
     add("--per-document", type=int, metavar="N", default=_PASSAGES, help=passages)
-    add("--max-tokens", type=int, metavar="N", help="leave out results beyond about so many tokens")
+    add("--max-tokens", type=int, metavar="N", help="leave out results beyond about this many tokens")
     add("--prefix", action="store_true", help="the last word may be unfinished")
-    add("--explain", action="store_true", help="say how each result was ranked")
+    add("--explain", action="store_true", help="show how each result was ranked")
 
 
 def _search(args: Namespace) -> int:
@@ -131,16 +131,16 @@ def _print_results(reply: JSON, args: Namespace) -> None:
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
-    """What to try after a search without results. `partial`: the index is incomplete."""
+    """Hints after a search without results. `partial`: the index is incomplete."""
     if not any(status.doc_count for status in workspace.statuses()):
-        return "no document is indexed; `ctx index` says where it looks and what it leaves out"
+        return "no document is indexed; `ctx index` shows where it looks and what it leaves out"
     since, until = args.since, args.until
     if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):
         return "--until is before --since"
     if partial:
-        return "`ctx index` completes the index; a running server does so by itself"
+        return "`ctx index` completes the index; a running server does this automatically"
     if args.mode == "keyword" and workspace.config.embedding.provider != "disabled":
-        return "`--mode hybrid` also finds what says it in other words"
+        return "`--mode hybrid` also finds similar meanings"
     return None
 
 
@@ -217,13 +217,13 @@ def _get_options(options: Parser) -> None:
         json=True,
     )
     add = options.add_argument
-    document = "an id or its beginning, or a path; path:12-30 is these lines, path#Name one definition"
+    document = "an id or its first characters, or a path; path:12-30 gives lines, path#Name one definition"
     add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
     add("--query", metavar="WORDS", help="only the parts around these words")
     add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
     add("--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)")
-    add("--max-tokens", type=amount, metavar="N", help="cut the text after about so many tokens")
-    add("--body", action="store_true", help="print the text alone")
+    add("--max-tokens", type=amount, metavar="N", help="cut the text after about this many tokens")
+    add("--body", action="store_true", help="print only the text")
 
 
 def _get(args: Namespace) -> int:
@@ -234,7 +234,7 @@ def _get(args: Namespace) -> int:
         _tell(freshness)
         match, suffix_lines, symbol = _resolved(workspace, args.document, args.source)
         if (match.source, match.source_id) in freshness.gone:
-            raise NotFound(f"{match.source_id} is deleted; `ctx index` takes it out of the index")
+            raise NotFound(f"{match.source_id} was deleted; `ctx index` removes it from the index")
         first, last = lines or suffix_lines
         limits = {"start_line": first, "end_line": last, "max_tokens": args.max_tokens}
         limits |= {"symbol": symbol, "query": args.query}
@@ -306,9 +306,9 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
     if not matches:
         label = f"{path[:120]}" + (f" in source {source}" if source else "")
         if os.path.isdir(path):
-            hint = "that is a folder: `ctx search --path FOLDER/ WORDS` searches one"
+            hint = "that is a folder: search it with `ctx search --path FOLDER/ WORDS`"
         elif os.path.isfile(path):
-            hint = "the file is there and is not indexed: `ctx index` says what it leaves out, and why"
+            hint = "the file exists but is not indexed: `ctx index` shows what it leaves out and why"
         else:
             names = _names(workspace, source)
             rows = listings(workspace.catalog)
@@ -321,7 +321,7 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
         ways = ["--source"] if len({match.source for match in matches}) > 1 else []
         ways += ["more of it"] if len({match.source_id for match in matches}) > 1 else []
         raise BadRequest(
-            f"'{path[:120]}' fits {len(matches)} documents: {'; '.join(names)}"
+            f"'{path[:120]}' matches {len(matches)} documents: {'; '.join(names)}"
             f"{f' and {excess} more' if excess else ''}; give {', or '.join([*ways, 'an id'])}"
         )
     return matches[0], lines
@@ -432,7 +432,7 @@ def _symbol_options(options: Parser) -> None:
     add = options.add_argument
     add("name", help="a function, class, method or variable: find, Store.find")
     add("-p", "--path", metavar="GLOB", help="only paths like src/** or *.py")
-    add("-n", "--limit", type=int, help="how many definitions and references (default: 30)")
+    add("-n", "--limit", type=int, help="the most definitions and references (default: 30)")
     add("-s", "--source", help="only this source, by name (git:platform) or type (git)")
 
 

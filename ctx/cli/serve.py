@@ -49,7 +49,7 @@ def run(command: str, args: Namespace) -> int:
 def _serve_options(options: Parser) -> None:
     describe(
         options,
-        "Serve REST, MCP and the page over HTTP; index the sources and follow them.",
+        "Serve REST, MCP and the page over HTTP, and keep the index up to date.",
         "ctx serve",
         "ctx serve --bind 127.0.0.1:7332",
     )
@@ -57,9 +57,9 @@ def _serve_options(options: Parser) -> None:
     add("what", nargs="?", metavar="mcp", default="mcp", help="`ctx serve mcp` is the same")
     add("--bind", metavar="HOST:PORT", help="instead of [server] bind")
     add("--stdio", action="store_true", help="MCP on standard input and output instead: `ctx mcp`")
-    no_auth = "allow a bind beyond this machine without a key: everyone who reaches the port may use it"
+    no_auth = "bind beyond this machine without a key: anyone who reaches the port can use it"
     add("--insecure-no-auth", action="store_true", help=no_auth)
-    workers = "for teams: N processes answer, and one more follows the sources and embeds"
+    workers = "for teams: use N processes for requests and one more to index and embed"
     add("--workers", type=_worker_count, default=1, metavar="N", help=workers)
     levels = ("debug", "info", "warning", "error")
     add("--log-level", choices=levels, help="(default: warning on a terminal, else info)")
@@ -127,23 +127,23 @@ def _check_vacant(bind: str, root: str) -> None:
         return
     if of_project([row], root):
         raise ConfigError(
-            f"this project is served already, at http://{row.address} by process {row.pid}: use that "
+            f"this project is already served at http://{row.address} by process {row.pid}: use that "
             "server, or stop it first"
         )
     from ctx.server.run import proposal  # 150 ms
 
     raise ConfigError(
-        f"{bind} is taken by the ctx that serves {plain(row.root)} (process {row.pid}): stop it, or give "
-        f"this project a [server] bind of its own in ctx.toml{proposal(bind)}"
+        f"{bind} is in use by the ctx server of {plain(row.root)} (process {row.pid}): stop it, or set "
+        f"another [server] bind for this project in ctx.toml{proposal(bind)}"
     )
 
 
 def page_access(workspace: Workspace, settings: ServerSettings) -> str:
-    """What web pages of other sites may call without a key, in a sentence."""
+    """A sentence on what web pages of other sites may call without a key."""
     if not settings.cors_origins:
-        return "no page of another site may call anything"
+        return "web pages of other sites may call nothing"
     if closed(settings):
-        return "pages of other sites may call nothing without a key"
+        return "web pages of other sites may call nothing without a key"
     names = [
         tool.name
         for tool in workspace.toolbox.list()
@@ -151,10 +151,10 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     ]
     pages = "any web page" if "*" in settings.cors_origins else f"pages of {', '.join(settings.cors_origins)}"
     if not names:
-        return f"{pages} may call the tools that only read; [server] cors_origins says which pages"
+        return f"{pages} may call the tools that only read ([server] cors_origins)"
     return (
         f"{pages} may call the tools that only read, and {', '.join(names)}; "
-        '[server] cross_site_tools = "read_only" closes those that write'
+        '[server] cross_site_tools = "read_only" excludes the tools that write'
     )
 
 
@@ -164,7 +164,7 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
 def _mcp_options(options: Parser) -> None:
     describe(
         options,
-        "Serve MCP on standard input and output, for clients that start their servers themselves. Without a\n"
+        "Serve MCP on standard input and output, for clients that start their own servers. Without a\n"
         "configuration it indexes the folder it is started in.",
         "ctx mcp",
         "ctx mcp --url https://ctx.example.org --key-env CTX_KEY",
@@ -173,21 +173,21 @@ def _mcp_options(options: Parser) -> None:
     add(
         "--pack",
         metavar="NAME",
-        help=f"only this memory pack, under its own names: {', '.join(SHIPPED_PACKS)}",
+        help=f"serve only this memory pack, under its own tool names: {', '.join(SHIPPED_PACKS)}",
     )
     add("--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)")
-    add("--url", help="pass the messages on to the ctx that serves there")
+    add("--url", help="forward the messages to the ctx server at this address")
     add("--key-env", metavar="NAME", help="with --url: the environment variable that holds the key")
     log_option(options, "warning")
 
 
 def _mcp(args: Namespace) -> int:
     if os.isatty(0):
-        warn("A client starts this command; set one up with `ctx connect CLIENT`. Ctrl-C ends it.")
+        warn("An MCP client starts this command; set one up with `ctx connect CLIENT`. Ctrl-C stops it.")
     if args.url:
         return _remote(args)
     if args.key_env:
-        raise BadRequest("--key-env needs --url: a ctx that runs here asks for no key")
+        raise BadRequest("--key-env needs --url: a local ctx needs no key")
     bank = args.bank or os.environ.get("CTX_BANK")
     if args.pack is None:
         config = _mcp_configuration(args.config)
@@ -240,7 +240,7 @@ def _mcp_configuration(explicit: str | None) -> Config:
         return configuration_at(location)
     raise ConfigError(
         f"`ctx mcp` was started in {folder}, which is not indexed: start it in a project's folder, "
-        "or `ctx add FOLDER` to have it search your own folders here"
+        "or run `ctx add FOLDER` to search a folder from here"
     )
 
 
@@ -304,7 +304,7 @@ def _run(serving: Coroutine[Any, Any, None], sink: Any) -> None:
     try:
         asyncio.run(serving)
     except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        logger.info("the client does not read any more")
+        logger.info("the client stopped reading")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # what is left unsent goes nowhere
 
 
@@ -315,7 +315,7 @@ def _openapi_options(options: Parser) -> None:
     purpose = "Print the OpenAPI 3.1 description of this configuration's tools."
     examples = ("ctx openapi > openapi.json", "ctx openapi --server-url https://ctx.example.org")
     describe(options, purpose, *examples, json=True)
-    options.add_argument("--server-url", metavar="URL", help="the address to name in it (default: /)")
+    options.add_argument("--server-url", metavar="URL", help="the server's address (default: /)")
 
 
 def _openapi(args: Namespace) -> int:

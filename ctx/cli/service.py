@@ -40,7 +40,7 @@ class Unit(NamedTuple):
 def add_options(command: str, options: Parser) -> None:
     describe(
         options,
-        "Run this project's server in the background, from log-in on.",
+        "Run this project's server in the background and start it at log-in.",
         "ctx service install",
         "ctx service status",
         json=True,
@@ -48,9 +48,9 @@ def add_options(command: str, options: Parser) -> None:
     actions = actions_of(options, "install|status|remove")
     install = action(actions, "install", "write the unit (systemd, launchd) and start it")
     install.add_argument("--print", action="store_true", help="print the unit; write and start nothing")
-    install.add_argument("--no-start", action="store_true", help="write the unit, and say how to start it")
-    action(actions, "status", "say whether it is installed, and whether it runs")
-    action(actions, "remove", "stop it and remove the unit; the project stays as it is")
+    install.add_argument("--no-start", action="store_true", help="write the unit and print how to start it")
+    action(actions, "status", "show whether it is installed and running")
+    action(actions, "remove", "stop it and remove the unit; the project is not changed")
 
 
 def run(command: str, args: Namespace) -> int:
@@ -60,7 +60,7 @@ def run(command: str, args: Namespace) -> int:
         return _status(unit, args.json)
     if args.action == "remove":
         return _remove(unit, args.json)
-    configuration_at(location)  # reports a mistake now, not in a log that nobody reads
+    configuration_at(location)  # reports a mistake now instead of in the service's log
     if args.print:
         text = unit.text.decode()
         return tell(args.json, {"unit": unit.path, "text": text}, f"# {unit.path}\n{text}".rstrip("\n"))
@@ -77,7 +77,7 @@ def unit_of(config: str, platform: str, home: str) -> Unit:
     root = project_root(config)
     # For systemd a carriage return ends a line too, and a backslash at the end continues it.
     if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", config) or root.endswith("\\"):
-        raise ConfigError(f"{root!r} holds a letter that a unit cannot name; rename the folder")
+        raise ConfigError(f"{root!r} has a character that a unit file cannot contain; rename the folder")
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
     name = f"{words}-{digest(os.fsencode(config), 8)}"
     # -P: without it Python would import a `ctx` or `json.py` of the project's folder, where it starts.
@@ -157,21 +157,21 @@ def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
     for command in unit.start:
         if reason := _failure(command):
             raise ConfigError(f"{' '.join(command)} failed: {reason}; the unit is written, start it by hand")
-    line = f"It runs now, and from every log-in on. Its log: {unit.log}"
+    line = f"It is running and starts at every log-in. Log: {unit.log}"
     return tell(as_json, {**state, "running": True}, line)
 
 
 def _status(unit: Unit, as_json: bool) -> int:
     installed = os.path.exists(unit.path)
     running = installed and _failure(unit.status) is None
-    line = f"{unit.path}: {'runs' if running else 'does not run'}. Its log: {unit.log}"
+    line = f"{unit.path}: {'running' if running else 'not running'}. Log: {unit.log}"
     state: JSON = {"unit": unit.path, "installed": installed, "running": running}
-    return tell(as_json, state, line if installed else "Not installed; `ctx service install` does it.")
+    return tell(as_json, state, line if installed else "Not installed. Run `ctx service install`.")
 
 
 def _remove(unit: Unit, as_json: bool) -> int:
     if not os.path.exists(unit.path):
-        raise NotFound(f"no unit of this project is installed ({unit.path}); `ctx service install` writes it")
+        raise NotFound(f"this project has no unit installed ({unit.path}); `ctx service install` writes it")
     _failure(unit.stop[0])  # fails if it does not run
     try:
         os.unlink(unit.path)

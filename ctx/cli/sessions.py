@@ -50,7 +50,7 @@ def bank_of(args: Namespace) -> str:
 
 
 class Message(NamedTuple):
-    """What a person said to an agent, and when, if the transcript has it."""
+    """A person's words to an agent, and their time if the transcript has it."""
 
     text: str
     timestamp: str | None
@@ -94,7 +94,7 @@ def _recall(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
     if missing := workspace.memory_loss():
-        lines.append(f"(Not all memories are there: {missing}.)")
+        lines.append(f"(Some memories are missing: {missing}.)")
     if args.hook is None:
         return tell(args.json, {"bank": bank.id, "lines": lines}, *(lines or ["No memories."]))
     if lines:
@@ -106,7 +106,7 @@ def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
     """The memories to begin with, a line each, in at most `budget_tokens` tokens of four characters: what
     answers the query, or without one the most important, the latest first.
 
-    Memories that look like a secret or like an instruction are left out: nobody asked for them.
+    Memories that look like a secret or like an instruction are left out.
     """
     if query.strip():
         reply = bank.search(
@@ -144,7 +144,7 @@ def _reply(client: str, payload: JSON, text: str) -> str:
 def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     if args.hook is None and not payload:
         raise BadRequest(
-            "capture: a hook's JSON is read from standard input: prompt, messages or transcript_path"
+            "capture: expected a hook's JSON on standard input, with prompt, messages or transcript_path"
         )
     session = _session(payload)
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
@@ -182,7 +182,7 @@ def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) ->
             timestamp=message.timestamp,
             idempotency_key=f"{TAG}:{key}",
         )
-    except Conflict:  # with this key another time was given, or what it stored was erased
+    except Conflict:  # this key was used with another time, or its memory was erased
         return False
     return bool(reply["created"]) and not reply.get("repeated")
 
@@ -204,7 +204,7 @@ def _transcript(path: str) -> Iterator[JSON]:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise BadRequest(f"transcript_path: {path} is no file")
+            raise BadRequest(f"transcript_path: {path} is not a file")
         file.seek(max(0, status.st_size - MAX_TRANSCRIPT_BYTES))
         content = file.read(MAX_TRANSCRIPT_BYTES)
     yield from map(_object, content.split(b"\n"))

@@ -24,7 +24,7 @@ from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import open_workspace
 
 TEMPLATE = """\
-# What ctx indexes here. All settings: `ctx docs configuration`
+# The folders that ctx indexes here. All settings: `ctx docs configuration`
 [connectors.filesystem.{name}]
 root = {root}
 
@@ -33,7 +33,7 @@ root = {root}
 cors_origins = ["*"]
 """
 USER_TEMPLATE = """\
-# What ctx indexes for you outside of any project. All settings: `ctx docs configuration`
+# The sources that ctx indexes for you outside any project. All settings: `ctx docs configuration`
 [db]
 path = "~/.ctx/ctx.db"
 """
@@ -55,15 +55,15 @@ def run(command: str, args: Namespace) -> int:
 def _init_options(options: Parser) -> None:
     describe(options, "Write ctx.toml for this folder.", "ctx init", "ctx init --root docs", json=True)
     options.add_argument("--root", default=".", help="the folder to index (default: this one)")
-    options.add_argument("--force", action="store_true", help="replace a configuration that is there")
+    options.add_argument("--force", action="store_true", help="replace an existing configuration")
 
 
 def _init(args: Namespace) -> int:
     path = args.config or "ctx.toml"
     if os.path.isdir(path):
-        raise ConfigError(f"{path} is a folder; a configuration is a file: --config FILE names another place")
+        raise ConfigError(f"{path} is a folder; name a file with --config FILE")
     if os.path.exists(path) and not args.force:
-        warn(f"{path} is there already; nothing was written (--force replaces it).")
+        warn(f"{path} already exists; nothing was written (--force replaces it).")
         return tell(args.json, {"file": os.path.abspath(path), "written": False})
     if not os.path.isdir(args.root):
         problem = "a file, not a folder" if os.path.exists(args.root) else "no such folder"
@@ -78,15 +78,15 @@ def _init(args: Namespace) -> int:
     notes = []
     if not args.config and before and after and not before.chosen and before.path != after.path:
         notes = [
-            f"Note: here and below {path} counts now, and no longer {plain(before.path)}. If you meant that "
-            f"project, delete {path}: commands work in its sub-folders, too"
+            f"Note: in this folder and below, {path} now replaces {plain(before.path)}. If you meant that "
+            f"project, delete {path}: commands also work in a project's sub-folders"
         ]
     reply = {"file": os.path.abspath(path), "written": True}
     return tell(args.json, reply, f"Wrote {path}. {next_steps(path)}", notes=notes)
 
 
 def next_steps(path: str) -> str:
-    """What to type after a configuration was written; names it if it is not found from here."""
+    """The next commands after writing a configuration; they name it if it is not found from here."""
     location = _location()
     found = location is not None and os.path.samefile(location.path, path)
     named = "" if found else f" --config {shlex.quote(path)}"
@@ -122,17 +122,15 @@ def name_of(path: str) -> str:
 def _add_options(options: Parser) -> None:
     describe(
         options,
-        "Add a source to the configuration that counts here, else to your own, and index it.",
+        "Add a source to this project's configuration, else to your own, and index it.",
         "ctx add ~/notes",
         "ctx add https://docs.example.com/ --name handbook",
         json=True,
     )
-    place = "a folder, a git repository's address, a site's address, or s3://BUCKET/PREFIX"
+    place = "a folder, the address of a git repository or a site, or s3://BUCKET/PREFIX"
     options.add_argument("place", metavar="PATH|URL", help=place)
-    options.add_argument("--name", help="what to call it (default: after the folder or the address)")
-    options.add_argument(
-        "--no-index", action="store_true", help="only write the configuration, as --json does"
-    )
+    options.add_argument("--name", help="the source's name (default: from the folder or the address)")
+    options.add_argument("--no-index", action="store_true", help="only write the configuration, like --json")
 
 
 def _add(args: Namespace) -> int:
@@ -146,11 +144,11 @@ def _add(args: Namespace) -> int:
             _check_overlap(keys["root"], os.path.realpath(folder.root), folder.name)
         keys = {"root": _written_path(keys["root"], project_root(location.path), location.chosen)}
     elif args.place in [*(row.url for row in config.gits), *(row.url for row in config.webs)]:
-        raise Conflict(f"{plain(args.place)} is a source already")
+        raise Conflict(f"{plain(args.place)} is already a source")
     rows: tuple[Any, ...] = (*config.filesystems, *config.gits, *config.webs, *config.buckets)
     name = args.name or _default_name(kind, args.place)
     if any(row.name == f"{kind}:{name}" for row in rows):
-        raise Conflict(f"there is a source called '{kind}:{plain(name)}' already; --name gives another name")
+        raise Conflict(f"a source called '{kind}:{plain(name)}' exists; use --name for another name")
     shown, root = shown_path(location.path), project_root(location.path)
     added = {"connectors": {kind: {name: keys}}}
     parse_config(added, shown=shown, path=None, root=root, environ=os.environ)  # before it is written
@@ -175,7 +173,7 @@ def _default_name(kind: str, place: str) -> str:
 def _user_location() -> Location:
     folder = user_folder(os.environ)
     if folder is None:
-        raise ConfigError("no home folder to keep your own configuration in: set HOME, or `ctx init` here")
+        raise ConfigError("no home folder for your own configuration: set HOME, or run `ctx init` here")
     return Location(os.path.join(folder, "config.toml"), True)
 
 
@@ -199,13 +197,13 @@ def source_at(place: str) -> tuple[str, dict[str, Any]]:
     if parts and parts.scheme in ("http", "https"):
         return "web", {"url": place}
     if parts:
-        raise BadRequest(f"'{plain(parts.scheme)}://' is no kind of source; folders, git, http(s) and s3 are")
+        raise BadRequest(f"'{plain(parts.scheme)}://' is not supported; use a folder, git, http(s) or s3")
     path = os.path.realpath(os.path.expanduser(place))
     if not os.path.isdir(path):
-        problem = "is a file; add its folder" if os.path.exists(path) else "is not there"
+        problem = "is a file; add its folder" if os.path.exists(path) else "does not exist"
         raise BadRequest(f"{plain(place)} {problem}")
     if path == os.path.sep:
-        raise BadRequest("/ is the whole disk; add the folders that you want to search")
+        raise BadRequest("/ is the whole disk; add only the folders you want to search")
     if sound(path) != path:
         raise BadRequest(f"TOML cannot hold a name that is not UTF-8: {one_line(path)}")
     return "filesystem", {"root": path}
@@ -214,14 +212,14 @@ def source_at(place: str) -> tuple[str, dict[str, Any]]:
 def _check_overlap(path: str, existing: str, name: str) -> None:
     """Raises `Conflict` if the folder is a source, or contains one, or is in one."""
     if path == existing:
-        raise Conflict(f"{plain(path)} is the source '{name}' already")
+        raise Conflict(f"{plain(path)} is already the source '{name}'")
     if existing.startswith(f"{path}{os.sep}"):
         raise Conflict(
-            f"{plain(path)} contains the source '{name}' ({plain(existing)}): `ctx remove {name}` first, "
+            f"{plain(path)} contains the source '{name}' ({plain(existing)}): run `ctx remove {name}` first, "
             "or add a folder that does not contain it"
         )
     if path.startswith(f"{existing}{os.sep}"):
-        raise Conflict(f"{plain(path)} is in the source '{name}' ({plain(existing)}), and indexed with that")
+        raise Conflict(f"{plain(path)} is already indexed with the source '{name}' ({plain(existing)})")
 
 
 def _written_path(path: str, root: str, own: bool) -> str:
@@ -256,7 +254,7 @@ def append_table(location: Location, header: str, lines: str) -> str:
 def _remove_options(options: Parser) -> None:
     describe(
         options,
-        "Remove a source from the configuration, and its documents from the index. Its files stay.",
+        "Remove a source from the configuration, and its documents from the index. The files are kept.",
         "ctx remove notes",
         "ctx remove ~/notes",
         json=True,
@@ -311,6 +309,6 @@ def _find(path: str, text: str) -> tuple[str, str]:
     if text in found:
         return found[text]
     if len(found) != 1:
-        problem = f"{', '.join(found)} fit: name one" if found else "`ctx status` lists the sources"
+        problem = f"it matches {', '.join(found)}: name one" if found else "`ctx status` lists the sources"
         raise (BadRequest if found else NotFound)(f"no source '{plain(text)}'; {problem}")
     return next(iter(found.values()))

@@ -22,7 +22,7 @@ from ctx.workspace import Workspace, open_workspace
 def add_options(command: str, options: Parser) -> None:
     describe(
         options,
-        "Show the sources, how fresh the index is, memories, running servers and connected clients.",
+        "Show sources, index, memories, running servers and connected clients.",
         "ctx status",
         "ctx status --json",
         json=True,
@@ -69,7 +69,7 @@ def run(command: str, args: Namespace) -> int:
 
 
 def _index(workspace: Workspace) -> tuple[dict[str, JSON], list[str]]:
-    """What is indexed, as JSON and as lines."""
+    """The state of the index, as JSON and as lines."""
     stats, statuses = dict(workspace.catalog.stats()), workspace.statuses()
     sources = workspace.toolbox.call("sources", {}, Caller("cli"))["sources"]
     revisions = {status.name: status.revision for status in statuses}

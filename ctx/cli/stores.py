@@ -29,29 +29,29 @@ def add_options(command: str, options: Parser) -> None:
     if command == "backup":
         describe(
             options,
-            "Write the store (documents, embeddings, memories, keys) to one file, as it is at one moment. A\n"
+            "Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A\n"
             "server may serve and index meanwhile.",
             "ctx backup ~/backups/notes.ctx",
             "ctx backup --json /mnt/nas/notes.ctx",
             json=True,
         )
-        add("file", metavar="FILE", help="where to; an older backup there is replaced")
+        add("file", metavar="FILE", help="the file to write; an older backup there is replaced")
     elif command == "restore":
         describe(
             options,
-            "Replace this project's store by a backup and rebuild its index. The backup is checked first; a\n"
-            "store that is in use is refused.",
+            "Replace this project's store with a backup and rebuild its index. The backup is checked first;\n"
+            "a store that is in use is refused.",
             "ctx restore ~/backups/notes.ctx",
             "ctx restore ~/backups/notes.ctx --replace",
             json=True,
         )
-        add("file", metavar="FILE", help="what `ctx backup` wrote")
-        add("--replace", action="store_true", help="replace the store that is here")
+        add("file", metavar="FILE", help="a file that `ctx backup` wrote")
+        add("--replace", action="store_true", help="replace the existing store")
     else:
         describe(
             options,
-            "Copy a store to another one under the same ids, and compare the two. It can be interrupted and\n"
-            "run again. Stop whatever writes.",
+            "Copy a store to another one with the same ids, and compare the two. It can be interrupted and\n"
+            "run again. Stop everything that writes first.",
             "ctx migrate --to postgresql://ctx@db.example.com/ctx",
             "ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db",
             json=True,
@@ -63,7 +63,7 @@ def add_options(command: str, options: Parser) -> None:
             metavar="STORE",
             help="the same (default: the store of the configuration)",
         )
-        add("--replace", action="store_true", help="drop what only the target holds")
+        add("--replace", action="store_true", help="drop what only the target has")
 
 
 def run(command: str, args: Namespace) -> int:
@@ -74,13 +74,13 @@ def _back_up(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
         raise BadRequest(
-            "the catalog is in the database of [store] url: back that up (pg_dump, or its archive)"
+            "the catalog is in the database of [store] url: back up that database, for example with pg_dump"
         )
     if not holds_any(config, os.environ):
-        raise StoreError("nothing is indexed yet, so there is nothing to back up; run `ctx index` first")
+        raise StoreError("nothing to back up: nothing is indexed yet; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))
     if not os.path.isdir(os.path.dirname(path)):
-        raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; make it first")
+        raise BadRequest(f"there is no folder {os.path.dirname(path)} to write a backup to; create it first")
     from ctx.backup import back_up, store_of  # 200 ms
 
     contents = back_up(store_of(config), path)
@@ -106,8 +106,8 @@ def _restore(args: Namespace) -> int:
     return tell(
         args.json,
         _contents_json(contents) | {"not_configured": strays},
-        f"Restored {_counts(contents)}, as they were at {iso_utc(contents.created_ms)}",
-        *(f"{plain(name)}: not configured here; its documents are kept and found" for name in strays),
+        f"Restored {_counts(contents)}, as of {iso_utc(contents.created_ms)}",
+        *(f"{plain(name)}: not configured here; its documents are kept and searched" for name in strays),
     )
 
 
@@ -122,9 +122,7 @@ def _contents_json(contents: "Contents") -> dict[str, JSON]:
 
 def _migrate(args: Namespace) -> int:
     if not (args.to or args.origin):
-        raise BadRequest(
-            "name where the store goes (--to) or comes from (--from): postgresql://..., or a file"
-        )
+        raise BadRequest("name the target (--to) or the origin (--from): postgresql://..., or a file")
     with needs_extra("ctx migrate", "PostgreSQL"):
         from ctx.cluster.migrate import SAME, migrate  # 250 ms
 
@@ -136,7 +134,7 @@ def _migrate(args: Namespace) -> int:
     if origin == target:
         raise BadRequest(SAME)
     if not is_database(origin) and not os.path.exists(origin):
-        raise StoreError(f"there is no catalog to move: {plain(origin)} is not there")
+        raise StoreError(f"there is no catalog to move: {plain(origin)} does not exist")
 
     with WriterLock(os.path.join(config.folder, "lock")), bars() as progress:
         report = migrate(
@@ -159,7 +157,7 @@ def _migrate(args: Namespace) -> int:
         report._asdict(),
         f"Copied and compared: {counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')}, "
         f"{counted(report.embeddings, 'new embedding')}, {', '.join(moved)}.",
-        f"{counted(report.passed_over, 'document')} were there before.",
+        f"{counted(report.passed_over, 'document')} already existed.",
         f"Now {naming}`ctx index` builds the index from it without embedding anything.",
     )
 
@@ -171,6 +169,6 @@ def _place(option: str, text: str | None, own: str) -> str:
     if separator and not is_database(text):
         name = plain(scheme)[:40]
         raise BadRequest(
-            f"{option}: no store is kept in '{name}'; name postgresql://user@host/database, or a file"
+            f"{option}: '{name}' is not supported; name postgresql://user@host/database, or a file"
         )
     return text if separator else os.path.abspath(os.path.expanduser(text))

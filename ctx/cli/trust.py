@@ -22,7 +22,7 @@ def add_options(command: str, options: Parser) -> None:
     describe(
         options,
         "Trust this project's configuration, if it asks for more than reading its own folder, the scripts\n"
-        "that it names, and those of the .ctx folder. Look at them first: each is trusted by its hash.",
+        "that it names, and those of the .ctx folder. Review them first: each is trusted by its hash.",
         "ctx trust --list",
         "ctx trust ctx.toml",
         json=True,
@@ -32,9 +32,9 @@ def add_options(command: str, options: Parser) -> None:
     )
     options.add_argument("names", nargs="*", metavar="NAME", help=names)
     options.add_argument(
-        "--list", action="store_true", help="only show what is trusted and what is asked for"
+        "--list", action="store_true", help="only show what is trusted and what each asks for"
     )
-    options.add_argument("--revoke", action="store_true", help="trust them no longer")
+    options.add_argument("--revoke", action="store_true", help="stop trusting them")
 
 
 def run(command: str, args: Namespace) -> int:
@@ -49,7 +49,7 @@ def run(command: str, args: Namespace) -> int:
     unknown = set(args.names) - {script.name for script in scripts} - {configured.name}
     if unknown:
         raise BadRequest(
-            f"nothing called {', '.join(sorted(unknown))} in .ctx/tools or .ctx/agents, "
+            f"no {', '.join(sorted(unknown))} in .ctx/tools or .ctx/agents, "
             f"and the configuration is {configured.name}"
         )
     included = not args.names or configured.name in args.names

@@ -12,7 +12,7 @@ MAX_FOCUS = 6  # lines that an excerpt is made around
 MAX_NAMED = 4  # definitions named for an elided part
 WHOLE_LINES = 40  # a text up to this long is shown whole
 
-# What a line of an excerpt is worth: its words that no chosen line has count whole.
+# The value of a line in an excerpt: words that no chosen line has yet count fully.
 _REPEATED, _NEAR = 0.3, 0.5  # words that a chosen line has; the words of the lines around
 _LEAST = 0.3  # of the best line's worth: lines below that are not shown
 
@@ -161,7 +161,7 @@ def _focus(lines: Sequence[str], first: int, last: int, asked: Asked) -> list[in
 
 
 def _description(lines: Sequence[str], first: int, last: int, definitions: Sequence[Definition]) -> str:
-    """What is in an elided part: its definitions, else its first comment."""
+    """A summary of an elided part: its definitions, else its first comment."""
     names = [
         each.qualified for each in definitions if first <= each.name_line <= last and each.kind not in VALUES
     ]

@@ -146,7 +146,7 @@ def _text(node: "Node | None") -> str:
 
 
 def _name(node: "Node") -> tuple[str, "Node"]:
-    """A definition's own name and where it stands; "" for what has none, such as a class expression."""
+    """A definition's name and the node of the name; "" if it has none, such as a class expression."""
     if node.type == "impl_item":
         typed = node.child_by_field_name("type") or node
         return re.sub(r"<.*", "", _text(typed), flags=re.DOTALL).strip(), typed

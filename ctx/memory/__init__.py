@@ -12,7 +12,7 @@
         alias, idempotency_key}  -> {id, created, duplicate_of, superseded, similar, flags, op_id}
     put_many{items=[{text, ...}], container={label, ...}, idempotency_key}
                                  all or nothing -> {id, ids, created, op_id}
-    get{id}  get_many{ids}       records, null where there is none; an id is a UUID or an alias
+    get{id}  get_many{ids}       records, null for unknown ids; an id is a UUID or an alias
     children{id, limit, cursor}  -> {items, cursor}
     update{id, patch, expect_version}  -> {record, changed, op_id}
     delete{id, reason, hard=false}

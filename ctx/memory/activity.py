@@ -83,7 +83,7 @@ Begin = Callable[[], AbstractContextManager[Statements]]
 
 
 class Activity:
-    """The log of calls. Safe from several threads, beside other processes."""
+    """The log of calls. Safe with several threads and other processes."""
 
     def __init__(self, begin: Begin, close: Callable[[], None] = lambda: None) -> None:
         self._begin = begin

@@ -1,8 +1,8 @@
-"""A memory's columns, each declared once: from here follow the table, the tuple, the record, the filters and
-the orders.
+"""A memory's columns, each declared once. The table, the tuple, the record, the filters and the orders are
+made from them.
 
-`Memory` is the declaration: what stands beside a field in `Column` says how it is stored, what it is called
-outside, who may set it and how it is compared. Times are milliseconds since the epoch, UTC.
+`Memory` is the declaration. The `Column` of a field says how it is stored, its public name, who may set it
+and how it is compared. Times are milliseconds since the epoch, UTC.
 """
 
 import json
@@ -55,7 +55,7 @@ def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None
 
 
 def last_moment(name: str, value: JSON) -> int | None:
-    """The same, where a bare date stands for its last moment."""
+    """Like `moment_ms`, but a bare date means its last moment."""
     return moment_ms(name, value, end_of_day=True)
 
 
@@ -64,16 +64,16 @@ def check_unicode(name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadRequest(f"{name}: half of a character (a lone surrogate) is not text") from None
+        raise BadRequest(f"{name}: has a lone surrogate, which is not valid text") from None
 
 
 def body_text(name: str, value: JSON) -> str:
     """A memory's text."""
     if not isinstance(value, str) or not value.strip():
-        raise BadRequest(f"{name}: a text with at least one character is needed")
+        raise BadRequest(f"{name}: must be a text with at least one character")
     if len(value) > MAX_TEXT_CHARS:
         raise BadRequest(
-            f"{name}: {len(value)} characters, at most {MAX_TEXT_CHARS} are kept; store it in parts"
+            f"{name}: {len(value)} characters; the most is {MAX_TEXT_CHARS}, so store it in parts"
         )
     check_unicode(name, value)
     return value
@@ -84,7 +84,7 @@ def short_text(name: str, value: JSON) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > MAX_NAME_CHARS:
-        raise BadRequest(f"{name}: a text of at most {MAX_NAME_CHARS} characters is needed")
+        raise BadRequest(f"{name}: must be a text of at most {MAX_NAME_CHARS} characters")
     check_unicode(name, value)
     return value
 
@@ -94,7 +94,7 @@ def _folder(name: str, value: JSON) -> str | None:
     if folder is None:
         return None
     if not folder.startswith("/") or ".." in folder.split("/") or any(ord(char) < 32 for char in folder):
-        raise BadRequest(f"{name}: a folder starts with '/' and has no '..'")
+        raise BadRequest(f"{name}: a folder must start with '/' and have no '..'")
     return "/" + "/".join(part for part in folder.split("/") if part)
 
 
@@ -120,14 +120,14 @@ def _ordinal(name: str, value: JSON) -> int | None:
     if value is None:
         return None
     if not is_number(value) or not 0 <= value < 2**53 or value != int(value):
-        raise BadRequest(f"{name}: a whole number from 0")
+        raise BadRequest(f"{name}: must be a whole number from 0")
     return int(value)
 
 
 def number(name: str, value: JSON, low: float, high: float) -> float:
     """The number itself. Raises `BadRequest` outside [low, high]."""
     if not is_number(value) or not low <= value <= high:
-        raise BadRequest(f"{name}: a number from {low:g} to {high:g}")
+        raise BadRequest(f"{name}: must be a number from {low:g} to {high:g}")
     return value
 
 
@@ -135,7 +135,7 @@ def whole(name: str, value: JSON, low: int, high: int) -> int:
     """The whole number, also one that JSON wrote as 3.0. Raises `BadRequest` outside [low, high]."""
     value = plain_number(value)
     if not is_whole(value) or not low <= value <= high:
-        raise BadRequest(f"{name}: a whole number from {low} to {high}")
+        raise BadRequest(f"{name}: must be a whole number from {low} to {high}")
     return value
 
 
@@ -150,7 +150,7 @@ def _metadata(name: str, value: JSON) -> JSON:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadRequest(f"{name}: a JSON object is needed")
+        raise BadRequest(f"{name}: must be a JSON object")
     check_json(name, value, 0)
     if not fits_metadata(value):
         raise BadRequest(f"{name}: more than {MAX_METADATA_CHARS} characters of JSON")
@@ -158,7 +158,7 @@ def _metadata(name: str, value: JSON) -> JSON:
 
 
 def fits_metadata(value: JSON) -> bool:
-    """Whether a memory may have so much beside it."""
+    """Whether metadata is small enough to store."""
     return len(canonical(value)) <= MAX_METADATA_CHARS
 
 
@@ -171,7 +171,7 @@ def check_json(name: str, value: JSON, depth: int) -> None:
     elif isinstance(value, dict):
         for key, entry in value.items():
             if not isinstance(key, str):
-                raise BadRequest(f"{name}: keys are texts")
+                raise BadRequest(f"{name}: keys must be texts")
             check_unicode(name, key)
             check_json(name, entry, depth + 1)
     elif isinstance(value, list):
@@ -197,9 +197,7 @@ def check_number(name: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadRequest(f"{name}: a number that is not finite")
     if abs(value) > MAX_NUMBER:
-        raise BadRequest(
-            f"{name}: a number beyond {MAX_NUMBER} would not be kept as it is; give it as a text"
-        )
+        raise BadRequest(f"{name}: a number beyond {MAX_NUMBER} would lose digits; give it as a text")
 
 
 def check_numbers(name: str, value: JSON) -> None:
@@ -223,7 +221,7 @@ def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
         raise BadRequest(f"{name}: a list of at most {most} texts")
     entries = [short_text(name, entry) for entry in value]
     if not all(entries):
-        raise BadRequest(f"{name}: an entry is a text with at least one character")
+        raise BadRequest(f"{name}: each entry must be a text with at least one character")
     return list(dict.fromkeys(entry for entry in entries if entry))
 
 
@@ -231,10 +229,10 @@ def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
 
 
 class Column(NamedTuple):
-    """How a field is kept: `sql` declares it, `public` is its name outside (None: it stays inside), `check`
-    reads what a caller sets (None: nobody sets it), `fixed`: set at the beginning and never changed,
-    `compared`: how filters see it, `identity`: part of what makes two memories the same, `order`: the value
-    by which lists may be sorted stands in for NULL. `since` is the schema's version.
+    """How a field is stored. `sql` declares it; `public` is its public name (None: internal); `check` reads a
+    caller's value (None: callers cannot set it); `fixed`: never changes; `compared`: its kind in filters;
+    `identity`: it is part of a memory's identity; `order`: the value used for NULL when sorting. `since` is
+    the schema's version.
     """
 
     sql: str
@@ -251,7 +249,7 @@ _REQUIRED = object()  # an order of a column that is never NULL
 
 
 class Memory(NamedTuple):
-    """A memory as it is kept; the fields are the columns, in order.
+    """A stored memory; the fields are the columns, in order.
 
     `said_ms` is when it was said, `event_ms` to `event_last_ms` when what it tells of happened, `created_ms`
     when it was stored. `valid_to_ms` is when another took its place (`superseded_by`); `deleted_ms` when it
@@ -321,7 +319,7 @@ class Memory(NamedTuple):
 
     @property
     def uttered_ms(self) -> int:
-        """When it was said; where nobody knows, when it was stored."""
+        """When it was said; if unknown, when it was stored."""
         return self.created_ms if self.said_ms is None else self.said_ms
 
 
@@ -357,7 +355,7 @@ def order_value(name: str, memory: Memory) -> JSON:
 
 
 def column_sql(alias: str, column: str) -> str:
-    """The SQL of a column's value; of when something was said, where nobody knows, when it was stored."""
+    """The SQL of a column's value. An unknown `said_ms` becomes the time of storing."""
     return f"coalesce({alias}.said_ms, {alias}.created_ms)" if column == "said_ms" else f"{alias}.{column}"
 
 
@@ -386,7 +384,7 @@ def checked(fields: dict[str, JSON], allowed: tuple[str, ...] = SETTABLE) -> dic
         if name not in allowed:
             raise BadRequest(f"unknown field '{str(name)[:60]}' (known: {', '.join(allowed)})")
         values[COLUMN_OF[name]] = CHECKS[name](name, value)
-    if "contexts" in values:  # outside, all of them; in the table, those besides the first
+    if "contexts" in values:  # callers give all contexts; the table has the first in its own column
         contexts = values["contexts"]
         values.setdefault("context", contexts[0] if contexts else None)
         values["contexts"] = [context for context in contexts if context != values["context"]]

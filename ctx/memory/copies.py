@@ -1,4 +1,4 @@
-"""Rolling copies of `memory.db` beside it: `memory.db.1` is the newest of three, about a day apart.
+"""Rolling copies of `memory.db` next to it: `memory.db.1` is the newest of three, about a day apart.
 
 A copy is made by SQLite's online backup while others read and write, and replaces an older one only once
 every page of it is known to be sound.
@@ -93,8 +93,8 @@ def _mtime_s(path: str) -> float:
 
 
 def renew(memory: str) -> None:
-    """Deletes the copies, and damaged files that were set aside: they hold what was just erased. Then makes a
-    copy of what remains, if there were any.
+    """Deletes the copies and set-aside damaged files, because they contain memories that were just erased.
+    Then makes a new copy if there were any.
     """
     old = [*copies(memory), *glob.glob(f"{glob.escape(memory)}.damaged-*")]
     for path in old:

@@ -74,7 +74,7 @@ def _of(no: int, rows: list[Row]) -> list[str]:
 
 
 def _scratch(memory: str) -> str:
-    """A copy of the damaged file and its log, which may be written to; empty where there is none."""
+    """A writable copy of the damaged file and its log; empty if there is no file."""
     path = memory + _SCRATCH
     begin_copy(path)
     for suffix in ("", "-wal"):

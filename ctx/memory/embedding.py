@@ -96,7 +96,7 @@ class Embedding:
             self._deferred()
 
     def query_vector(self, query: str) -> Floats | None:
-        """The unit vector of a question; None where there is none."""
+        """The unit vector of a question; None without an embedder or on failure."""
         if self.embedder is None:
             return None
         try:
@@ -108,7 +108,7 @@ class Embedding:
         return vector / np.float32(length) if length else None
 
     def of_bank(self, reader: Reader) -> BankVectors | None:
-        """The bank's vectors in memory, brought up to date; None where none can be."""
+        """The bank's vectors in memory, brought up to date; None if there are none."""
         if self.model is None or (model_no := reader.model_no(self.model)) is None:
             return None
         with self._lock:

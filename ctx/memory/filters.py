@@ -6,13 +6,13 @@ A filter is a JSON object; its entries must all hold:
     {"kind": "fact"}                                a value: equal (null: absent)
     {"importance": {"gte": 5, "lt": 8}}             operators: all must hold
     {"folder": {"under": "/work"}}                  the folder or any below it
-    {"tags": {"has": "auth"}}                       has, has_any, has_all; has_only: nothing besides
+    {"tags": {"has": "auth"}}                       has, has_any, has_all; has_only: nothing else
     {"metadata.type": {"in": ["code", "note"]}}     metadata by key, nested by dots
     {"parent.label": "API design"}                  a field of the container
     {"any": [filter, ...]}, {"all": [...]}, {"none": [...]}
 
 Comparisons with something absent are false, also below `none`. Times are milliseconds since the epoch or ISO
-8601; a bare date stands for its first moment, or its last with `lte` and `gt`. Every mistake is a
+8601; a bare date means its first moment, or its last with `lte` and `gt`. Every mistake is a
 `BadRequest` that names the key.
 """
 
@@ -104,7 +104,7 @@ class _Compiler:
         else:
             raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _KNOWN_KEYS)}")
         if alias == "p":
-            # The container stands in the same bank as the row: the subquery takes its number, never one from
+            # The container is in the same bank as the row: the subquery takes its number, never one from
             # the filter.
             exists = (
                 "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND "
@@ -173,7 +173,7 @@ def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
 
 
 class _Side(NamedTuple):
-    """The value that is compared, as SQL that is NULL where there is none, and what that binds."""
+    """The value that is compared, as SQL that is NULL without a value, and its parameters."""
 
     sql: str
     values: tuple[JSON, ...] = ()

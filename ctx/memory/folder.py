@@ -31,12 +31,14 @@ from ctx.models import JSON
 LEDGER = ".ctx-memories.json"
 _NOT_MEMORIES = ("readme.md",)
 _PAGE = 1000
-_OUTDATED = "it was edited, and its memory no longer holds: without its id it is a new memory"
+_OUTDATED = (
+    "it was edited, but its memory was forgotten or replaced; remove the id to store it as a new memory"
+)
 
 
 class Entry(NamedTuple):
-    """A file of the folder: its path below it, what it says, and its memory as it stands in the bank, or that
-    it was erased there.
+    """A file of the folder: its relative path, its text, and its memory's record in the bank, if it has one.
+    `erased`: the memory was erased there.
     """
 
     path: str
@@ -47,8 +49,8 @@ class Entry(NamedTuple):
 
 
 class Folder:
-    """One bank's folder. Raises `BadRequest` for a path that is none, and `Conflict` for the folder of
-    another bank."""
+    """One bank's folder. Raises `BadRequest` if the path is not a folder, and `Conflict` for the folder
+    of another bank."""
 
     def __init__(self, bank: MemoryBank, path: str) -> None:
         self._bank = bank
@@ -64,14 +66,12 @@ class Folder:
         """Raises `Conflict` unless the folder's bank was renamed, or merged, into this one."""
         sentence = f"{path} is the folder of the bank '{name}', not of '{self._bank.id}'"
         if name in self._bank.neighbours():
-            raise Conflict(f"{sentence}: name that bank, or another folder")
+            raise Conflict(f"{sentence}: use that bank, or another folder")
         ids = self._ledger.get("ids", [])
         if not any(self._bank.get(id, include_deleted=True) for id in ids):
             raise Conflict(
-                f"{sentence}, and holds none of its memories: where that bank was renamed or merged, name "
-                "the "
-                f"one it has become; to read the files into this one all the same, delete {LEDGER} in the "
-                "folder"
+                f"{sentence}, and has none of this bank's memories. If the bank was renamed or merged, use "
+                f"its new name. To import the files into this bank anyway, delete {LEDGER} in the folder"
             )
 
     # -- the store into the folder --
@@ -160,7 +160,7 @@ class Folder:
             return
         path = entry.path if entry is not None else file_name(record)
         if entry is None and os.path.lexists(os.path.join(self.path, path)):
-            reply["conflicts"].append(_conflict(path, "it stands where a memory's file belongs"))
+            reply["conflicts"].append(_conflict(path, "it is in the place of a memory's file"))
             return
         self._write(path, text, reply["dry_run"])
         reply["written"] += 1
@@ -210,7 +210,7 @@ class Folder:
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record), False)
         elif record is not None and record["id"] != entry.note.id:
-            raise Conflict(f"it says the same as the memory {record['id']}, which is one already")
+            raise Conflict(f"its text equals the existing memory {record['id']}")
         return str(stored["id"])
 
     # -- files --
@@ -219,7 +219,7 @@ class Folder:
         text = self._read(path)
         note = from_note(text)
         if note.id is not None and note.id in paths:
-            raise Conflict(f"it has the id of {paths[note.id]}; a new memory has none")
+            raise Conflict(f"it has the same id as {paths[note.id]}; remove the id for a new memory")
         return text, note
 
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
@@ -260,12 +260,12 @@ class Folder:
             ledger = json.loads(files.read_file(os.path.join(self.path, LEDGER), beneath=self.path))
             ids = ledger.get("ids", [])
             if not (isinstance(ledger.get("bank", ""), str) and all(isinstance(id, str) for id in ids)):
-                raise ValueError("it is none of ctx's making")
+                raise ValueError("ctx did not write it")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BadRequest(
-                f"{LEDGER} cannot be read: {error}; without it nothing is pruned, so delete it"
+                f"{LEDGER} cannot be read: {error}. Delete it; the next import then prunes nothing"
             ) from error
         return {**ledger, "ids": ids}
 
@@ -277,13 +277,13 @@ class Folder:
 
 
 def _check_current(note: Note, record: JSON) -> None:
-    """Raises `Conflict` where a file was edited of what the memory no longer is."""
+    """Raises `Conflict` if a file was edited and its memory changed meanwhile."""
     if record["deleted_at"] or record["superseded_by"]:
         raise Conflict(_OUTDATED)
     if note.version < record["version"]:
         raise Conflict(
-            f"both were changed since, the memory to version {record['version']}: write that version "
-            "into the file to keep its text, or delete the file and sync to keep the memory's"
+            f"both the file and the memory were changed. To keep the file's text, write version "
+            f"{record['version']} into it. To keep the memory's, delete the file and sync"
         )
 
 

@@ -77,9 +77,8 @@ def gist(text: str) -> str:
 
 
 def first_person(text: str) -> str:
-    """The text with its speaker as "I" and "my": questions about "the user" are questions about whoever says
-    "I", and "Where does the user live?" is "Where do I live?". In German, Spanish and French the verb
-    stays as it is.
+    """The text in the first person: "Where does the user live?" becomes "Where do I live?", because memories
+    of the user say "I". In German, Spanish and French the verb is not changed.
     """
     for pattern, self in _SELF_ABROAD:
         text = pattern.sub(self, text)

@@ -34,7 +34,7 @@ _FUNCTION_WORDS = {
 _BOTH = "a am an as d he in m me no on plus s so son t was will y"  # English, too
 _AMBIGUOUS = frozenset(_BOTH.split())
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _AMBIGUOUS
-_ENGLISH_SILENT = "now nowadays currently"  # beside the stop words: what holds now is what holds
+_ENGLISH_SILENT = "now nowadays currently"  # in addition to the stop words: they do not narrow a question
 _WORD = re.compile(r"[^\W\d_]+")
 _JUDGED_CHARS = 1000
 
@@ -53,7 +53,7 @@ def _language(beginning: str) -> str:
 
 
 def silent_terms(text: str) -> frozenset[str]:
-    """The terms of a text's language that say nothing about its subject, beside English stop words."""
+    """The terms of a text's language that say nothing about its subject, besides English stop words."""
     return _silent_terms(language(text))
 
 

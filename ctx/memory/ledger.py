@@ -1,8 +1,9 @@
-"""How many memories were acknowledged, in a small file beside `memory.db`: what it lacks later was lost.
+"""The number of acknowledged memories, in a small file next to `memory.db`. If the database has fewer, some
+were lost.
 
-The number never exceeds what is stored. It is raised after a write is committed, and lowered, durably, before
-one that removes memories is: a process that is killed in between raises no false alarm. A lock that is taken
-before the commit and held until the number is written keeps processes apart.
+The number never exceeds the stored memories: it is raised after a write is committed, and lowered, durably,
+before a removal is committed. So a process killed in between causes no false alarm. A lock held from before
+the commit until the number is written excludes other processes.
 """
 
 import fcntl
@@ -23,8 +24,8 @@ _BYTES = 512  # in place, and less than a disk's sector: a write of it is never 
 
 @dataclass(frozen=True)
 class Count:
-    """What was acknowledged. `changes` is the number of the last change; `lost`, how many memories were found
-    missing since the store was last restored or accepted as it is.
+    """The acknowledged memories. `changes` is the number of the last change; `lost` counts memories found
+    missing since the store was last restored or accepted.
     """
 
     memories: int = 0
@@ -51,7 +52,7 @@ class Ledger:
             os.close(descriptor)
 
     def read(self) -> Count | None:
-        """What is written; None where nothing is, or where it cannot be read."""
+        """The stored count; None if there is none or it cannot be read."""
         with suppress(OSError):
             return _parsed(files.read_file(self.path, beneath=os.path.dirname(os.path.abspath(self.path))))
         return None
@@ -70,7 +71,7 @@ class Page:
         self.count = _parsed(os.pread(descriptor, _BYTES, 0)) or Count()
 
     def compare(self, memories: int, changes: int) -> Count:
-        """Notes what is missing of what was acknowledged. Nobody may be between a commit and its count."""
+        """Records missing memories. No process may be between a commit and its count."""
         count = self.count
         lost, lost_changes = max(0, count.memories - memories), max(0, count.changes - changes)
         if lost or lost_changes:

@@ -190,9 +190,8 @@ def unranked(memory: Candidate) -> MemoryHit:
 
 
 def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
-    """What the best BM25 weighs beside a cosine: little where texts are statements and the question short, as
-    much where texts are longer or the question is a paragraph. Some part of a long text is near to any
-    question, and a paragraph is near to much.
+    """The weight of the best BM25 score relative to a cosine: low for short statements and short questions,
+    equal for longer texts or a paragraph as the question, where cosines separate less well.
     """
     mean_chars = sum(map(len, texts)) / (len(texts) or 1)
     length = mean_chars / MAX_STATEMENT_CHARS * 1.5 - 1  # from two thirds of the longest statement to four

@@ -39,8 +39,8 @@ class ChatCompletion:
             raise ConfigError(f"[memory.llm] base_url: '{base_url[:100]}' is not an http address")
         if not allow_remote and not is_loopback(parts.hostname):
             raise ConfigError(
-                f"[memory.llm] base_url: '{parts.hostname}' is another machine, and the memories would go "
-                "there; set allow_remote = true if so"
+                f"[memory.llm] base_url: '{parts.hostname}' is another machine, and memories would be sent "
+                "there; set allow_remote = true to allow it"
             )
         if provider not in PROVIDERS:
             raise ConfigError(f"[memory.llm] provider: one of {', '.join(PROVIDERS)}")
@@ -74,7 +74,7 @@ class ChatCompletion:
         except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
             raise StoreError("the language model's answer is not a chat completion") from error
         if not isinstance(answer, str):
-            raise StoreError("the language model answered without a text")
+            raise StoreError("the language model's answer has no text")
         return answer
 
     def _request(self, messages: Sequence[dict[str, str]]) -> JSON:

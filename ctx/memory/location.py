@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Location:
-    """Where memories, keys and scripts' values are. `waiting`: why those of an earlier version beside the
-    catalog are not used; None where there are none.
+    """Where memories, keys and scripts' values are. `waiting`: why those of an earlier version next to
+    the catalog are not used; None if there are none.
     """
 
     place: Place
@@ -46,8 +46,8 @@ class Location:
         """
         if self.waiting and os.path.isfile(old_keys(self.catalog)):
             raise ConfigError(
-                f"{old_keys(self.catalog)} holds keys that are not used, since {self.waiting}: "
-                "`ctx memory adopt .ctx` takes them over; else delete the file"
+                f"{old_keys(self.catalog)} holds keys that are not used: {self.waiting}. "
+                "Run `ctx memory adopt .ctx` to use them, or delete the file"
             )
         return self.place.keys
 
@@ -94,8 +94,8 @@ def locate(config: Config, environ: Mapping[str, str]) -> Location:
     waiting = split.take_over(catalog, old_keys(catalog), place.memory, refusal)
     if waiting:
         logger.warning(
-            "%s holds memories or keys of an earlier version, which are not used, since %s: "
-            "`ctx memory adopt .ctx` takes them over",
+            "%s holds memories or keys of an earlier version that are not used: %s. "
+            "Run `ctx memory adopt .ctx` to use them",
             os.path.dirname(catalog),
             waiting,
         )
@@ -126,8 +126,8 @@ def is_known(config: Config, environ: Mapping[str, str]) -> bool:
 
 
 def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
-    """Takes over what an earlier version left beside the catalog, whoever made it; how many memories there
-    are now. Raises `BadRequest`, `StoreError`.
+    """Moves the memories that an earlier version left next to the catalog. Returns the new number of
+    memories. Raises `BadRequest`, `StoreError`.
     """
     place, catalog = memory_place(config, environ), os.path.abspath(config.db.path)
     if split.holds_old(catalog) is None and not os.path.isfile(old_keys(catalog)):
@@ -157,12 +157,12 @@ def count_memories(memory: str) -> int:
 
 
 def _discard_empty(place: Place) -> None:
-    """Deletes memories and keys of a project where there are none. Raises `BadRequest` where there are."""
+    """Deletes a project's empty memory store and keys. Raises `BadRequest` if it is not empty."""
     count = count_memories(place.memory)
     if count or _holds_keys(place):
         raise BadRequest(
-            f"this project has {count:,} memories of its own, or keys: `ctx memory export` and "
-            "`ctx memory import` bring single banks together"
+            f"this project already has {count:,} memories, or keys: merge single banks with "
+            "`ctx memory export` and `ctx memory import`"
         )
     if os.path.isfile(place.memory):
         check_unused(place.memory)
@@ -183,7 +183,7 @@ def _holds_keys(place: Place) -> bool:
 
 
 def loss(memory: str) -> str | None:
-    """What is missing of the memories, in a sentence; None where nothing is."""
+    """A sentence about memories that are missing; None if none are."""
     ledger = Ledger(memory)
     if ledger.read() is None:
         return None

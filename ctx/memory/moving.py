@@ -1,8 +1,7 @@
-"""Moves memories from one store to another, of whichever engines: every bank with its words, vectors, history
-and journal, under the same numbers.
+"""Moves memories between stores of any engine: every bank with its words, vectors, history and journal, under
+the same numbers.
 
-It may be broken off and begun again: a bank that is there already, and equal, is passed over; one that is not
-is moved anew.
+It can be interrupted and run again: an equal bank in the target is skipped, a different one is moved again.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ class _Table(NamedTuple):
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    of_memory: bool = False  # by the number of the memory, which stands first; else by the bank's
+    of_memory: bool = False  # keyed by the memory's number, its first column; else by the bank's
 
     @property
     def condition(self) -> str:
@@ -90,7 +89,7 @@ def check_target(origin: MemoryRows, target: MemoryRows) -> None:
         ]
     if own:
         raise BadRequest(
-            f"memory banks with memories that the store to be moved lacks: {len(own):,} "
+            f"the target has memories that the origin lacks, in {len(own):,} banks "
             f"({', '.join(own[:5])}); name an empty store, or drop them with --replace"
         )
 
@@ -119,7 +118,7 @@ def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress)
                 progress("memories", count, total)
             if _digest(target, bank.bank_no) != expected:
                 raise StoreError(
-                    f"the memories of '{bank.bank}' are not what was there: was either store written "
+                    f"the copied memories of '{bank.bank}' differ: was one of the stores written "
                     "meanwhile? Run it again"
                 )
         digests.update(expected.encode())

@@ -12,8 +12,8 @@
 
     I prefer tabs.
 
-The same memory is the same bytes. `version` is the memory's when the file was written, `digest` covers the
-file without that line: by the two it is told whether the file, the memory, or both were changed since.
+The same memory is the same bytes. `version` is the memory's when the file was written; `digest` covers the
+file without that line. Together they show whether the file, the memory, or both were changed since.
 """
 
 import hashlib
@@ -28,19 +28,19 @@ from ctx.formats.frontmatter import read_front_matter
 from ctx.memory.columns import moment_ms
 from ctx.models import JSON, is_whole
 
-MAX_NOTE_CHARS = 1_100_000  # a memory's text, and what stands before it
+MAX_NOTE_CHARS = 1_100_000  # a memory's text with its front matter
 _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
 _ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SLUG_WORDS = 6
-# What stands in the front matter besides the id, as a record has it; without a value only these are written.
+# The record's fields in the front matter, besides the id. `_ALWAYS` are written without a value too.
 _FIELDS = ("said", "happened", "contexts", "tags", "type", "importance")
 _ALWAYS = ("said", "contexts", "tags")
 _USUAL = {"importance": 5}
 
 
 class Note(NamedTuple):
-    """A file, read: `fields` are what stands in it, and `edited` says that it is not as it was written."""
+    """A parsed file: `fields` are from its front matter; `edited` if it changed since ctx wrote it."""
 
     id: str | None
     version: int
@@ -73,10 +73,10 @@ def from_note(text: str) -> Note:
     metadata = front.metadata
     body = text[front.end :].removeprefix("\n").removesuffix("\n")
     if not body.strip():
-        raise BadRequest("there is no text in it")
+        raise BadRequest("the file has no text")
     version = metadata.get("version", 0)
     if not is_whole(version):
-        raise BadRequest("version: a whole number is needed")
+        raise BadRequest("version: must be a whole number")
     return Note(_id(metadata.get("id")), version, {"text": body, **_fields(metadata)}, edited)
 
 
@@ -123,7 +123,7 @@ def _line(name: str, value: JSON) -> str:
 
 
 def _as_written(text: str) -> bool:
-    """Whether a file is what `to_note` wrote: its digest covers what stands in it."""
+    """Whether a file is unchanged since `to_note` wrote it, according to its digest."""
     match = _DIGEST.search(text)
     return match is not None and match[1] == _digest(text[: match.start()] + text[match.end() :])
 
@@ -138,7 +138,7 @@ def _id(value: JSON) -> str | None:
     try:
         return str(uuid.UUID(value))
     except (ValueError, AttributeError, TypeError):
-        raise BadRequest("id: not a memory's; a new memory has none") from None
+        raise BadRequest("id: not the id of a memory; leave it out for a new memory") from None
 
 
 def _fields(metadata: dict[str, JSON]) -> dict[str, JSON]:

@@ -63,7 +63,7 @@ def _export(bank: MemoryBank, filter: JSON = None, include_deleted: bool = False
 
 def _import(bank: MemoryBank, content: str) -> JSON:
     if not isinstance(content, str):
-        raise BadRequest("content: the lines of an export are needed")
+        raise BadRequest("content: must be the lines of an export")
     return bank.import_(content.split("\n"))  # not splitlines: a text may hold U+2028
 
 
@@ -73,10 +73,10 @@ def _briefing(bank: MemoryBank, topic: str = "", category: str = "context", limi
 
     A line has the day, the memory's `category` ("context" or "type") and what it says; `text` is all of them
     between marks that no memory can contain, under a sentence that they are notes. Text that looks like a
-    secret or an instruction is left out: nobody asked for it, and a model may obey it.
+    secret or an instruction is left out, because a model may obey it.
     """
     if not isinstance(topic, str):
-        raise BadRequest("topic: a text is needed")
+        raise BadRequest("topic: must be a text")
     if category not in CATEGORIES:
         raise BadRequest(f"category: one of {', '.join(CATEGORIES)}")
     limit = whole("limit", limit, 1, MAX_BRIEFED)
@@ -123,7 +123,7 @@ OPS: dict[str, Op] = {
 def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
     """The arguments that are not `null`. Raises `BadRequest` for an unknown or a missing one."""
     if not isinstance(args, dict | None):
-        raise BadRequest(f"memory.{op}: an object of arguments is needed")
+        raise BadRequest(f"memory.{op}: the arguments must be an object")
     arguments = {name: value for name, value in (args or {}).items() if value is not None}
     allowed = (*operation.required, *operation.optional)
     for name in arguments:

@@ -85,7 +85,7 @@ def embedding_texts(text: str) -> list[str]:
 
 
 def heading(text: str) -> str:
-    """The first line, where it is marked as a heading or stands apart and is short; else ""."""
+    """The first line if it is a marked heading or a short separate line, else ""."""
     match = _HEADING.match(text)
     return (match[1] or match[2]) if match else ""
 

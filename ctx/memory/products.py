@@ -7,8 +7,8 @@ them.
     mem0            `get_all` and the export of the platform
     basic-memory    a folder of its notes, or one of them
 
-What was imported before is skipped, what was forgotten since too. What cannot be read is named by the place
-where it stands, and the others are imported.
+Memories that were imported before are skipped, also if they were forgotten since. An entry that cannot be
+read is reported with its position, and the others are imported.
 """
 
 import math
@@ -29,7 +29,7 @@ _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
     **replies.READERS,
 }
 PRODUCTS = tuple(_READERS)
-MAX_SOURCE_BYTES = 1 << 30  # of what is read whole; a database file too, of which only the head is looked at
+MAX_SOURCE_BYTES = 1 << 30  # also for a database file, though only its header is read here
 
 
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
@@ -43,7 +43,7 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
             )
         read = recall_file.read
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "unread": []}
-    ids: dict[str, str] = {}  # of what was stored, by the product's own names: a later one may take its place
+    ids: dict[str, str] = {}  # product's id -> ours, for later memories that replace these
     for item in _oldest_first(read(source), counts["unread"]):
         try:
             created, id = _store(bank, product, item, ids)
@@ -70,7 +70,7 @@ def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[It
 
 
 def _said_ms(item: Item) -> float:
-    """When a memory was said, whatever zone its time names; the end of time where nobody knows."""
+    """When a memory was said, in UTC; infinity if unknown."""
     try:
         ms = moment_ms("timestamp", item.fields.get("timestamp"))
     except BadRequest:  # it is refused when it is to be stored
@@ -108,7 +108,7 @@ def read_source(path: str) -> Source:
                 return Source(path, _read(file, path))
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
-    raise BadRequest(f"{path} is neither a file nor a folder; what comes through a pipe is read as `-`")
+    raise BadRequest(f"{path} is neither a file nor a folder; use `-` to read a pipe")
 
 
 def piped_source(file: BinaryIO) -> Source:
@@ -119,5 +119,5 @@ def piped_source(file: BinaryIO) -> Source:
 def _read(file: BinaryIO, name: str) -> bytes:
     content = file.read(MAX_SOURCE_BYTES + 1)
     if len(content) > MAX_SOURCE_BYTES:
-        raise BadRequest(f"{name} holds more than {MAX_SOURCE_BYTES >> 20} MB: import it in parts")
+        raise BadRequest(f"{name} is larger than {MAX_SOURCE_BYTES >> 20} MB: import it in parts")
     return content

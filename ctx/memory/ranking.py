@@ -16,7 +16,7 @@ RECENCY_SPAN = 0.1  # the most that age moves a rank, up or down
 # A memory whose own time is in the window that the question names goes above all others, whose best has 1.
 NAMED_TIME_LIFT = 1.01
 STORED_TIME_LIFT = 0.3  # of one that was merely stored then
-NAMED_TIME_SCORE = 0.75  # such a memory is evidence by itself
+NAMED_TIME_SCORE = 0.75  # such a memory counts as evidence
 MOSTLY = 0.5  # of its time has to be in the window for that
 NEAR_TWIN = 0.75  # cosine; LoCoMo facts have one earlier memory that near on average
 MAX_NEWER = 3
@@ -68,8 +68,8 @@ def _share_within(memory: Candidate, window: Window) -> float:
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
-    """Replaced memories give their place to what replaced them. `heads`: the last successor by the replaced
-    memory's id, None where it is not to be shown.
+    """Puts the replacing memories in the place of the replaced ones. `heads`: the last successor by the
+    replaced memory's id; None if it must not be shown.
     """
     best: dict[str, MemoryHit] = {}
     for hit in hits:
@@ -84,7 +84,7 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
 
 
 def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
-    """Two hits of one memory as one: found by its own words, or by those of what it replaced."""
+    """Merges two hits of one memory, found by its own words or by those of a memory it replaced."""
     signals = {**second.signals, **hit.signals}
     for name in _STRENGTHS:
         strengths = (hit.signals[name], second.signals[name])

@@ -130,8 +130,8 @@ class Reader:
     """One bank in one snapshot; `bank.bank_no` is `ABSENT` if nothing was ever written to it."""
 
     def __init__(self, engine: Engine, bank: str, *, locked: bool = False) -> None:
-        """`locked`: nobody else writes the bank until the transaction ends, and `op_no` is the number of the
-        next operation, above all that the bank has seen.
+        """`locked`: no one else writes the bank until the transaction ends, and `op_no` is the number of the
+        next operation.
         """
         self.op_no = 0
         self.engine = engine
@@ -435,7 +435,7 @@ class Reader:
         return op_no
 
     def erased_ids(self) -> set[str]:
-        """The ids of what was purged from this bank, or from one that was merged into it."""
+        """The ids of memories purged from this bank, or from a bank merged into it."""
         rows = self.connection.execute(
             f"SELECT detail FROM memory_journal WHERE bank_no IN {LINEAGE} AND op = 'purge'", (self.bank_no,)
         )
@@ -500,7 +500,7 @@ class Reader:
             yield head, list(map(JournalLine._make, cursor))
 
     def scalar(self, sql: str, *values: JSON) -> JSON:
-        """The first value that a statement of the house's own answers; None where it answers none."""
+        """The first value of a statement's result; None without rows."""
         row = self.connection.execute(sql, values).fetchone()
         return row[0] if row else None
 

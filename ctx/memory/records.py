@@ -66,7 +66,7 @@ def check_nameable(bank: str) -> str:
 
 
 def no_bank(bank: str) -> str:
-    """What is said where a bank is asked for that is none."""
+    """The message for an unknown bank."""
     return f"no memory bank called '{bank[:80]}'"
 
 
@@ -101,9 +101,7 @@ def iso(ms: int) -> str | None:
 
 
 def happened(memory: Memory) -> str | None:
-    """When what a memory tells of happened: a day, an interval of days `FIRST/LAST`, or a moment; None where
-    nobody said.
-    """
+    """The time of a memory's event: a day, an interval of days `FIRST/LAST`, or a moment; None if unknown."""
     if memory.event_ms is None:
         return None
     first = iso(memory.event_ms)
@@ -184,7 +182,7 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Call
 # -- lines of an export --------------------------------------------------------------------------------------
 
 _EXTRAS = ("names", "sessions")
-_MANY = 1_000_000  # a line may hold what a memory has gathered: who read it, and what it was said beside
+_MANY = 1_000_000  # names and sessions that a line may list
 # What a line need not have: lines of an earlier version lack it, and the same memory is the same bytes as
 # there.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
@@ -200,7 +198,7 @@ def to_line(memory: Memory, given_names: Iterable[str], sessions: Iterable[str])
 def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
     """(memory, its given names, its sessions) of an exported line. Raises `BadRequest`."""
     if not isinstance(record, dict):
-        raise BadRequest("a line of an export is a JSON object")
+        raise BadRequest("a line of an export must be a JSON object")
     fields_of_line = {*PUBLIC.values(), *_EXTRAS}
     if absent := sorted(fields_of_line - _OPTIONAL - set(record)):
         raise BadRequest(f"the field '{absent[0]}' is missing")
@@ -210,11 +208,11 @@ def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
     try:
         fields["id"] = str(uuid.UUID(record["id"]))
     except (ValueError, AttributeError, TypeError):
-        raise BadRequest("id: a UUID is needed") from None
+        raise BadRequest("id: must be a UUID") from None
     memory = Memory(**{"contexts": [], **fields})
     memory = memory._replace(gist=gist(memory.text))
     if content_hash(memory) != record["content_hash"]:
-        raise BadRequest("content_hash: the content is not the one that was exported")
+        raise BadRequest("content_hash: the content differs from the exported content")
     return memory, names("names", record["names"], _MANY), names("sessions", record["sessions"], _MANY)
 
 
@@ -229,13 +227,13 @@ def _read(column: str, public: str, record: dict[str, JSON]) -> JSON:
     if public in CHECKS:
         return CHECKS[public](public, value)
     if "NOT NULL" in COLUMNS[column].sql and value is None:
-        raise BadRequest(f"{public}: a value is needed")
+        raise BadRequest(f"{public}: must have a value")
     if column.endswith("_ms"):
         return moment_ms(public, value)
     if COLUMNS[column].sql.startswith("INTEGER"):
         return whole(public, value, 0, 2**53 - 1)
     if public == "source" and not isinstance(value, dict):
-        raise BadRequest("source: a JSON object is needed")
+        raise BadRequest("source: must be a JSON object")
     if public == "superseded_by":
         return short_text(public, value)
     check_json(public, value, 0)

@@ -1,8 +1,7 @@
 """`reflect`: an answer to a question from many memories.
 
-With a language model it is the model's answer; every sentence must cite the memories it stands on, and what
-cites nothing is dropped. Without one it is a few dated quotes, and the reply says that no model is
-configured.
+With a language model it is the model's answer: every sentence must cite memories, and sentences without a
+citation are dropped. Without one it is a few dated quotes, and the reply says that no model is configured.
 """
 
 import re
@@ -57,7 +56,7 @@ class Disposition(NamedTuple):
         """From a bank's configuration; other keys are ignored. Raises `BadRequest`."""
         mission = config.get("mission")
         if mission is not None and not isinstance(mission, str):
-            raise BadRequest("disposition: 'mission' is a text")
+            raise BadRequest("disposition: 'mission' must be a text")
         traits = {
             trait: whole(f"disposition: '{trait}'", config.get(trait, 3), 1, 5)
             for trait in ("skepticism", "literalism", "empathy")

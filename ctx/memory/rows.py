@@ -52,9 +52,9 @@ logger = logging.getLogger(__name__)
 
 
 class MemoryRows:
-    """The memory tables of a store. Safe from several threads and beside other processes.
+    """The memory tables of a store. Safe with several threads and other processes.
 
-    Raises `StoreError` where the engine fails and `Busy` where another writer is in the way for too long.
+    Raises `StoreError` if the engine fails and `Busy` if another writer holds the lock for too long.
     """
 
     _closed = False
@@ -121,7 +121,7 @@ class MemoryRows:
             if bank not in names:
                 raise NotFound(no_bank(bank))
             if name in names:
-                raise Conflict(f"a bank called '{name}' exists; merge the two instead")
+                raise Conflict(f"a bank called '{name}' already exists; merge the two instead")
             engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
 
     def drop_bank(self, bank: str) -> None:
@@ -254,9 +254,9 @@ class SqliteRows(MemoryRows):
         self._lock_of_idle = threading.Lock()
         self._idle: list[Connection] = []
         self._log_holds_erased = False
-        self._bare = False  # no tables are there, and none may be made: what reads finds nothing
+        self._bare = False  # no tables, and none may be made: reads find nothing
         if is_locked(path):
-            self._writer = connect(path, read_only=True)  # who would write is told by SQLite
+            self._writer = connect(path, read_only=True)  # SQLite refuses writes
             self._bare = not is_up_to_date(self._writer)
             return
         self._writer = connect(path, synchronous="FULL")
@@ -356,9 +356,8 @@ class SqliteRows(MemoryRows):
             self._lock.release()
 
     def shred(self) -> None:
-        """Overwrites what was deleted: in the pages of the file, in the word index, and in the log. While
-        another process reads the log as it was, that waits for the next change, or whoever opens the store
-        next.
+        """Overwrites deleted data in the file's pages, in the word index and in the log. While another
+        process reads the log, this is left to the next change or the next start.
         """
         with self._lock:
             self._check_open()

@@ -1,7 +1,7 @@
 """Restores a damaged `memory.db` from the newest sound copy, and from the rows that can still be read of it.
 
-The restored file is complete under another name before the damaged one is set aside: whoever is killed leaves
-the one or the other, and `finish` ends what was begun.
+The restored file is complete under another name before the damaged one is set aside. If the process is
+killed, one of the two files is there, and `finish` completes the restore.
 """
 
 import json
@@ -24,7 +24,7 @@ from ctx.store.schema import COMPANIONS, connect, copy_database, discard_copy
 
 _RESTORED, _RESTORING = ".restored", ".restoring"
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
-_BUSY = "the memories are in use: stop what serves this project, then run `ctx doctor --fix` again"
+_BUSY = "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def _check_room(memory: str) -> None:
     needed = (4 << 20) + 3 * max(sizes, default=0)
     if file_writing.free_bytes(os.path.dirname(memory)) < needed:
         raise StoreError(
-            f"restoring the memories needs {needed / 1e6:,.0f} MB on the disk; nothing was changed: free "
-            "some room and try again"
+            f"restoring the memories needs {needed / 1e6:,.0f} MB of disk space; nothing was changed. Free "
+            "some space and try again"
         )
 
 
@@ -87,7 +87,7 @@ def check_unused(memory: str) -> None:
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise Busy(_BUSY) from error
-            # Too damaged for that: nobody else can use it either.
+            # Too damaged to lock: no other process can use it either.
 
 
 def _restore(memory: str) -> Salvage:
@@ -106,7 +106,7 @@ def _restore(memory: str) -> Salvage:
         from_rows = rows.tally()[0] - from_copy
         problems = store.check(deep=True)
         if problems:
-            raise StoreError(f"what was restored is not sound ({problems[0]}), and nothing was changed")
+            raise StoreError(f"the restored memories are damaged ({problems[0]}); nothing was changed")
         total = rows.tally()[0]
     _keep_values(building, readable.values)
     _keep_keys(building, readable.keys)
@@ -114,7 +114,7 @@ def _restore(memory: str) -> Salvage:
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
     file_writing.sync(building)
-    os.replace(building, memory + _RESTORED)  # from here on it is finished, whoever is killed
+    os.replace(building, memory + _RESTORED)  # from here on `finish` completes it after a kill
     aside = _switch(memory)
     return Salvage(made, from_copy, max(0, from_rows), missing, aside)
 
@@ -146,7 +146,7 @@ def _bring(store: MemoryStore, readable: Readable) -> None:
             stored = reader.row(id) if reader.exists else None
         if stored is None:
             line = to_line(memory, aliases, sessions)
-            with suppress(BadRequest):  # what is in the row is none of ours any more
+            with suppress(BadRequest):  # the row's content is no longer a valid memory
                 from_line(json.loads(line))
                 new.setdefault(bank, []).append(line)
         elif memory.version > stored.version:

@@ -128,7 +128,7 @@ def is_up_to_date(connection: Connection) -> bool:
     version = schema_version(connection, COMPONENT)
     if version not in (0, len(MIGRATIONS)):
         raise StoreError(
-            "the memories are of another version of ctx, and its file may only be read: `ctx memory banks`, "
-            "run by who may write it, brings them up to date"
+            "the memories have the format of another version of ctx, and their file is read-only here. Run "
+            "`ctx memory banks` as a user who can write it to update them"
         )
     return version > 0

@@ -49,8 +49,7 @@ class Logistic(NamedTuple):
 # Fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv (docs/ranking.md): P(the memory
 # answers the query).
 CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(11.0, 0.3823)}
-# Of a model nobody measured: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine is
-# trusted.
+# For other models: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine counts.
 UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 

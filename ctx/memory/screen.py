@@ -57,7 +57,7 @@ def screen(text: str, policy: str) -> tuple[str, set[str]]:
             if pattern.search(text):
                 if policy == "refuse":
                     raise BadRequest(
-                        f"the text seems to hold a secret ({kind}); take it out and store the rest"
+                        f"the text seems to contain a secret ({kind}); remove it and store the rest"
                     )
                 flags.add(f"secret:{kind}")
                 if policy == "redact":

@@ -1,7 +1,7 @@
 """Sessions of the clients of memory: who is who across restarts and worker processes.
 
 A process on pipes continues the last session of its folder; over HTTP a client names its session, or shares
-one with all that have its key and bank. They are rows beside the memories.
+one with all that have its key and bank. They are rows in the same database as the memories.
 """
 
 import logging
@@ -117,7 +117,7 @@ def move_sessions(origin: MemoryRows, target: MemoryRows) -> int:
         engine.connection.executemany("INSERT INTO client_sessions VALUES (?, ?, ?, ?, ?)", rows)
         copied = {tuple(row) for row in engine.connection.execute(select).fetchall()}
     if not copied.issuperset(rows):
-        raise StoreError("the sessions that were moved are not those that were there: run it again")
+        raise StoreError("the copied sessions differ from the original: run it again")
     return len(rows)
 
 

@@ -40,7 +40,7 @@ Known = Callable[[], str | None]
 
 
 def holds_old(catalog: str) -> int | None:
-    """How many memories and scripts' values a catalog's file holds; None where it has no such tables, or
+    """The number of memories and scripts' values in a catalog's file; None if it has no such tables or
     cannot be read.
     """
     if not os.path.isfile(catalog):
@@ -65,8 +65,8 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
     """Moves what an earlier version kept in `catalog` and `keys` to `memory` and its folder, unless there are
     memories already.
 
-    `refusal()` says why a store is not moved unasked; that reason is returned, else None. `leave`: the old
-    store stays as it is, since git tracks it. Raises `StoreError`, `Busy`.
+    Returns the reason of `refusal()` if the store must not be moved without a command, else None. `leave`: do
+    not change the old store, because git tracks it. Raises `StoreError`, `Busy`.
     """
     marker = memory + _MARKER
     new_keys = os.path.join(os.path.dirname(memory), os.path.basename(keys))
@@ -90,7 +90,7 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
                     _set_keys_aside(keys, new_keys)
                     os.unlink(marker)
                     return None
-                discard_copy(memory)  # nobody has written to it: they all come by here first
+                discard_copy(memory)  # not written to yet: every writer passes this check first
             elif not old and not moving_keys:
                 return None
             reason = None if unfinished else refusal()
@@ -104,7 +104,7 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
 
 
 def divide(catalog: str, memory: str) -> None:
-    """Splits a store of an earlier version that nobody else has open. Raises `StoreError`, `OSError`."""
+    """Splits a store of an earlier version that no one else has open. Raises `StoreError`, `OSError`."""
     begin_copy(memory)
     with (
         closing(sqlite3.connect(catalog, isolation_level=None)) as old,
@@ -122,12 +122,12 @@ def divide(catalog: str, memory: str) -> None:
 
 
 def unasked(catalog: str, known: bool) -> str | None:
-    """Why the store of this catalog is not moved unasked; None where it may be."""
+    """Why the store of this catalog must not be moved without a command; None if it may."""
     folder = os.path.dirname(catalog)
     if os.path.islink(folder):
         return "its folder is a link"
     if _is_tracked(catalog):
-        return "git tracks it, so it may be somebody else's"
+        return "git tracks it, so it may belong to someone else"
     if os.stat(catalog if os.path.exists(catalog) else folder).st_uid not in (os.geteuid(), 0):
         return "it belongs to another user"
     return (
@@ -214,14 +214,14 @@ def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """The tables with their rows, then their indexes; the word index is filled anew by its own rows."""
+    """The tables with their rows, then their indexes; the word index is rebuilt from its own rows."""
     new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     new.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
     new.executemany(
         "INSERT INTO meta VALUES (?, ?)", old.execute(f"SELECT key, value FROM meta WHERE {_META}")
     )
     if holds_statements(old):
-        raise StoreError("the catalog holds a trigger, a view or a computed column, which ctx never makes")
+        raise StoreError("the catalog has a trigger, a view or a computed column that ctx did not create")
     names = [name for (name,) in _plain_tables(old)]
     for (sql,) in old.execute(
         f"SELECT sql FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND sql IS NOT NULL"
@@ -255,8 +255,7 @@ def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
         for row, copied in zip_longest(_in_order(old, name), _in_order(new, name)):
             if verdict != "ok" or row != copied:
                 raise StoreError(
-                    f"the copy of `{name}` is not equal to what is in the catalog, and nothing was moved: "
-                    "run `ctx doctor`"
+                    f"the copy of `{name}` differs from the catalog, so nothing was moved: run `ctx doctor`"
                 )
             count += name in _ROWS
     return count

@@ -56,7 +56,7 @@ def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
 
 
 class MemoryStore:
-    """All banks of one store. Safe from several threads and beside other processes; closes as a context
+    """All banks of one store. Safe with several threads and other processes; closes as a context
     manager.
 
     `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the
@@ -126,7 +126,7 @@ class MemoryStore:
         self._check_present(id)
         if id.startswith(OWN_BANK):
             raise BadRequest(
-                f"'{id}' is a pack's own, which would begin anew without it: merge it into another"
+                f"'{id}' is a pack's private bank and cannot be renamed; merge it into another bank"
             )
         self.rows.rename_bank(id, check_nameable(name))
 
@@ -234,7 +234,7 @@ def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
     live = reader.scalar(_LIVE.format("count(*)"), bank.bank_no)
     live_terms = reader.scalar(_LIVE.format("CAST(coalesce(sum(term_count), 0) AS BIGINT)"), bank.bank_no)
     if (live, live_terms) != (bank.live, bank.live_terms):
-        sentences.append(f"bank '{bank.bank}' counts {bank.live} memories and holds {live}")
+        sentences.append(f"bank '{bank.bank}' counts {bank.live} memories but has {live}")
     if (line := _broken_line(reader)) is not None:
         sentences.append(f"the journal of bank '{bank.bank}' is broken at line {line}")
     if deep:
@@ -244,7 +244,7 @@ def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
         )
         if differing:
             sentences.append(
-                f"bank '{bank.bank}': the words of {differing} memories are not those of their text"
+                f"bank '{bank.bank}': the indexed words of {differing} memories do not match their text"
             )
     return sentences
 

@@ -44,7 +44,7 @@ class _Rows(NamedTuple):
         return cls(
             np.zeros((dim, capacity), np.int8),
             np.zeros(capacity, np.int32),
-            np.zeros(capacity, np.float32),  # what stands behind is multiplied too
+            np.zeros(capacity, np.float32),  # unused places are multiplied too
             np.empty(capacity, np.int64),
             np.zeros(capacity, np.bool_),
             np.zeros(capacity, np.bool_),

@@ -181,8 +181,8 @@ class Writer(Reader):
             self._revive([memory.id])
         for sql in _BELONGINGS:
             self.connection.execute(sql, (memory.no, self.bank_no)[: sql.count("?")])
-        # A reply that was kept names the memory: it goes, and its key stays, so that whoever asks again does
-        # not bring back what was erased.
+        # Empty the stored replies that name the memory, but keep their keys: a repeated request must not
+        # store the erased memory again.
         self.connection.execute(
             "UPDATE memory_replies SET request = '', reply = 'null'"
             " WHERE bank_no = ? AND instr(reply, ?) > 0",
@@ -198,8 +198,8 @@ class Writer(Reader):
         """Moves these memories of another bank into this one, as they are, with their history, and ends that
         bank.
 
-        What else it held goes. Its journal stays a chain of its own, of which this bank's now tells: an
-        operation on a memory that was moved can be taken back here.
+        The bank's other data is deleted. Its journal is kept as a separate chain that this bank refers to, so
+        operations on moved memories can be undone here.
         """
         run = self.connection.execute
         home, theirs, members = self.bank_no, other.bank_no, listed(nos)
@@ -226,8 +226,7 @@ class Writer(Reader):
             (home, theirs, home),
         )
         self._count_live(live[0], live[1])
-        # Vectors that came from elsewhere are not behind the last one known: whoever holds them in memory
-        # reads them anew.
+        # Moved vectors do not come after the last known one, so caches must read all vectors again.
         run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
         empty(self.engine, theirs)
         run(
@@ -278,7 +277,7 @@ class Writer(Reader):
         )
 
     def drop_replies(self, op_ids: Iterable[str] | None = None) -> None:
-        """Forgets that these operations, or any, answered a request: it is done anew when it comes again."""
+        """Drops the stored replies of these operations, or all, so that a repeated request runs again."""
         narrowed = "" if op_ids is None else f" AND json_extract(reply, '$.op_id') {IN_TEXTS}"
         values = () if op_ids is None else (listed(op_ids),)
         self.connection.execute(

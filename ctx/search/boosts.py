@@ -21,7 +21,7 @@ PATH_PROSE = 0.3  # prose names its subject in its text
 DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
 DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
 DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
-DEFINITION_NAMED = 1.5  # times as much where the file bears the name too
+DEFINITION_NAMED = 1.5  # multiplied again if the file has that name too
 # Of the best score, added to a file that the query names: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.5
 HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
@@ -86,7 +86,7 @@ class Ruling(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What is known of a document from its path and media type."""
+    """Facts about a document from its path and media type."""
 
     low: str  # `folder/stem` in lower case
     words: tuple[str, ...]  # of it, with camel case cut
@@ -236,9 +236,9 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
 
 
 def alternated(ranked: Leg, pages: Container[int]) -> Leg:
-    """Pages and code by turns, the kind of the best first; the scores stay at their places.
+    """Alternates pages and code, starting with the kind of the best result. Scores keep their positions.
 
-    What has less than `ALTERNATING` of the best score keeps its place.
+    Results below `ALTERNATING` of the best score keep their places.
     """
     least = ranked[0][1] * ALTERNATING
     good = sum(1 for _, score in ranked if score >= least)

@@ -15,9 +15,9 @@ from ctx.search import intent
 
 Leg = list[tuple[int, float]]
 
-RRF_K = 10  # how soon rank loses weight; 5 to 60 do about equally well
+RRF_K = 10  # how fast weight falls with rank; 5 to 60 work about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
-# What a further passage of a document adds to its best, by words; by meaning it would only blur.
+# The share that a document's other passages add to its best keyword score; it does not help vector scores.
 FURTHER_PASSAGES = 0.05
 # The weight of meaning where prose is found, and where code is: a question shares few words with the function
 # that answers it.
@@ -143,7 +143,7 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
     """(k + 1) / (k + rank): 1 for the first. Cormack et al. 2009, scaled so that first in every leg is 1.
 
-    What a leg scores alike has one share, the mean of their ranks': which of them stands first is chance.
+    Tied scores share the mean of their ranks, because their order is arbitrary.
     """
     shares: list[float] = []
     for _, tied in groupby(score for _, score in leg):

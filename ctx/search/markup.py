@@ -61,7 +61,7 @@ _CALLOUT = re.compile(r"\[![A-Za-z]+\][+-]?[ \t]*")  # of `> [!NOTE]`
 _TAB = re.compile(r'===[!+]*[ \t]+"([^"]*)"')
 _NAMED_ASIDE = re.compile(r'(?:!!!|\?\?\?\+?)[ \t]+[\w -]+?[ \t]+"([^"]+)"')
 _INCLUDE = re.compile(r"\s*(?:--8<--|;--8<--)")
-# roff, of which manual pages are made: `.SH OPTIONS`, `.It Fl f Ar file`, `\fBword\fR`, `\-`.
+# roff, the markup of manual pages: `.SH OPTIONS`, `.It Fl f Ar file`, `\fBword\fR`, `\-`.
 _REQUEST = re.compile(
     r"[.'](?:[A-Z][A-Za-z]{0,2}|ad|br|de|fi|hy|ie|if|in|ne|nf|nh|sp|so|ti)(?=\s|$)|[.']\\\""
 )
@@ -81,7 +81,7 @@ _MACRO = re.compile(r"(?<!\S)(?:Ar|Cm|Dv|Em|Er|Ev|Fa|Fn|Ic|Li|Nm|Ns|Oc|Oo|Op|Pa|
 # Code with its role before it, `:ref:` or `{ref}`, and the `_` of a link or the `\ ` that ends it.
 _ROLE = re.compile(rf"(?P<role>\{{[^{{}}`]*\}}|(?::[^\W_][\w-]*)+:)?(?P<code>{_CODE})(?:_*+(?:\\ ?)?)")
 _SPELT_ROLES = {":rfc:": "RFC ", ":pep:": "PEP "}
-# `**words**` and `*words*`, but not `**kwargs`, `src/**/*.py`, `2 * 3` or what stands in code.
+# `**words**` and `*words*`, but not `**kwargs`, `src/**/*.py`, `2 * 3` or code.
 _STRONG = re.compile(
     r"(`[^`]*`)|(?<![^\W_])(?<![/*])\*\*(?![\s/*])((?:`[^`]*`|[^*`]|\*(?!\*))+?)(?<![\s/*])\*\*(?![^\W_]|[/*])"
 )
@@ -189,8 +189,8 @@ def _is_adorned_heading(chunk: ChunkRow) -> bool:
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
-    """The lines without markup; a paragraph of prose becomes one line, since a link may span two. Code stays
-    as it is.
+    """The lines without markup. A paragraph of prose becomes one line, because a link may span two lines;
+    code is not changed.
     """
     if not prose:
         yield from map(_unmarked, lines)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # numpy takes 70 ms to import
 _PASSAGES, _NEAREST = 1, 2
 _DEFINING_SHARE = 1.0  # bonus of a chunk that defines the name: as much as having all words
 _PHRASE_SHARE = 1.0  # bonus for having the query, or a quoted part of it, word for word
-# Among chunks of prose that are about equal, the first of a section says what it is about.
+# Among prose chunks with about equal scores, prefer the first of a section: it introduces the topic.
 _OPENING_SHARE = 0.03
 _OPENING_READ = 64  # chunks to look back for the start of a section: thirty pages
 _FURTHER_SHARE = 0.5  # of the best passage's score: a further passage below that is not shown
@@ -78,7 +78,7 @@ NO_LEG = Leg({}, [], True)
 
 
 class Stage(NamedTuple):
-    """A ranking to one depth, and what it was made of."""
+    """A ranking to one depth, with the rankings it was fused from."""
 
     ranked: fusion.Leg
     keyword: Leg

@@ -38,7 +38,7 @@ from ctx.text.strings import counted, cut
 
 
 class Surroundings(Protocol):
-    """What a search needs from its workspace."""
+    """The parts of a workspace that a search uses."""
 
     @property
     def question_embedder(self) -> Embedder | None:
@@ -58,7 +58,7 @@ _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
 _LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
 _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
-_NO_WORD = "the query has neither letters nor digits, so no word was looked for"
+_NO_WORD = "the query has no letters or digits, so there was no word to search for"
 # Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
@@ -160,7 +160,7 @@ class Searcher:
         except EmbedderError as error:
             if mode == "semantic":
                 raise
-            partial = f"found by keyword alone: {error.message}"
+            partial = f"only keyword search was used: {error.message}"
             request = self._request(words, "keyword", filters, prefix, None, per_document)
             answers = self._folded(request, rows, offset + limit)
         share = 0.0
@@ -169,7 +169,9 @@ class Searcher:
             share = share_of_best(request, choices)
             note = note or _wordless(request, stage)
             if by_default and request.mode == "hybrid" and not stage.semantic.documents:
-                partial = self._surroundings.lacking()  # nothing is embedded, and nobody asked for meaning
+                partial = (
+                    self._surroundings.lacking()
+                )  # nothing is embedded, and the query did not ask for semantic search
         elif not (offset or filters.closed):
             note = note or _unknown(words)
         page = answers[offset:]
@@ -290,12 +292,14 @@ class Searcher:
                 replaced.append(f"'{neighbour}' instead of '{word}'")
         if not replaced:
             return words
-        note = f"looked for {', '.join(replaced)}, which no text has; put it in quotes to look for just that"
+        note = (
+            f"searched for {', '.join(replaced)}, which has no match; use quotes to search for it as written"
+        )
         return self._known(query, note)
 
     def _commit(self, begun: str, *, alone: bool) -> str | None:
-        """What to search for instead of the start of one commit's id: the id, or its path among other words,
-        where a single word weighs little.
+        """The replacement for an abbreviated commit id: the full id, or its path among other words, where a
+        single word has little weight.
         """
         paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
         if len(paths) != 1:
@@ -444,7 +448,7 @@ class Searcher:
         pending = self._pending_count(model)
         if not pending:
             return None
-        return f"not embedded yet, and so not found by meaning: {counted(pending, 'chunk')}"
+        return f"{counted(pending, 'chunk')} not embedded yet, so only keyword search finds them"
 
 
 def _said(result: SearchResult) -> str:
@@ -458,7 +462,7 @@ def _wordless(request: Request, stage: Stage) -> str | None:
     """A note if no words match: even nonsense has something nearest in meaning."""
     if request.mode != "hybrid" or stage.keyword.documents:
         return None
-    return "0 exact matches; these are the nearest in meaning"
+    return "0 exact matches; showing results with a similar meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
@@ -571,7 +575,7 @@ def _unknown(words: _Words) -> str | None:
     if not unknown:
         return None
     named = ", ".join(f"'{word[:40]}'" for word in unknown[:_NAMED])
-    return f"no text has {named}; outside English only whole words and their beginnings are compared"
+    return f"no document has {named}; outside English only whole words and word beginnings match"
 
 
 def _type_test(types: Sequence[str]) -> Callable[[str], bool]:
@@ -585,7 +589,7 @@ def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
         return lambda path: True
     for glob in globs:
         if glob.startswith("!"):
-            raise BadRequest(f"path: a glob says what to search, and '{cut(glob, 40)}' what not to")
+            raise BadRequest(f"path: '{cut(glob, 40)}' excludes files; a glob must say which files to search")
     try:
         top = Rules(parse_globs(globs)).top()
     except ConfigError as error:

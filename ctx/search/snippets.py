@@ -26,7 +26,7 @@ _UNSPACED = re.compile(f"[{analyze.UNSPACED}]")
 _UNIT_END = re.compile(r"""\n|(?:(?<![\W_][^\W\d_])(?<!\s\d)(?<!^\d)\.|[!?…])["'’”)\]]* |[。！？]""")
 
 Terms = int
-"""A set of the query's terms: bit i stands for the i-th term."""
+"""A set of the query's terms: bit i is the i-th term."""
 
 Mark = tuple[int, int, Terms]
 """A word [start, end) of a text that the query has, and its terms."""
@@ -258,8 +258,8 @@ class Matcher:
         return text, marks
 
     def _spans(self, text: str, marks: list[Mark]) -> list[tuple[int, int]]:
-        """What to show of a text: the neighbouring units with most of the query. If there is room, also the
-        head of their table, the line that introduces them, and what follows.
+        """The spans of a text to show: the adjacent units that match most of the query. If there is room,
+        also their table's header, the line that introduces them, and the text after them.
         """
         size = self._snippet_chars
         if len(text) <= size:

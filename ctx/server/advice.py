@@ -18,7 +18,7 @@ class Advice(NamedTuple):
         """The MCP server instructions: which tool to use for what."""
         hybrid = ' (mode "hybrid" finds both words and meaning)' if self.semantic else ""
         return (
-            f"Search the user's documents with `search`{hybrid}, read one whole with `get`, see what is "
+            f"Search the user's documents with `search`{hybrid}, read one with `get`, see what is "
             "indexed and how fresh it is with `sources`. Results carry a heading and line numbers; cite them."
         )
 

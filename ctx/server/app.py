@@ -166,7 +166,7 @@ def _lifespan(
 async def begin_behind_answers(services: Services, work: Work) -> None:
     """Calls `begin` once those who waited for the server have their answers."""
     await asyncio.sleep(FIRST_ANSWERS_S)
-    while work.searches.unfinished:  # noqa: ASYNC110 - a lane tells nobody when it is empty
+    while work.searches.unfinished:  # noqa: ASYNC110 - a queue has no signal for being empty
         await asyncio.sleep(FIRST_ANSWERS_S / 10)
     services.begin()
 
@@ -220,7 +220,7 @@ def _log_call(call: Call) -> None:
 
 
 async def _on_error(request: HTTPConnection, error: Exception) -> Response:
-    assert isinstance(error, CtxError), "it is registered for ours alone"
+    assert isinstance(error, CtxError), "this handler is registered for CtxError"
     access: Access = request.scope[ACCESS]
     if errors.row(error).status >= 500:
         errors.log_failure(error, access.request_id)

@@ -164,7 +164,7 @@ def _agent_row(agent: Agent) -> JSON:
     "/health",
     response_model=HealthState,
     operation_id="health",
-    summary="Whether the server lives and how fresh its index is",
+    summary="Whether the server is running and how fresh its index is",
     tags=["server"],
 )
 async def _health(request: Request) -> Response:
@@ -210,7 +210,7 @@ async def _banks(request: Request) -> Response:
 def _overview(request: Request) -> Overview:
     overview = _state(request).overview
     if overview is None:
-        raise NotFound("this server keeps no overview")
+        raise NotFound("this server has no overview")
     return overview
 
 
@@ -269,5 +269,5 @@ def read_page(folder: str) -> dict[str, bytes]:
 @router.get("/metrics", include_in_schema=False)  # served if `[server] metrics` is on
 async def _metrics(request: Request) -> Response:
     metrics = _state(request).metrics
-    assert metrics is not None, "the route is there with the figures"
+    assert metrics is not None, "this route exists only with metrics"
     return Response(await asyncio.to_thread(metrics.render), headers={"content-type": metrics.media_type})

@@ -120,13 +120,13 @@ def headers(error: CtxError) -> dict[str, str]:
 
 def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> MethodNotAllowed:
     """The error for a route that exists and does not have this method."""
-    message = f"{path[:80]} does not answer {method[:16]}; it answers {', '.join(allowed)}"
+    message = f"{path[:80]} does not accept {method[:16]}; use {', '.join(allowed)}"
     return MethodNotAllowed(message, allowed=allowed)
 
 
 def internal(request_id: str) -> CtxError:
     """The error for an unexpected failure. Its details are in the log, under the request id."""
-    return CtxError(f"internal error; the server's log has it under request id {request_id}")
+    return CtxError(f"internal error; see request id {request_id} in the server's log")
 
 
 def encode(value: JSON) -> bytes:

@@ -61,7 +61,7 @@ def _full_disks(workspace: Workspace) -> list[str]:
     for folder in folders:
         with suppress(OSError):
             if file_writing.free_bytes(folder) < _LEAST_FREE_BYTES:
-                lines.append(f"disk: it is full, and nothing can be stored in {os.path.basename(folder)}")
+                lines.append(f"disk: the disk is full, nothing can be stored in {os.path.basename(folder)}")
     return lines
 
 

@@ -112,7 +112,7 @@ class Keys:
         raise NotImplementedError
 
     def _writing(self) -> AbstractContextManager[Statements]:
-        """A transaction; nobody else writes keys meanwhile."""
+        """A transaction that holds the lock for writing keys."""
         raise NotImplementedError
 
     def _take(self, records: Iterable[KeyRecord]) -> None:
@@ -150,12 +150,14 @@ class Keys:
         or a name in use.
         """
         if not NAME.fullmatch(name):
-            raise BadRequest("a key's name has 1 to 64 of A-Z a-z 0-9 _ . @ : + -")
+            raise BadRequest("a key's name must have 1 to 64 of the characters A-Z a-z 0-9 _ . @ : + -")
         key = PREFIX + secrets.token_urlsafe(32)
         record = KeyRecord(secrets.token_hex(4), name, _checked_banks(banks), digest(key).hex(), now_ms())
         with self._writing() as connection:
             if name in _in_force(records_in(connection)):
-                raise BadRequest(f"a key called '{name}' exists; revoke it first or choose another name")
+                raise BadRequest(
+                    f"a key called '{name}' already exists; revoke it first or choose another name"
+                )
             _insert(connection, record)
         return key, record
 
@@ -167,7 +169,7 @@ class Keys:
                     revoked = record._replace(revoked_ms=clock())
                     _revoke(connection, revoked)
                     return revoked
-        raise NotFound(f"no key in force is called '{name_or_id[:80]}'; `ctx key list` names them")
+        raise NotFound(f"no valid key is called '{name_or_id[:80]}'; `ctx key list` lists the keys")
 
     def add(self, records: Iterable[KeyRecord]) -> int:
         """Takes over keys of another store; how many are new or revoked by it. Raises `BadRequest` where
@@ -181,9 +183,7 @@ class Keys:
                 known = present.get(record.id)
                 if known is None:
                     if record.revoked_ms is None and record.name in names:
-                        raise BadRequest(
-                            f"another key called '{record.name}' is there: revoke one of the two"
-                        )
+                        raise BadRequest(f"another key called '{record.name}' exists: revoke one of the two")
                     _insert(connection, record)
                 elif record.revoked_ms is not None and known.revoked_ms is None:
                     _revoke(connection, record)
@@ -311,7 +311,7 @@ def take_over(ring: Keys, path: str) -> None:
             ring.add(records)
             present = {record.id: record.sha256 for record in ring.list()}
             if any(present.get(record.id) != record.sha256 for record in records):
-                raise StoreError(f"the keys of {path} are not what was stored: try again")
+                raise StoreError(f"the copied keys of {path} differ from the original: try again")
             os.replace(path, f"{path}.moved")
             file_writing.sync(folder)
     except FileNotFoundError:
@@ -333,13 +333,13 @@ def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
     """The banks that a key opens, in order. Raises `BadRequest` for none, or for a bad name."""
     chosen = tuple(sorted(set(banks)))
     if not chosen:
-        raise BadRequest("a key needs at least one bank, or '*' for every bank")
+        raise BadRequest("a key needs at least one bank, or '*' for all banks")
     for bank in chosen:
         if bank != EVERY_BANK and not BANK.fullmatch(bank):
-            raise BadRequest(f"'{bank[:80]}' is not a bank: it has {BANK_RULE}")
+            raise BadRequest(f"'{bank[:80]}' is not a bank's name: a name has {BANK_RULE}")
         if bank.startswith(OWN_BANK):
             raise BadRequest(
-                f"'{bank[:80]}' is a pack's own bank: use [packs.NAME] api_key_env or a key for all banks"
+                f"'{bank[:80]}' is a pack's private bank: use [packs.NAME] api_key_env or a key for all banks"
             )
     return (EVERY_BANK,) if EVERY_BANK in chosen else chosen
 
@@ -376,5 +376,5 @@ def _read(path: str) -> list[KeyRecord]:
         return records_of(json.loads(content))
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise ConfigError(
-            f"{path}: not a key file; restore it, or remove it and make new keys with 'ctx key create'"
+            f"{path}: not a key file; restore it, or delete it and make new keys with 'ctx key create'"
         ) from error

@@ -295,7 +295,7 @@ class McpServer:
         except Exception:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
             return tool_failure(
-                f"tool '{name}' failed; the server's log has it under request id {caller.request_id}"
+                f"tool '{name}' failed; see request id {caller.request_id} in the server's log"
             )
         if not as_json:
             return text_result(result)
@@ -447,7 +447,7 @@ class McpServer:
 
 
 def _client_of(context: Context) -> str | None:
-    """The name that an MCP client gave; None where this connection has not heard it."""
+    """The name that an MCP client gave; None if this connection has not received it."""
     params = context.session.client_params
     return one_line(params.client_info.name)[:80] if params and params.client_info else None
 

@@ -177,7 +177,7 @@ def read_message(text: str | bytes) -> dict[str, JSON]:
     try:
         types.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValueError as error:
-        reason = 'a message has "jsonrpc": "2.0" and a method, and its params are an object'
+        reason = 'a message needs "jsonrpc": "2.0", a method, and an object as params'
         raise MessageFault(message.get("id"), types.INVALID_REQUEST, reason) from error
     id = message.get("id", 0)
     if "method" in message and (not isinstance(id, str | int) or isinstance(id, bool)):

@@ -51,7 +51,7 @@ class Metrics:
             buckets=BUCKETS_S,
         )
         unfinished = prometheus.Gauge(
-            "ctx_calls_unfinished", "Calls that wait or run", ("lane",), registry=self._registry
+            "ctx_calls_unfinished", "Calls waiting or running", ("lane",), registry=self._registry
         )
         for lane in (work.searches, work.documents, work.scripts):
             unfinished.labels(lane.name).set_function(partial(getattr, lane, "unfinished"))
@@ -65,14 +65,14 @@ class Metrics:
             ),
             "index_behind": prometheus.Gauge(
                 "ctx_index_behind",
-                "Writes the index has yet to apply",
+                "Writes that the index has not applied yet",
                 registry=self._registry,
                 multiprocess_mode="mostrecent",
             ),
         }
         self._degraded = prometheus.Gauge(
             "ctx_degraded",
-            "Things that do not work as they should",
+            "Parts of the server that do not work",
             registry=self._registry,
             multiprocess_mode="mostrecent",
         )
@@ -84,7 +84,7 @@ class Metrics:
         health = self._health()
         for key, gauge in self._fresh.items():
             value = health.get(key)
-            gauge.set(value if isinstance(value, int) else nan)  # nobody knows while the store is away
+            gauge.set(value if isinstance(value, int) else nan)  # unknown while the store is unavailable
         self._degraded.set(len(health.get("degraded") or ()))
         return self._render(self._shown)
 

@@ -42,11 +42,11 @@ _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?"
 _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
 _WRONG_KEY = "this key is not valid"
 _NEEDLESS_KEY = (
-    "this key is not valid; most of this server needs none: remove the Authorization header, make one with "
-    "'ctx key create', or set the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to the one "
-    "that is sent"
+    "this key is not valid. Most of this server needs no key: remove the Authorization header, make a key "
+    "with 'ctx key create', or set the pack's variable (HINDSIGHT_API_TENANT_API_KEY, SEKHA_API_KEY) to "
+    "the key you send"
 )
-_FOREIGN = "web pages of other sites need a key here, or their origin in [server] allowed_origins"
+_FOREIGN = "web pages of other sites need a key, or their origin in [server] allowed_origins"
 
 
 async def _refuse(error: CtxError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +81,7 @@ class RequestMiddleware:
         try:
             await self._app(scope, receive, reply.send)
         except ClientDisconnect:
-            pass  # nobody is there to read a reply
+            pass  # the client has gone
         except CtxError as error:
             await self._break_off(reply, error, scope, receive)
         except asyncio.CancelledError:  # the server stops, and has waited for this request
@@ -170,7 +170,7 @@ class HostMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self.allows(scope[ACCESS].headers.get("host", "")):
             raise Misdirected(
-                "this server does not answer to that Host; add it to [server] allowed_hosts if it should"
+                "this server does not accept that Host; to allow it, add it to [server] allowed_hosts"
             )
         await self._app(scope, receive, send)
 

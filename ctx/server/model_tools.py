@@ -59,7 +59,7 @@ VIEWS: Mapping[str, View] = {
         {"limit": FILES, "per_document": PASSAGES},
     ),
     "get": View(
-        "Read a file, one definition, one section or some lines. With a query only the parts about it.",
+        "Read a file, one definition, one section or some lines. With a query, only the parts about it.",
         {
             "path": _PATH,
             "query": _about("show only the blocks around these words"),
@@ -124,7 +124,7 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSO
     if tool.name == "search":
         filters = put_right(tool.parameters, {"filters": passed.pop("filters", None)}, strict=False)[0]
         narrowed = filters.get("filters") or {}
-        if isinstance(narrowed, dict):  # the check names what is none
+        if isinstance(narrowed, dict):  # the later check reports other types
             narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
         if narrowed:
             passed["filters"] = narrowed

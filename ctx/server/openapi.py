@@ -21,15 +21,15 @@ SUMMARY_CHARACTERS = 300  # what GPT actions accept
 _EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}
 
 _ERRORS = {
-    400: "The request or its arguments do not fit",
+    400: "The request or its arguments are not valid",
     401: "A key is missing or wrong",
-    403: "Web pages of this origin may not call this",
+    403: "Web pages of this origin may not call this route",
     404: "No such tool, document or agent",
-    405: "The path does not answer this method",
-    408: "The script's deadline passed",
-    409: "What is there is not what the caller expected",
+    405: "The path does not accept this method",
+    408: "The script took too long",
+    409: "The resource was changed or already exists",
     413: "The body is too large",
-    421: "The server does not answer to this Host",
+    421: "The server does not accept this Host",
     429: "Too many calls; see Retry-After",
     500: "The tool failed",
     503: "The server is busy or its store cannot answer; see Retry-After",
@@ -115,7 +115,7 @@ def example(tool: Tool) -> JSON:
 
 
 def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    """The schema of what a tool answers; the one that it declares stands among the others."""
+    """The schema of a tool's reply. A declared output schema is moved to the shared components."""
     answer: JSON = {"type": "object"} if tool.bare else {}
     if tool.output_schema is not None:
         schemas[f"{tool.name}_result"] = _rooted(tool.output_schema, f"{tool.name}_result")
@@ -142,7 +142,7 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
             "required": bool(tool.parameters.get("required") or tool.alternatives),
             "content": {"application/json": content},
         },
-        "responses": _responses("What the tool answers", answer),
+        "responses": _responses("The tool's result", answer),
     }
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}

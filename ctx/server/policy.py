@@ -78,9 +78,9 @@ def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
     ):
         return
     raise ConfigError(
-        f'[server] bind = "{settings.bind}" lets other machines in, and no key is set: '
-        "make one with 'ctx key create NAME', or name one "
-        "in [server] api_key_env; --insecure-no-auth serves everyone who can reach the port"
+        f'[server] bind = "{settings.bind}" accepts other machines, but there is no key. '
+        "Make one with 'ctx key create NAME', or set [server] api_key_env. With --insecure-no-auth "
+        "anyone who reaches the port can use the server"
     )
 
 
@@ -145,7 +145,7 @@ class Policy:
         return bool(pack.keys) or pack.key_required or self.closed or self.ring_closed or not self.loopback
 
     def bank_locked(self) -> bool:
-        """Whether a request that names a bank needs a key before anything is known of what it asks."""
+        """Whether any request that names a bank needs a key."""
         return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
 
     def mcp_locked(self) -> bool:
@@ -186,7 +186,7 @@ class Access:
 
     @property
     def keyed(self) -> bool:
-        """Whether a valid key came with the request, or none is asked of anybody."""
+        """Whether the request has a valid key, or no key is needed."""
         return self.grant is not None or not self.closed
 
     def admit(self, tool: Tool) -> None:
@@ -206,9 +206,9 @@ class Access:
         if grant is None or self.shows(None):
             return
         if grant.pack is not None:
-            raise Unauthorized(f"this key opens the pack {grant.pack} alone", presented=True)
+            raise Unauthorized(f"this key is only for the pack {grant.pack}", presented=True)
         banks = ", ".join(sorted(grant.banks or ()))
-        raise Unauthorized(f"this key opens memories alone, of the bank {banks}", presented=True)
+        raise Unauthorized(f"this key is only for memories of the bank {banks}", presented=True)
 
     def shows(self, pack: str | None) -> bool:
         """Whether lists show this caller what belongs to a pack, or to none (None: documents, tools, agents).
@@ -242,12 +242,12 @@ class Access:
 
     def _locked_out(self, pack: str) -> Unauthorized:
         if self.grant is not None:
-            message = f"{pack}: this key does not open this pack or bank"
+            message = f"{pack}: this key is not valid for this pack or bank"
             return Unauthorized(message, presented=True)
         if self.policy.has_keys:
             return Unauthorized(f"{pack}: send 'Authorization: Bearer KEY'")
         return Unauthorized(
-            f"{pack} is closed until it has a key: 'ctx key create NAME', or [packs.{pack}] api_key_env"
+            f"{pack} needs a key: make one with 'ctx key create NAME', or set [packs.{pack}] api_key_env"
         )
 
     def admit_log(self) -> None:
@@ -256,7 +256,7 @@ class Access:
         """
         origin = self.headers.get("origin", "").partition("://")[2]
         if self.foreign or (origin and origin.lower() != self.headers.get("host", "").lower()):
-            raise OriginNotAllowed("the log of calls is not for other web pages")
+            raise OriginNotAllowed("other web pages may not read the log of calls")
         if self.policy.has_keys and (self.grant is None or not self.grant.whole):
             raise Unauthorized("send 'Authorization: Bearer KEY'", presented=self.grant is not None)
 
@@ -273,7 +273,7 @@ class Access:
         if self.grant is None and self.policy.bank_locked():
             raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
         if self.grant is not None and not self.grant.covers(self.bank):
-            raise Unauthorized("this key does not open this bank", presented=True)
+            raise Unauthorized("this key is not valid for this bank", presented=True)
 
     def knows_pack(self, name: str) -> bool:
         """Whether a memory pack of that name is enabled."""
@@ -282,8 +282,8 @@ class Access:
     def _admit_effect(self, subject: str) -> None:
         if self.foreign and (self.grant is None or not self.grant.whole):
             raise OriginNotAllowed(
-                f"{subject} is closed to web pages of other sites: it is not named in the configuration, or "
-                '[server] cross_site_tools = "read_only"'
+                f"web pages of other sites may not call {subject}: it is not named in the configuration, or "
+                '[server] cross_site_tools is "read_only"'
             )
 
     def spend(self) -> None:
@@ -349,7 +349,7 @@ def _effect_open(named: bool, settings: ServerSettings) -> bool:
 def setting_doubts(
     allowed_hosts: Sequence[str], cors_origins: Sequence[str], allowed_origins: Sequence[str]
 ) -> list[str]:
-    """What stands in these lists of [server] and fits no request, a sentence each."""
+    """Warnings about entries of these [server] lists that can never match a request."""
     lines = [
         f"[server] allowed_hosts: '{one_line(host)}' is not a host (write it as box.lan)"
         for host in allowed_hosts
@@ -357,7 +357,7 @@ def setting_doubts(
     ]
     if "*" in allowed_origins:
         lines.append(
-            "[server] allowed_origins: '*' names no origin; list those that may call MCP and the "
+            "[server] allowed_origins: '*' is not allowed; list the origins that may call MCP and the "
             "memory packs, or give them a key"
         )
     lines += _origin_doubts("cors_origins", cors_origins)

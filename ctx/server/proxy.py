@@ -111,7 +111,7 @@ class Proxy:
             try:
                 return await self._exchange(message, writing)
             except _CONNECT_ERRORS as error:
-                return f"nothing answers at {self._server.url}; is `ctx serve mcp` running there? ({error})"
+                return f"no server answers at {self._server.url}; is `ctx serve mcp` running there? ({error})"
         deadline_s = anyio.current_time() + RESTART_S
         while anyio.current_time() < deadline_s:
             if found := self._find():
@@ -119,7 +119,7 @@ class Proxy:
                 with suppress(*_CONNECT_ERRORS):
                     return await self._exchange(message, writing)
             await anyio.sleep(LOOK_S)
-        return "the server of this project has stopped: `ctx serve` starts it, or reconnect to ctx here"
+        return "this project's server has stopped: start it with `ctx serve`, or reconnect the client"
 
     async def _exchange(self, message: dict[str, Any], writing: Outgoing) -> str | None:
         """Sends a message and hands its replies to the client; what went wrong, None if nothing did. Raises
@@ -142,13 +142,13 @@ class Proxy:
                     answered |= not isinstance(answer, types.JSONRPCNotification)
                 if answered or "id" not in message:
                     return None
-                return f"{self._server.url} ended before it had answered; the call may or may not have run"
+                return f"{self._server.url} sent no complete answer; the call may or may not have run"
         except _CONNECT_ERRORS:
             raise
         except (httpx2.SSEError, _Unreadable) as error:
             return f"{self._server.url}: {error}"
         except httpx2.HTTPError as error:
-            broken = f"the connection to {self._server.url} broke off ({type(error).__name__})"
+            broken = f"the connection to {self._server.url} was lost ({type(error).__name__})"
             return f"{broken}; the call may or may not have run"
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
@@ -166,17 +166,15 @@ class Proxy:
     def _refusal(self, reply: httpx2.Response, answer: types.JSONRPCMessage | None) -> str:
         status = reply.status_code
         if status == 404:
-            return (
-                f"{self._server.url} answered 404: nothing there speaks MCP; the path is /mcp, or /mcp/BANK"
-            )
+            return f"{self._server.url} answered 404: no MCP server at this path; use /mcp or /mcp/BANK"
         if status == 200:
-            return f"{self._server.url} did not answer with MCP; is it the address of a ctx?"
+            return f"{self._server.url} did not answer with MCP; is it the address of a ctx server?"
         reason = f": {answer.error.message[:300]}" if isinstance(answer, types.JSONRPCError) else ""
         if status == 401 and self._server.key:
-            return f"{self._server.url} answered 401, the key was refused{reason}"
+            return f"{self._server.url} refused the key (401){reason}"
         if status == 401:
             needed = "a key is needed: export it and name its variable with --key-env"
-            return f"{self._server.url} answered 401, {needed}{reason}"
+            return f"{self._server.url} answered 401: {needed}{reason}"
         return f"{self._server.url} answered {status}{reason}"
 
 
@@ -198,7 +196,7 @@ async def _messages(reply: httpx2.Response, most_bytes: int) -> AsyncIterator[st
     """The messages in a reply. Raises `_Unreadable` for one that is too large or compressed."""
     encoding = reply.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise _Unreadable(f"the reply is encoded as '{encoding[:40]}', which was not asked for")
+        raise _Unreadable(f"the reply has the encoding '{encoding[:40]}', which ctx does not accept")
     if reply.headers.get("content-type", "").startswith("text/event-stream"):
         async for event in httpx2.EventSource(reply, max_event_size=most_bytes):
             if event.data.strip():
@@ -208,5 +206,5 @@ async def _messages(reply: httpx2.Response, most_bytes: int) -> AsyncIterator[st
     async for piece in reply.aiter_raw():
         body += piece
         if len(body) > most_bytes:
-            raise _Unreadable(f"the reply has more than {most_bytes >> 20} MiB")
+            raise _Unreadable(f"the reply is larger than {most_bytes >> 20} MiB")
     yield bytes(body)

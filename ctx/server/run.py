@@ -38,7 +38,7 @@ def open_sockets(bind: str) -> list[socket.socket]:
         return _opened(["127.0.0.1", "::1"] if host.lower() == "localhost" else [host], port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            reason = "is in use by another program (another ctx? `ctx projects` lists them): stop it"
+            reason = "is in use by another program (`ctx status` lists ctx servers): stop it"
             raise ConfigError(f"{bind} {reason}, or choose another [server] bind{proposal(bind)}") from error
         reason = f"cannot be bound ({os.strerror(error.errno or 0)})"
         raise ConfigError(f"{bind} {reason}, or choose another [server] bind") from error
@@ -63,7 +63,7 @@ def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
 def proposal(bind: str) -> str:
     """What else could be bound now, as the end of a message; empty if nothing near is free."""
     vacant = next_vacant(bind)
-    return f": {vacant} is free (--bind {vacant} for this once)" if vacant else ""
+    return f": {vacant} is free (or use --bind {vacant} once)" if vacant else ""
 
 
 def next_vacant(bind: str) -> str | None:
@@ -179,12 +179,12 @@ def leave_in_time(end: Callable[[], None]) -> None:
     """
 
     def leave() -> None:
-        logger.info("the stop took too long; what was running is left to the next start")
+        logger.info("the stop took too long; unfinished work continues at the next start")
         try:
             sys.stdout.flush()
             sys.stderr.flush()
         except (OSError, ValueError):
-            pass  # closed, or nobody reads them any more
+            pass  # closed, or no longer read
         end()
 
     backstop = threading.Timer(LEAVE_S, leave)

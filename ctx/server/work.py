@@ -132,7 +132,7 @@ class Lane:
             del job, future, function  # an idle thread must not keep the last reply alive
 
     def close(self) -> None:
-        """Ends the idle threads. A running call is left to end by itself."""
+        """Ends the idle threads. Running calls are not interrupted."""
         self._closed = True
         while self._aside:
             self._aside.popleft()[1].set_exception(Busy("the server is stopping"))

@@ -44,7 +44,7 @@ class Workers(Multiprocess):
         """Raises `CtxError` if a worker cannot start."""
         super().run()
         if not self._signalled:
-            raise CtxError("a worker process could not start; its messages say why")
+            raise CtxError("a worker process could not start; see its messages above")
 
     def init_processes(self) -> None:
         super().init_processes()

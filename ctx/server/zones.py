@@ -67,7 +67,7 @@ def _pack_client(access: Access, parameters: Parameters) -> None:
 
 def _mcp_client(access: Access, parameters: Parameters) -> None:
     if access.bank_fixed and access.bank in RESERVED_BANKS:
-        raise NotFound(f"/mcp/{access.bank} is no bank: the name is reserved")
+        raise NotFound(f"/mcp/{access.bank} is not a bank: the name is reserved")
     access.admit_mcp()
 
 
@@ -114,7 +114,7 @@ class Entry(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The route of a path. `entry` None: there is none, which is answered 404 after all checks."""
+    """The route of a path. Without an `entry` the answer is 404, after all checks."""
 
     zone: Zone
     entry: Entry | None = None
@@ -143,7 +143,7 @@ def check_path(scope: Scope) -> None:
     """
     raw: bytes = scope.get("raw_path") or b""
     if _CONTROL.search(scope["path"]) or _ENCODED_STEP.search(raw):
-        raise BadRequest("a path has no control characters and no encoded slashes or dots")
+        raise BadRequest("a path must not have control characters or encoded slashes or dots")
 
 
 def note(access: Access, match: Match, headers: Headers) -> None:
@@ -159,7 +159,7 @@ def _bank(match: Match, headers: Headers) -> str | None:
     fixed = match.parameters.get("bank") if match.zone is MCP else None
     bank = fixed or headers.get("x-bank-id")
     if bank == "":
-        raise BadRequest("X-Bank-Id is empty: name a bank, or leave the header out for the default one")
+        raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
     if bank is not None and not BANK.fullmatch(bank):
         raise BadRequest(f"a bank's name has {BANK_RULE}")
     return bank

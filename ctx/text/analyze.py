@@ -63,7 +63,7 @@ _DOTTED_END = re.compile(r"\.(?:js|NET)\b")  # of Node.js, ASP.NET
 _NAME_BEFORE = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9]*\Z")
 _MAX_NAMED_CHARS = 24  # of a name before such an end
 _MAX_ACRONYM_CHARS = 6
-# What words end in that stems lack; of an unfinished word any beginning of it may be there.
+# Suffixes that stemming removes. An unfinished word may end in any prefix of one.
 _ENDINGS = """
     ability able ably ally ance ational ator ators ed ence ency ent er ers es fully fulness ibility ible ical
     ically icated icates icating ication ications icative icator icators ied ing ings ism ist ities ity ive
@@ -115,10 +115,9 @@ def composed(text: str) -> str:
     """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents
     were typed.
 
-    Lone surrogates, which no tokenizer takes, become U+FFFD. A capital I with a dot (İzmir) is an I, whose
-    lower case would be two characters, a sigma at the end of a word is a sigma, and letters that are written
-    in two ways are one. What joins letters unseen, says where a word may be broken, or how it is spoken
-    (Hebrew, Arabic), is left out.
+    Lone surrogates, which tokenizers refuse, become U+FFFD. A capital I with a dot (İzmir) becomes I, because
+    its lower case would be two characters. A final sigma becomes a sigma, and variants of a letter become
+    one. Invisible joiners, soft hyphens and vowel signs (Hebrew, Arabic) are left out.
     """
     if text.isascii():
         return text
@@ -127,12 +126,12 @@ def composed(text: str) -> str:
     return text.translate(_spelt())
 
 
-@lru_cache(1)  # made where it is first needed: many a search meets only ASCII
+@lru_cache(1)  # made at first use, because many searches have only ASCII
 def _spelt() -> dict[int, int | str | None]:
-    """code of a character -> how `composed` writes it; None for what it leaves out."""
+    """code point -> its replacement in `composed`; None if it is left out."""
     # Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; not the zero-width space,
-    # which parts words. Then what is written below and above the letters of Hebrew and Arabic, mostly left
-    # out by those who write, and the stroke that makes an Arabic word longer.
+    # which separates words. Then the vowel signs of Hebrew and Arabic, which most people leave out, and the
+    # stroke that makes an Arabic word longer.
     unseen = (
         *(0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF),
         *(*range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7),
@@ -192,7 +191,7 @@ def additions(text: str) -> str:
         for run in runs:
             implied += run
             implied += _pairs(run)
-        if runs:  # `Python入門` is one word to the tokenizer: what stands beside a run is found by itself too
+        if runs:  # the tokenizer takes `Python入門` as one word: index `Python` too
             implied += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
     return " ".join(implied)
 
@@ -214,18 +213,16 @@ def terms_of_word(word: str) -> tuple[str, ...]:
 
 
 def beginning(term: str) -> str:
-    """What a word with this stem begins with: happi is of happy too."""
+    """The prefix of all words with this stem: the stem happi also belongs to happy."""
     term = term.removesuffix(_AS_WRITTEN)
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
 
 
-_FOLDINGS_KEPT = 20_000  # what texts of all scripts have; all that Unicode has would be 170 MB
+_FOLDINGS_KEPT = 20_000  # enough for texts in all scripts; all of Unicode would take 170 MB
 
 
 class _Folding(dict[int, str]):
-    """code of a character -> it as `words` has it: in lower case, without accents; an accent that stands
-    alone is nothing.
-    """
+    """code point -> its form in `words`: lower case, without accents. A combining accent becomes ""."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -256,9 +253,9 @@ def query_terms(text: str) -> list[str]:
 
 
 def query_counts(text: str) -> dict[str, int]:
-    """`query_terms` with how often the query says each: what it repeats it means.
+    """`query_terms` with the count of each in the query: repetition means emphasis.
 
-    A pasted log repeats without meaning to: of several lines that say mostly the same each word counts once.
+    In a pasted log it does not: in lines that are mostly the same, each word counts once.
     """
     return dict(_counted(text[:MAX_QUERY_CHARS]))
 
@@ -300,9 +297,9 @@ def _several(pieces: Sequence[str]) -> list[list[str]]:
 
 
 def _affordable(phrases: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The distinct phrases, each up to where a word would come for the ninth time in all of them.
+    """The distinct phrases, each cut before a word would occur for the ninth time in all of them.
 
-    An engine reads anew where a word stands each time that a phrase has it: `0.0.0` and so on took it minutes
+    An engine reads a word's positions again for each occurrence in a phrase: `0.0.0` and so on took minutes
     in a file of zeros.
     """
     counts: dict[str, int] = {}
@@ -357,7 +354,7 @@ def has_exactly(text: str, phrase: Sequence[str]) -> bool:
 
 
 def _quoted_whole(text: str) -> str:
-    """What is in the quotes of a query that is one piece in quotes; "" for any other."""
+    """The text in quotes if the whole query is one quoted phrase, else ""."""
     text = text.strip()
     if len(text) < 3 or text[0] not in _OPENING_QUOTES:
         return ""
@@ -366,7 +363,7 @@ def _quoted_whole(text: str) -> str:
 
 
 def identifiers(text: str) -> list[str]:
-    """The names in humps or with underscores that a query holds, as it writes them."""
+    """The camelCase and snake_case names in a query, as written."""
     text = text[:MAX_QUERY_CHARS]
     if not _compound(text):
         return []
@@ -374,8 +371,8 @@ def identifiers(text: str) -> list[str]:
 
 
 def members(text: str) -> list[tuple[str, str]]:
-    """The dotted names of a query: what each is of, and its last part.
-    `os.path.join()` is (path, join); `e.g.` and `3.11` are none.
+    """The dotted names of a query as (owner, last part).
+    `os.path.join()` gives (path, join); `e.g.` and `3.11` are not names.
     """
     text = text[:MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
     pairs = []

@@ -74,19 +74,17 @@ _CHANGE_LOG = re.compile(
 
 
 class Siblings(NamedTuple):
-    """What files of the same folder, suffix and media type have in common."""
+    """Properties that files of the same folder, suffix and media type share."""
 
-    folder: str  # the name of the one they lie in; "" at the top
+    folder: str  # its name; "" at the top
     suffix: str  # in lower case, without its dot
     prose: bool
     code: bool
-    role: str | None  # that their folders give them
+    role: str | None  # from their folders
 
 
 def file(path: str, media_type: str) -> tuple[str, Siblings]:
-    """A file's name without its last suffix (`app` of `src/flask/app.py`), and what it shares with its
-    siblings.
-    """
+    """A file's name without its last suffix (`app` of `src/flask/app.py`), and its folder's properties."""
     folder, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
     if not stem:

@@ -20,8 +20,8 @@ def sound(text: str) -> str:
 
 
 def nfc(text: str) -> str:
-    """The text in Unicode's composed form: names of files are compared in it, since a Mac may store the
-    accents of `Übersicht.md` apart from their letters and nobody types them so.
+    """The text in Unicode's composed form (NFC). File names are compared in this form, because macOS may
+    store the accents of `Übersicht.md` as separate characters.
     """
     if text.isascii():
         return text
@@ -29,19 +29,19 @@ def nfc(text: str) -> str:
 
 
 def spellings(name: str) -> list[str]:
-    """The name as it stands, then with its accents composed, then with them apart; each once."""
+    """The name as given, in NFC and in NFD, without duplicates."""
     if name.isascii():
         return [name]
     return list(dict.fromkeys((name, nfc(name), unicodedata.normalize("NFD", name))))
 
 
 def cut(text: str, limit: int, mark: str = "…") -> str:
-    """The text, of which at most `limit` characters are kept, a `mark` in the place of the others."""
+    """The text, cut to `limit` characters including the `mark`."""
     return text if len(text) <= limit else text[: limit - len(mark)] + mark
 
 
 def lowered(text: str) -> str:
-    """The text in lower case, every character where it was: "İ", which would be two, stays as it is."""
+    """The text in lower case with the same length: "İ", which would become two characters, is kept."""
     low = text.lower()
     if len(low) == len(text):
         return low
@@ -74,26 +74,24 @@ def _harmless(char: str) -> str:
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """The two of `HOST:PORT`, brackets of an IPv6 address removed; None for what is no address."""
+    """Host and port of `HOST:PORT`, without the brackets of an IPv6 address; None if it is not an address."""
     host, _, port = address.rpartition(":")
     numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
-    bare_ipv6 = ":" in host and not host.startswith("[")  # of which the end may be meant
+    bare_ipv6 = ":" in host and not host.startswith("[")  # its last group could be read as a port
     if not host or bare_ipv6 or not numeric or int(port) > 65535:
         return None
     return host.strip("[]"), int(port)
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an address that leads somewhere. `javascript://` does not: who follows that in a page
-    runs it.
-    """
+    """Whether the text is an address that can be opened safely. `javascript://` is not: it runs code."""
     scheme, mark, _ = text.partition("://")
     letters = scheme.replace("+", "").replace("-", "").replace(".", "")
     return bool(mark) and letters.isalnum() and scheme.lower() not in _RUN
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The candidate that `name` was most likely meant to be; None where none is near."""
+    """The candidate closest to `name`; None if none is close."""
     matches = difflib.get_close_matches(name, list(candidates), 1, cutoff)
     return matches[0] if matches else None
 

@@ -20,12 +20,11 @@ _ABSENT = ("", "null", "none", "undefined")  # as models and clients spell it
 def put_right(
     schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = (), strict: bool = True
 ) -> tuple[dict[str, JSON], list[str]]:
-    """The arguments that the schema names, with text parsed where a list, an object or a number is asked for;
-    and the names of the others.
+    """The arguments of the schema, with text parsed where it expects a list, an object or a number, and the
+    names of the other arguments.
 
-    `also`: names that are taken though the schema has them not. "", "null" and the like count as absent where
-    the schema does not require the argument. `strict` raises `BadRequest` for a name that is nearly a known
-    one: it was meant.
+    `also`: accepted names that are not in the schema. "", "null" and the like count as absent if the schema
+    does not require the argument. With `strict`, a name that resembles a known one raises `BadRequest`.
     """
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)
@@ -63,10 +62,9 @@ def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
 
 
 def without_absent(schema: JSON, value: JSON) -> JSON:
-    """The value without the nulls that stand where a field would: a client that sends every field asks
-    nothing by them.
+    """The value without nulls in known fields, for clients that send every field.
 
-    What the schema leaves open (metadata) stays as it is.
+    Objects that the schema leaves open (metadata) are not changed.
     """
     if not isinstance(schema, dict):
         return value
@@ -83,10 +81,10 @@ def without_absent(schema: JSON, value: JSON) -> JSON:
 
 
 def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
-    """Arguments of a query string, as the types that the schema asks for; of several of one name the last,
-    where no list is asked for.
+    """Arguments of a query string, converted to the types of the schema. If a name repeats and is not a list,
+    the last value is used.
 
-    What does not read as its type stays text, which the check then names.
+    A value that cannot be converted stays text; the later check reports it.
     """
     properties = schema.get("properties", {})
     return {name: _typed(properties.get(name), values) for name, values in texts.items()}

@@ -22,7 +22,7 @@ from ctx.tools.toolbox import Annotations, Tool
 
 
 class Library(Searched, Protocol):
-    """What the built-in tools need of a workspace."""
+    """The parts of a workspace that the built-in tools use."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -123,11 +123,11 @@ def get_tool(library: Library) -> Tool:
                 "source_id": {**text, "maxLength": 4096, "description": "With source: the path or id there"},
                 "path": text_schema("In place of the id: a path, path:10-40 or path#Symbol"),
                 "symbol": text_schema("Only this definition, or the section below this heading", 500),
-                "query": text_schema("Only the parts around these words; the rest is elided", 4096),
-                "start_line": {**line, "description": "First line wanted, counted from 1"},
-                "end_line": {**line, "description": "Last line wanted"},
+                "query": text_schema("Only the parts around these words; the rest is left out", 4096),
+                "start_line": {**line, "description": "First line, counted from 1"},
+                "end_line": {**line, "description": "Last line"},
                 "max_tokens": TOKENS,
-                "chunks": {"type": "boolean", "description": "Also the chunks that the index has of it"},
+                "chunks": {"type": "boolean", "description": "Include the document's indexed chunks"},
             },
             "additionalProperties": False,
         },
@@ -149,7 +149,7 @@ def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
 
 
 def _place(arguments: dict[str, JSON], library: Library) -> Place:
-    """The document that is asked for, and what its path says of it. Raises `BadRequest`, `NotFound`."""
+    """The requested document and the lines or symbol in its path. Raises `BadRequest`, `NotFound`."""
     path = arguments.get("path") if not arguments.get("id") else None
     if not path and not arguments.get("source_id") and {"/", "."} & set(arguments.get("id", "")):
         path = arguments["id"]  # an id has neither: models give what a search calls source_id
@@ -185,8 +185,8 @@ def _around(document: Document, answer: dict[str, JSON], library: Library, query
 
 
 def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
-    """The document that is asked for; beside an id, source and source_id must be its own.
-    Raises `BadRequest`, `NotFound`.
+    """The requested document. A source or source_id given with an id must match it. Raises `BadRequest`,
+    `NotFound`.
     """
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
@@ -213,7 +213,7 @@ def _absence(source: str, source_id: str, sources: Sequence[str]) -> NotFound:
     return NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
 
 
-# What is shown of a document, and as what; the rest of `Document` is nobody's business.
+# The fields of `Document` that replies contain.
 _SHOWN = (
     "id", "source", "source_id", "title", "body", "source_url", "updated_ms", "author", "created_ms",
     "media_type", "metadata",
@@ -251,13 +251,13 @@ def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
         problem = f"must be at most the document's last line, {count}, got {first}"
         raise BadParameter("start_line", problem)
     if last < first and count:
-        raise BadParameter("end_line", f"must be at least the first line wanted, {first}, got {last}")
+        raise BadParameter("end_line", f"must be at least the first line, {first}, got {last}")
     return first, last
 
 
 def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
     """The body within the lines and the length asked for, which lines these are, and what was cut."""
-    *whole, unended = body.split("\n")  # as the chunks count them; other line ends are none
+    *whole, unended = body.split("\n")  # chunks count lines this way; other line ends do not count
     lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
     first, last = _line_span(arguments, len(lines))
     answer: dict[str, JSON] = {}
@@ -280,7 +280,7 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
     for number in range(first, last + 1):
         room -= len(lines[number - 1])
         if room < 0 and number > first:
-            return number - 1, f"lines {number} to {last} are left out; go on with start_line = {number}"
+            return number - 1, f"lines {number} to {last} are left out; continue with start_line = {number}"
     return last, None
 
 
@@ -334,7 +334,7 @@ def refresh_tool(library: Library) -> Tool:
         parameters={
             "type": "object",
             "properties": {
-                "source": {"type": "string", "description": "A source's name or type; all when absent"}
+                "source": {"type": "string", "description": "A source's name or type (default: all)"}
             },
             "additionalProperties": False,
         },

@@ -28,9 +28,9 @@ class _Shown(NamedTuple):
 
 
 def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog: Catalog) -> str:
-    """Results grouped by file: the range and name of each symbol and its best lines; of prose the passage.
+    """Results grouped by file: for code each symbol's range, name and best lines; for prose the passage.
 
-    What has much less of the query than the best is left out, but for the first of each leading file.
+    Leaves out results that match much less of the query than the best, except the first of each top file.
     """
     matcher = searcher.matcher(query)
     parts: list[str] = [reply[name] for name in ("note", "partial", "cut") if reply.get(name)]
@@ -119,7 +119,7 @@ def get_text(reply: dict[str, JSON]) -> str:
 
 
 def outline_text(reply: dict[str, JSON]) -> str:
-    """One line a member: its range and its signature, indented by what it is in."""
+    """One line per member: its range and signature, indented by nesting depth."""
     rows = [f"{reply['path']}  {reply['total_lines']} lines"]
     around: list[int] = []  # the last lines of the members around
     for row in reply["members"]:

@@ -29,7 +29,7 @@ _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
 
 
 class Navigated(Shelf, Protocol):
-    """What these tools need of a workspace."""
+    """The parts of a workspace that these tools use."""
 
     @property
     def searcher(self) -> Searcher: ...
@@ -42,7 +42,7 @@ def text_schema(description: str, most: int = 4096) -> dict[str, JSON]:
     return {"type": "string", "minLength": 1, "maxLength": most, "description": description}
 
 
-SOURCE = text_schema("The source's name, where several have the path", 500)
+SOURCE = text_schema("The source's name, if several sources have the path", 500)
 
 
 # -- outline -------------------------------------------------------------------------------------------------
@@ -67,10 +67,12 @@ def outline_tool(library: Navigated) -> Tool:
         answer["members"] = rows[:MAX_MEMBERS]
         if len(rows) > MAX_MEMBERS:
             answer["note"] = (
-                f"{len(rows) - MAX_MEMBERS} more members; name one class, as PATH#Class, or give a query"
+                f"{len(rows) - MAX_MEMBERS} more members; name one class (PATH#Class) or give a query"
             )
         elif not rows:
-            answer["note"] = "no member has these words" if words else "no definitions or headings in it"
+            answer["note"] = (
+                "no member matches these words" if words else "no definitions or headings in this file"
+            )
         return answer
 
     return Tool(
@@ -165,7 +167,7 @@ def headings(stored: StoredDocument) -> list[Definition]:
 
 
 def named_definition(stored: StoredDocument, name: str) -> Definition:
-    """What a name means in a document: a definition, or a heading. Raises `NotFound`, `BadRequest`."""
+    """The definition or heading of a document with this name. Raises `NotFound`, `BadRequest`."""
     document = stored.document
     if document.definitions:
         found = candidates(document.definitions, name)
@@ -186,7 +188,7 @@ def named_definition(stored: StoredDocument, name: str) -> Definition:
         names = ", ".join(
             f"{document.source_id}#{each.qualified} ({each.start_line}-{each.end_line})" for each in found[:8]
         )
-        raise BadRequest(f"'{name[:80]}' is {len(found)} members: {names}")
+        raise BadRequest(f"'{name[:80]}' matches {len(found)} members: {names}")
     return max(found, key=lambda each: (each.kind != "impl", each.end_line - each.start_line))
 
 
@@ -208,13 +210,13 @@ def symbol_tool(library: Navigated) -> Tool:
             "properties": {
                 "name": text_schema("A function, class, method or variable: find, Store.find", 200),
                 "source": text_schema("Only this source, by name or type", 500),
-                "path": text_schema("Only paths that fit a glob (src/**, *.py)", 500),
+                "path": text_schema("Only paths that match a glob (src/**, *.py)", 500),
                 "limit": {
                     "type": "integer",
                     "minimum": 1,
                     "maximum": 1000,
                     "default": DEFAULT_LIMIT,
-                    "description": "Definitions and references listed",
+                    "description": "The most definitions and references",
                 },
             },
             "required": ["name"],
@@ -275,9 +277,9 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     if defined:
         answer["calls"] = _calls(library, texts[defined[0][0]], defined[0][1])
     if not defined and not lines:
-        answer["note"] = "0 exact matches; `search` also finds what is near in spelling and meaning"
+        answer["note"] = "0 exact matches; `search` also finds similar spellings and meanings"
     elif len(defined) + len(lines) > limit:
-        answer["note"] = f"give limit = {len(defined) + len(lines)} for all, or a path to narrow them"
+        answer["note"] = f"give limit = {len(defined) + len(lines)} to see all, or narrow with a path"
     return answer
 
 

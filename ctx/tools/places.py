@@ -19,7 +19,7 @@ _LINES = re.compile(r"(.+?):(\d+)(?:[-:](\d+))?\Z", re.DOTALL)
 
 
 class Shelf(Protocol):
-    """What finding a document needs of a workspace."""
+    """The parts of a workspace that finding a document uses."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -43,7 +43,7 @@ def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
         if len(found) > 1:
             places = [f"{each.document.source} {each.document.source_id}" for each in found[:MAX_CANDIDATES]]
             names = ", ".join(places)
-            raise BadRequest(f"'{path[:120]}' is {len(found)} documents: {names}; give the source too")
+            raise BadRequest(f"'{path[:120]}' matches {len(found)} documents: {names}; give the source too")
         if found:
             return Place(found[0], symbol, first, last)
     path, symbol, first, last = _readings(text.strip())[-1]
@@ -54,7 +54,7 @@ def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
             return Place(stored, symbol, first, last)
     if ending:
         names = ", ".join(place for _, place in ending[:MAX_CANDIDATES])
-        raise BadRequest(f"'{path[:120]}' is the end of {len(ending)} paths: {names}; give more of it")
+        raise BadRequest(f"'{path[:120]}' matches {len(ending)} paths: {names}; give more of the path")
     raise NotFound(f"no document at '{path[:200]}'; {_near(shelf, path, source)}")
 
 
@@ -110,7 +110,7 @@ def _ending_so(shelf: Shelf, path: str, source: str | None) -> list[tuple[str, s
 
 
 def _near(shelf: Shelf, path: str, source: str | None) -> str:
-    """What to try instead of a path that is no document."""
+    """A hint for a path that is not a document's."""
     places = [place for _, place in _paths(shelf, source)]
     folder = path.strip("/") + "/"
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]

@@ -141,7 +141,7 @@ class SharedWindow:
 
 
 def open_window(path: str | None, name: str, limit: int, refusal: str = "") -> Window:
-    """A window in that file, or in memory where there is none."""
+    """A window in that file, or in memory without a file."""
     if path is None or not limit:
         return SlidingWindow(limit, refusal=refusal)
     return SharedWindow(path, name, limit, refusal=refusal)

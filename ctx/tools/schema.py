@@ -45,7 +45,9 @@ def compile_check(schema: JSON) -> Check:
     for name, rule in schema.get("properties", {}).items():
         default = rule.get("default") if isinstance(rule, dict) else None
         if default is not None and not compiled.fits(name, default):
-            raise ConfigError(f"the default of parameter '{name}' does not fit: {_shown(default)}")
+            raise ConfigError(
+                f"the default of parameter '{name}' does not match its schema: {_shown(default)}"
+            )
 
     def check(arguments: dict[str, JSON]) -> dict[str, JSON]:
         present = _completed(schema, arguments)
@@ -58,7 +60,7 @@ def compile_check(schema: JSON) -> Check:
 
 
 def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
-    """A function that says what of a result does not fit the schema, None where all does.
+    """A function that returns why a result does not match the schema, or None if it does.
 
     A schema may be of any type; `$defs` are its own. Raises `ConfigError` as `compile_check` does.
     """
@@ -140,7 +142,7 @@ class _Compiled:
         return _validator({"$ref": f"urn:tool#/properties/{pointer}"}, registry).is_valid(value)
 
     def error(self, arguments: dict[str, JSON]) -> BadRequest | None:
-        """What does not fit, None where all does."""
+        """The error of arguments that do not match, or None."""
         try:
             return self._error(arguments)
         except UnicodeEncodeError:  # lone surrogates
@@ -258,12 +260,12 @@ def _target(schema: JSON, reference: str, anchors: dict[str, JSON]) -> JSON:
         return anchors[pointer]
     node = _walk(schema, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
     if node is None or (pointer and not pointer.startswith("/")):
-        raise ConfigError(f"parameters refer to '{one_line(reference, 80)}', where no schema is")
+        raise ConfigError(f"parameters refer to '{one_line(reference, 80)}', but there is no schema")
     return node
 
 
 def _walk(node: JSON, path: Iterable[str | int]) -> JSON:
-    """What lies at a path, None where nothing does."""
+    """The value at a path, or None."""
     for part in path:
         if isinstance(node, list) and str(part).isdecimal() and int(part) < len(node):
             node = node[int(part)]

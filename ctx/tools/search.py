@@ -14,7 +14,7 @@ from ctx.tools.toolbox import Annotations, Tool
 
 
 class Searched(Protocol):
-    """What the tool needs of a workspace."""
+    """The parts of a workspace that the tool uses."""
 
     @property
     def searcher(self) -> Searcher: ...
@@ -26,7 +26,7 @@ MAX_QUERY_CHARACTERS = 20_000  # a pasted log or traceback
 TOKEN_CHARS = 4  # of a language model's token, on average, in English and in code
 _NAMED = 3  # globs or types that a note names
 MAX_LIMIT = 100
-MAX_OFFSET = 1000  # whoever reads on so far should ask a better question
+MAX_OFFSET = 1000
 MAX_PER_DOCUMENT = 10
 
 READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
@@ -49,7 +49,7 @@ _FILTERS = {
     "description": "Narrow the search",
     "properties": {
         "source": _SOURCE,
-        "path": _one_or_more("Only paths that fit a glob (docs/**, *.py); or a list of globs"),
+        "path": _one_or_more("Only paths that match a glob (docs/**, *.py); or a list of globs"),
         "type": _one_or_more(
             "Only prose, only code, or only a media type (text/markdown); or a list of them"
         ),
@@ -64,7 +64,7 @@ def _count(least: int, most: int, description: str) -> dict[str, JSON]:
     return {"type": "integer", "minimum": least, "maximum": most, "description": description}
 
 
-TOKENS = _count(50, 1_000_000, "Leave out what would make the reply longer than about so many tokens")
+TOKENS = _count(50, 1_000_000, "Shorten the reply to about this many tokens")
 
 
 def _search_parameters(final_limit: int) -> JSON:
@@ -81,21 +81,21 @@ def _search_parameters(final_limit: int) -> JSON:
             },
             "limit": {**_count(1, MAX_LIMIT, "Max results"), "default": final_limit},
             "offset": {
-                **_count(0, MAX_OFFSET, "Results to pass over: the next page begins at limit"),
+                **_count(0, MAX_OFFSET, "Results to skip: the next page begins at limit"),
                 "default": 0,
             },
             "source": _SOURCE,
             "filters": _FILTERS,
             "per_document": {
-                **_count(1, MAX_PER_DOCUMENT, "Passages shown of one document"),
+                **_count(1, MAX_PER_DOCUMENT, "The most passages per document"),
                 "default": 1,
             },
             "max_tokens": TOKENS,
             "prefix": {
                 "type": "boolean",
-                "description": "The last word may be unfinished: for a box that searches while one types",
+                "description": "The last word may be unfinished (search as you type)",
             },
-            "explain": {"type": "boolean", "description": "Say how each result was ranked"},
+            "explain": {"type": "boolean", "description": "Show how each result was ranked"},
         },
         "required": ["query"],
         "additionalProperties": False,
@@ -185,7 +185,7 @@ def _sources(arguments: Mapping[str, JSON], workspace: Searched) -> tuple[frozen
         if chosen is not None:
             narrowed = chosen if narrowed is None else narrowed & chosen
             if not narrowed and chosen:
-                notes.append("source and filters.source have nothing in common")
+                notes.append("no source matches both source and filters.source")
     return narrowed, notes
 
 
@@ -208,8 +208,8 @@ def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> 
         return [f"no document is of type {kinds}"]
     globs = " or ".join(f"'{glob[:80]}'" for glob in paths[:_NAMED])
     return [
-        f"no document{f' of type {kinds}' if types else ''} has a path like {globs}: paths are those of "
-        "results, from the root of their source on, and a folder is docs/ or docs/**"
+        f"no document{f' of type {kinds}' if types else ''} has a path like {globs}: write paths as "
+        "in results, from the root of their source; a folder is docs/ or docs/**"
     ]
 
 

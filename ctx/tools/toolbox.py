@@ -18,13 +18,13 @@ from ctx.tools.schema import Check, compile_check
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 # Routes of /tools/ and the built-in tools.
-NAME_RULE = "a name has 1 to 64 of A-Z a-z 0-9 _ -"
+NAME_RULE = "a name must have 1 to 64 of the characters A-Z a-z 0-9 _ -"
 RESERVED = frozenset({"list", "search", "get", "outline", "symbol", "sources", "refresh"})
 IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
 
 
 def name_fault(noun: str, name: str, origin: str) -> str | None:
-    """Why no tool or agent, by its noun, may have this name; None where one may."""
+    """Why a tool or agent must not have this name; None if the name is allowed."""
     if not NAME.fullmatch(name):
         fault = NAME_RULE
     elif noun == "tool" and name in RESERVED:
@@ -39,9 +39,7 @@ def _unchecked(arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 
 class Annotations(NamedTuple):
-    """What a client may assume of a tool before it calls it.
-    The defaults promise nothing (MCP's own defaults).
-    """
+    """Hints for clients about a tool. The defaults are MCP's and promise nothing."""
 
     read_only: bool = False
     destructive: bool = True
@@ -69,11 +67,11 @@ class Tool(NamedTuple):
     bare: bool = False
     lengthy: bool = False  # its replies are whole documents: megabytes, where a search has some kilobytes
     pack: str | None = None  # the memory pack it belongs to: another guard, another list
-    # Models add arguments nobody asked for and send lists as text: put right, and what was left out is said.
+    # Accept what models send: lists as text, and unknown arguments, which are ignored and named in a note.
     lenient: bool = False
     also: tuple[str, ...] = ()  # arguments that `run` takes besides `parameters`; of lenient tools
-    failure: JSON = None  # fields that a failed call's structured reply has over MCP, beside `error`
-    alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters of which one has to be given
+    failure: JSON = None  # extra fields of a failed call's structured reply over MCP
+    alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters; a call must give one of them
     origin: str = "built in"
     check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it
     named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder
@@ -129,9 +127,7 @@ class Registry(Generic[Entry]):
         self._changed()
 
     def add_failed(self, name: str, error: CtxError) -> None:
-        """Keeps the name of what could not be loaded: whoever uses it is told `error`, the list leaves it
-        out.
-        """
+        """Records an entry that could not be loaded: using it raises `error`, and lists leave it out."""
         with self._lock:
             self._failed[name] = error
 
@@ -143,18 +139,16 @@ class Registry(Generic[Entry]):
             self._changed()
 
     def names(self) -> set[str]:
-        """Of all entries, those that could not be loaded too."""
+        """The names of all entries, including those that could not be loaded."""
         with self._lock:
             return {*self._entries, *self._failed}
 
     def before_use(self, look: Callable[[str], None]) -> None:
-        """`look` is told of every use before its entry is looked up, in the caller's thread: a changed script
-        is loaded anew there.
-        """
+        """Calls `look` with the name before each use, in the caller's thread; it may reload a script."""
         self._before = look
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is told when the list has changed."""
+        """Calls `listener` when the list has changed."""
         self._listeners.append(listener)
 
     def _used(self, name: str, arguments: JSON) -> Entry:
@@ -245,7 +239,7 @@ class Toolbox(Registry[Tool]):
                 observe(call)
 
     def observe(self, observer: Callable[[Call], None]) -> None:
-        """`observer` is told of every call as it ends, in the caller's thread."""
+        """Calls `observer` with every finished call, in the caller's thread."""
         self._observers.append(observer)
 
 

@@ -274,7 +274,7 @@ def test_an_entry_leads_to_where_its_project_is_served(running: tuple[Path, dict
     reply = ctx("connect", "cursor", "--user", "--http", cwd=served, env=state)
     assert f'"http://{address}/mcp"' in (served.parent / "home/.cursor/mcp.json").read_text()
     assert "Connected: 6 tools" in reply.stdout
-    assert f'write bind = "{address}" under [server]' in reply.stderr
+    assert f'Set bind = "{address}" under [server]' in reply.stderr
     shared = ctx("connect", "cursor", "--http", "--print", cwd=served, env=state)
     assert '"http://127.0.0.1:7331/mcp"' in shared.stdout  # others serve it where its configuration says
 
@@ -287,16 +287,16 @@ def test_the_server_of_another_project_is_never_taken_for_this_ones(
     second = _second(served, address)
     for _ in range(2):  # also where the entry is there already
         reply = ctx("connect", "cursor", "--http", cwd=second, env=state)
-        assert f"{served} is served at {address} now" in reply.stderr
+        assert f"{served}, which is served at {address}" in reply.stderr
     doctor = ctx("doctor", cwd=second, env=state)
-    assert f"http://{address} is taken by the server of {served}" in doctor.stdout
+    assert f"the server of {served} uses http://{address}" in doctor.stdout
     start = ctx("serve", "mcp", cwd=second, env=state)
     assert start.returncode == 2
-    assert f"{address} is taken by the ctx that serves {served} " in start.stderr
-    assert " is free (--bind 127.0.0.1:" in start.stderr
+    assert f"{address} is in use by the ctx server of {served} " in start.stderr
+    assert " is free (or use --bind 127.0.0.1:" in start.stderr
     again = ctx("serve", "mcp", "--bind", address, cwd=served, env=state)
     assert again.returncode == 2
-    assert f"this project is served already, at http://{address}" in again.stderr
+    assert f"this project is already served at http://{address}" in again.stderr
 
 
 def test_servers_meet_where_one_leads_to_the_other() -> None:

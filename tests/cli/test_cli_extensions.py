@@ -133,7 +133,7 @@ def test_the_values_of_a_test_need_no_option(folder: Path) -> None:
         (("tool", "call", "broken"), 5, "did not load"),
         (("tool", "call", "late"), 5, "timed out"),
         (("tool", "test", "nothing.lua"), 2, "no such script"),
-        (("tool", "init", "../x"), 2, "a name has"),
+        (("tool", "init", "../x"), 2, "a name must have"),
         (("agent", "test", "nobody"), 3, "no agent registered"),
         (("connector", "test", "scripts/failing.lua"), 1, "the API is down"),
     ],

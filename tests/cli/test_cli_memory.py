@@ -79,7 +79,7 @@ def test_what_is_no_export_is_refused_with_its_line(folder: Path) -> None:
         process = ctx("memory", "import", "--bank", "x", cwd=folder, input_text=content)
         assert process.returncode == 2
         assert "standard input: line 1: " in process.stderr
-        assert "; --from NAME reads what another product wrote" in process.stderr
+        assert "; use --from NAME for another product's file" in process.stderr
     (folder / "cut.json").write_text('{"results":\n [{"memory":')
     process = ctx("memory", "import", "cut.json", "--from", "mem0", cwd=folder)
     assert (process.returncode, process.stderr) == (2, "Error: cut.json: not JSON (line 2)\n")
@@ -279,7 +279,7 @@ def test_what_was_forgotten_is_listed_and_brought_back_without_its_operation(fol
     shown = re.search(r"fact_\w+", listing)
     assert shown is not None
     restored = ctx("memory", "restore", shown[0], "--bank", "bob", cwd=folder).stdout
-    assert restored == "Brought back 1 memory.\n"
+    assert restored == "Restored 1 memory.\n"
     listed = json.loads(ctx("memory", "list", "--forgotten", "--bank", "bob", "--json", cwd=folder).stdout)
     assert [record["id"] in ids for record in listed["memories"]] == [True]
 
@@ -319,11 +319,11 @@ def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
     assert "white tea" in ctx("memory", "list", "--bank", "alice", cwd=folder).stdout
     path.unlink()
     unpruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", cwd=folder)
-    assert "--prune does" in unpruned.stderr
+    assert "--prune forgets" in unpruned.stderr
     pruned = ctx("memory", "import", "--bank", "alice", "--folder", "notes", "--prune", cwd=folder)
     assert pruned.stdout == "import: 1 missing, 1 forgotten\n"
     typo = ctx("memory", "import", "--bank", "alice", "--folder", "nodes", cwd=folder)
-    assert (typo.returncode, typo.stderr) == (2, "Error: --folder: nodes is no folder that is there\n")
+    assert (typo.returncode, typo.stderr) == (2, "Error: --folder: there is no folder nodes\n")
     contradiction = ctx("memory", "export", "--bank", "alice", "--format", "markdown", cwd=folder)
     assert contradiction.returncode == 2
 
@@ -379,7 +379,7 @@ def test_what_both_sides_changed_is_told_with_the_mend_and_nothing_is_pruned(fol
     ctx("memory", "edit", record["id"], "Zoë likes coffee", "--bank", "alice", cwd=folder)
     process = ctx(*sync, "--prune", cwd=folder)
     assert process.returncode == 1
-    assert "both were changed since" in process.stderr
+    assert "both the file and the memory were changed" in process.stderr
     assert "import it first" not in process.stderr
     assert "Nothing was forgotten" in process.stderr
     version = re.search(r"to version (\d+)", process.stderr)

@@ -456,7 +456,7 @@ def test_a_source_no_longer_configured_is_kept_until_the_user_drops_it(tmp_path:
     dry = ctx("index", "--prune", "--dry-run", cwd=tmp_path).stdout
     assert "filesystem:docs: not configured, 2 documents would be dropped" in dry
     refused = ctx("index", "--prune", "filesystem:other", cwd=tmp_path)
-    assert (refused.returncode, "leave the names of sources out" in refused.stderr) == (2, True)
+    assert (refused.returncode, "leave out the names of sources" in refused.stderr) == (2, True)
     assert len(document(ctx("sources", "--json", cwd=tmp_path))["sources"]) == 2
     dropped = ctx("index", "--prune", cwd=tmp_path).stdout
     assert "filesystem:docs: not configured, 2 documents dropped" in dropped

@@ -78,7 +78,7 @@ def test_comments_are_read_and_kept_in_the_backup(folder: Path) -> None:
     path.write_text("{ // mine\n}")
     reply = _run(folder, "connect", "claude-code", "--memory")
     assert reply.returncode == 0
-    assert "settings.json.bak has them" in reply.stderr
+    assert "settings.json.bak still has them" in reply.stderr
     assert path.with_name("settings.json.bak").read_text() == "{ // mine\n}"
 
 

@@ -48,9 +48,9 @@ def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
     config.write_text(text + '\n[server]\ncross_site_tools = "read_only"\n')
     assert "count" not in finding()
     config.write_text(text + "\n[server]\ncors_origins = []\n")
-    assert finding().startswith("no page of another site")
+    assert finding().startswith("web pages of other sites may call nothing")
     config.write_text(text + '\n[server]\napi_key_env = "CTX_KEY"\n')
-    assert finding() == "pages of other sites may call nothing without a key"
+    assert finding() == "web pages of other sites may call nothing without a key"
 
 
 def test_doctor_names_what_no_request_can_fit(tmp_path: Path) -> None:
@@ -87,5 +87,5 @@ def test_doctor_tells_a_stranger_no_key_and_reads_no_more_of_it_than_it_needs(
         state = {"CTX_KEY": "secret", "XDG_STATE_HOME": str(tmp_path / "state")}
         reply = ctx("doctor", "--json", "--config", str(config), cwd=tmp_path, env=state)
     (finding,) = [row for row in json.loads(reply.stdout)["findings"] if row["what"] == "server"]
-    assert "something else answers" in finding["detail"]
+    assert "another program answers" in finding["detail"]
     assert _Stranger.headers_seen == [None]

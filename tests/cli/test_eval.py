@@ -57,7 +57,7 @@ def test_hits_and_misses_are_told_with_what_stood_above(
     assert evaluate([str(questions), "--config", str(config)]) == 0
     printed = capsys.readouterr()
     output = printed.out
-    assert printed.err == "Note: no document is called zebra.md; it cannot be found\n"
+    assert printed.err == "Note: zebra.md is not indexed, so it cannot be found\n"
     assert "keyword       0.50" in output
     assert "wanted zebra.md: not among 100" in output
     assert "1. otter.md" in output

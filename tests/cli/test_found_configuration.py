@@ -305,7 +305,7 @@ def test_on_a_terminal_the_user_is_asked(clone: Clone, word: str, code: int) -> 
     status, screen = answered(clone, f"{word}\n", "tool", "list")
     assert status == code, screen
     assert "it runs the script ./tools/deploy.lua as the tool deploy" in screen
-    assert "Trust it as it is now? [y/N]" in screen
+    assert "Trust it? [y/N]" in screen
     assert clone.ctx("tool", "list").returncode == code
 
 
@@ -315,7 +315,7 @@ def test_nobody_is_asked_about_more_than_a_terminal_shows(clone: Clone) -> None:
     status, screen = answered(clone, "y\n", "search", "x")
     assert (status, "[y/N]" in screen) == (2, False), screen
     assert "it reads the folder ~/.ssh" in screen
-    assert "Look at it (`ctx trust --list`), then `ctx trust ctx.toml` trusts it" in " ".join(screen.split())
+    assert "Review it (`ctx trust --list`), then run `ctx trust ctx.toml`" in " ".join(screen.split())
 
 
 def answered(clone: Clone, text: str, *arguments: str) -> tuple[int, str]:

@@ -79,7 +79,7 @@ def test_another_configuration_is_named_and_reads_nothing(tmp_path: Path) -> Non
     (tmp_path / "docs/a.md").write_text("beta")
     found, notes = ids(config, "alpha")
     assert found == ["a.md"]
-    assert notes == ["filesystem:docs is to be read anew; run `ctx index`"]
+    assert notes == ["filesystem:docs must be read again; run `ctx index`"]
 
 
 def test_files_without_text_are_read_once_and_not_reported(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
     with pytest.raises(BadRequest) as refusal:
         resolved(indexed, "index.md")
     message = refusal.value.message
-    assert "fits 2 documents: guide/index.md (filesystem:docs, " in message
+    assert "matches 2 documents: guide/index.md (filesystem:docs, " in message
     assert "howto/index.md (filesystem:docs, " in message
     assert message.endswith("give more of it, or an id")
 
@@ -80,7 +80,9 @@ def test_of_sources_that_overlap_one_is_named(tmp_path: Path) -> None:
         project(tmp_path, {"a/sub/s.md": "# A page\n"}, text + "[embedding]\nprovider = 'disabled'\n")
     ) as space:
         space.indexer.run()
-        with pytest.raises(BadRequest, match=r"fits 2 documents: .*; give --source, or more of it, or an id"):
+        with pytest.raises(
+            BadRequest, match=r"matches 2 documents: .*; give --source, or more of it, or an id"
+        ):
             resolve(space, path)
         assert resolve(space, path, "filesystem:sub")[0].source == "filesystem:sub"
 
@@ -153,11 +155,11 @@ def test_a_name_is_found_however_its_accents_are_typed(tmp_path: Path) -> None:
 def test_what_is_there_and_is_no_document_is_told(indexed: Path) -> None:
     (indexed / "docs" / "blank.md").write_text("")
     reply = ctx("get", "docs/blank.md", cwd=indexed)
-    assert (reply.returncode, "the file is there and is not indexed: `ctx index`" in reply.stderr) == (
+    assert (reply.returncode, "the file exists but is not indexed: `ctx index`" in reply.stderr) == (
         3,
         True,
     )
-    assert "that is a folder: `ctx search --path FOLDER/ WORDS`" in ctx("get", "docs", cwd=indexed).stderr
+    assert "search it with `ctx search --path FOLDER/ WORDS`" in ctx("get", "docs", cwd=indexed).stderr
 
 
 def test_a_commit_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
@@ -166,5 +168,5 @@ def test_a_commit_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     assert ctx("index", cwd=tmp_path).returncode == 0
     for text in ("4c012e4f", "@commits/4C012E4F", f"@commits/{whole}"):
         assert resolved(tmp_path, text)[0] == f"@commits/{whole}"
-    with pytest.raises(BadRequest, match="fits 2 documents"):
+    with pytest.raises(BadRequest, match="matches 2 documents"):
         resolved(tmp_path, "4c01")

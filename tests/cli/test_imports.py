@@ -146,7 +146,7 @@ def test_a_part_of_a_source_is_taken_by_date_and_number_and_deletes_nothing(tmp_
     ("arguments", "words"),
     [
         (("--since", "yesterday"), "--since must be a date such as 2026-01-31, got 'yesterday'"),
-        (("--limit", "0"), "-n/--limit: a whole number of 1 or more"),
+        (("--limit", "0"), "-n/--limit: expected a whole number of 1 or more"),
         (("--limit", "3", "--prune"), "--prune need whole sources"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_test_of_a_script_takes_the_settings_that_source_names(tmp_path: Path)
 def test_the_size_of_a_batch_is_asked_of_the_service(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\nText.\n"})
     reply = ctx("embed", "pending", "--batch-size", "0", cwd=tmp_path)
-    assert "--batch-size: a whole number of 1 or more is needed" in reply.stderr
+    assert "--batch-size: expected a whole number of 1 or more" in reply.stderr
     reply = ctx("embed", "pending", "--batch-size", "8", cwd=tmp_path)
     assert "embeddings are disabled" in reply.stderr
 

@@ -59,14 +59,14 @@ def test_init_says_when_it_takes_a_folder_out_of_its_project(tmp_path: Path) -> 
     assert ctx("init", cwd=tmp_path).stderr == ""
     below = tmp_path / "notes"
     below.mkdir()
-    assert f"no longer {tmp_path}/ctx.toml" in ctx("init", cwd=below).stderr
+    assert f"now replaces {tmp_path}/ctx.toml" in ctx("init", cwd=below).stderr
     other = tmp_path / "other"
     (other / "config").mkdir(parents=True)
     (other / "config" / "ctx.toml").write_text("")
     named = ctx("init", "--config", "ctx.toml", cwd=other)
     assert (named.returncode, named.stderr) == (0, ""), "whoever names the file knows of it"
     (other / "ctx.toml").unlink()
-    assert "no longer" in ctx("init", cwd=other).stderr
+    assert "now replaces" in ctx("init", cwd=other).stderr
 
 
 def test_init_writes_also_where_the_named_configuration_is_not_there(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ COMMANDS = [
     (["get", "auth.md:0"], ("Error: the first line must be at least 1, got 0",)),
     (
         ["get", "auth.md", "--lines", "3:1"],
-        ("Error: the last line must be at least the first line wanted, 3, got 1",),
+        ("Error: the last line must be at least the first line, 3, got 1",),
     ),
     (["get", "auth.md", "--max-tokens", "1"], ("Error: --max-tokens must be at least 50, got 1",)),
     (["search", "x", "--since", "yesterday"], ("Error: --since must be an ISO 8601 date", '"yesterday"')),
@@ -64,13 +64,16 @@ COMMANDS = [
     (["search", "x", "--path", ""], ("Error: --path must have at least 1 character",)),
     (["search", "x", "--source", "a", "--source", ""], ("Error: --source must have at least 1 character",)),
     (["search", "x", "--per-document", "99"], ("Error: --per-document must be at most 10, got 99",)),
-    (["memory", "list", "--since", "soon"], ("argument --since: 'soon' is no date or time such as 2026-",)),
-    (["memory", "search", "x", "--as-of", "soon"], ("argument --as-of: 'soon' is no date or time",)),
-    (["memory", "edit", "id", "--said", "soon"], ("argument --said: 'soon' is no date or time",)),
-    (["embed", "pending", "--limit", "0"], ("argument -n/--limit: a whole number of 1 or more is needed",)),
+    (
+        ["memory", "list", "--since", "soon"],
+        ("argument --since: 'soon' is not a date or time such as 2026-",),
+    ),
+    (["memory", "search", "x", "--as-of", "soon"], ("argument --as-of: 'soon' is not a date or time",)),
+    (["memory", "edit", "id", "--said", "soon"], ("argument --said: 'soon' is not a date or time",)),
+    (["embed", "pending", "--limit", "0"], ("argument -n/--limit: expected a whole number of 1 or more",)),
     (["get", "auth.md", "--lines", "x"], ("--lines must be FIRST:LAST, such as 12:30, got 'x'",)),
     (["get"], ("required: ID|PATH[:LINE|#NAME]", "`ctx get --help`")),
-    (["tool", "call", "search", '{"query": 1}'], ("values are given as KEY=VALUE",)),
+    (["tool", "call", "search", '{"query": 1}'], ("give values as KEY=VALUE",)),
     (["tool", "call", "search", "--param", "query"], ("'query' is not KEY=VALUE",)),
     (["tool", "call", "search", "limit=3"], ("missing required parameter: query",)),
     (["tool", "call", "search", "query=x", "limit=many"], ("'limit' must be of type 'integer'",)),
@@ -79,29 +82,29 @@ COMMANDS = [
     (["tool", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx tool init NAME`")),
     (["connector", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx connector init NAME`")),
     (["agent", "test", "nowhere.lua"], ("no such script: nowhere.lua", "`ctx agent init NAME`")),
-    (["tool", "init", "search"], ("'search' is a tool of ctx", "another name")),
-    (["tool", "init", "a b"], ("'a b': a name has 1 to 64 of A-Z a-z 0-9 _ -",)),
-    (["migrate"], ("name where the store goes (--to) or comes from (--from)",)),
-    (["migrate", "--to", "mysql://me:secret@db/x"], ("--to: no store is kept in 'mysql'",)),
+    (["tool", "init", "search"], ("'search' is a built-in tool", "another name")),
+    (["tool", "init", "a b"], ("'a b': a name must have 1 to 64 of the characters A-Z a-z 0-9 _ -",)),
+    (["migrate"], ("name the target (--to) or the origin (--from)",)),
+    (["migrate", "--to", "mysql://me:secret@db/x"], ("--to: 'mysql' is not supported",)),
     (["migrate", "--to", "elsewhere.db"], ("one of the two must be a database", "`ctx backup`")),
     (["serve", "--port", "8080"], ("--port", "did you mean --bind?")),
     (["serve", "rest"], ("'rest' is not served separately", "`ctx serve` serves REST, MCP and the page")),
     (["serve", "mcp", "--bind", "7331"], ("HOST:PORT such as 127.0.0.1:7331", "'7331'")),
-    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("lets other machines in", "ctx key create NAME")),
+    (["serve", "mcp", "--bind", "0.0.0.0:0"], ("accepts other machines", "ctx key create NAME")),
     (["serve", "mcp", "--port", "80"], ("--port 80", "did you mean --bind?", "`ctx serve --help`")),
     (["index", "--ful"], ("unrecognized arguments: --ful", "did you mean --full?")),
     (["search", "x", "-k", "5"], ("unrecognized arguments: -k", "did you mean --limit?")),
     (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
     (["open"], ("`ctx get PATH` prints a document",)),
-    (["add", "nowhere"], ("nowhere is not there",)),
+    (["add", "nowhere"], ("nowhere does not exist",)),
     (["add", "docs/auth.md"], ("docs/auth.md is a file; add its folder",)),
     (["add", "/"], ("/ is the whole disk",)),
     (["add", "."], ("contains the source 'filesystem:docs'", "`ctx remove filesystem:docs` first")),
-    (["add", "docs"], ("is the source 'filesystem:docs' already",)),
-    (["add", "ftp://example.org/x"], ("'ftp://' is no kind of source",)),
+    (["add", "docs"], ("is already the source 'filesystem:docs'",)),
+    (["add", "ftp://example.org/x"], ("'ftp://' is not supported",)),
     (["add", "https://"], ("https:// names no host",)),
     (["add", "http://[x"], ("http://[x is not an address",)),
-    (["add", "https://example.org/", "--name", "a/b"], ("[connectors.web.a/b]", "a name has 1 to 64 of")),
+    (["add", "https://example.org/", "--name", "a/b"], ("[connectors.web.a/b]", "a name must have 1 to 64 of")),
     (["remove", "nothing"], ("no source 'nothing'", "`ctx status`")),
     (["ls"], ("`ctx status`",)),
     (["version"], ("`ctx --version` prints it",)),
@@ -119,23 +122,23 @@ COMMANDS = [
         ("embeddings are disabled", "set [embedding] provider in ctx.toml"),
     ),
     (["index", "nowhere"], ("unknown source 'nowhere'", "known: filesystem:docs")),
-    (["index", "docs", "--prune"], ("leave the names of sources out",)),
+    (["index", "docs", "--prune"], ("leave out the names of sources",)),
     (["embed", "pending"], ("embeddings are disabled", "[embedding] provider")),
-    (["key", "revoke", "nobody"], ("no key in force is called 'nobody'", "`ctx key list`")),
+    (["key", "revoke", "nobody"], ("no valid key is called 'nobody'", "`ctx key list`")),
     (["agent", "test", "nobody"], ("no agent registered with name: nobody", "`ctx agent init NAME`")),
     (
         ["export", "-o", "/nowhere/at/all.json"],
-        ("/nowhere/at/all.json cannot be written", "in a folder of yours"),
+        ("/nowhere/at/all.json cannot be written", "a file that you can write"),
     ),
     (["connect"], ("name a client", "cursor", "--list or --all")),
     (["connect", "cursr"], ("unknown client 'cursr'", "did you mean 'cursor'?", "http://127.0.0.1:7331/mcp")),
     (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
-    (["service", "remove"], ("no unit of this project is installed", "`ctx service install`")),
+    (["service", "remove"], ("this project has no unit installed", "`ctx service install`")),
     (["completions", "tcsh"], ("invalid choice: 'tcsh'", "bash")),
     (["completions"], ("required: bash|zsh|fish;",)),
     (["embed"], ("required: pending|rebuild|prune;",)),
     (["eval", "nowhere.tsv"], ("Error: nowhere.tsv cannot be read: No such file or directory",)),
-    (["backup", "/nowhere/at/all"], ("no folder /nowhere/at to write a backup to", "make it first")),
+    (["backup", "/nowhere/at/all"], ("no folder /nowhere/at to write a backup to", "create it first")),
 ]
 
 
@@ -232,7 +235,7 @@ def test_a_taken_port_proposes_the_next_one(tmp_path: Path) -> None:
         reply = ctx("serve", "mcp", "--bind", f"127.0.0.1:{port}", cwd=tmp_path)
     assert reply.returncode == 2
     assert f"127.0.0.1:{port} is in use by another program" in reply.stderr
-    assert " is free (--bind 127.0.0.1:" in reply.stderr
+    assert " is free (or use --bind 127.0.0.1:" in reply.stderr
 
 
 # -- the rest of the list, each as its reader met it ---------------------------------------------------------
@@ -427,8 +430,8 @@ def test_a_tool_that_was_written_is_tried_by_its_name_and_not_called_unknown(tmp
     assert tried.returncode == 0, tried.stderr
     called = ctx("tool", "call", "greet_all", "query=zebra", cwd=tmp_path)
     assert called.returncode == 3
-    mend = '[tools.script.greet_all] with path = "tools/greet-all.lua" in ctx.toml serves it'
-    assert f"tools/greet-all.lua is there and not served: {mend}" in called.stderr
+    mend = 'add [tools.script.greet_all] with path = "tools/greet-all.lua" to ctx.toml'
+    assert f"tools/greet-all.lua exists but is not served: {mend}" in called.stderr
 
 
 def test_a_search_that_finds_nothing_says_what_is_left_to_try(tmp_path: Path) -> None:

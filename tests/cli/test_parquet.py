@@ -86,7 +86,7 @@ def test_a_table_that_does_not_fit_is_refused_with_the_reason(indexed: Path, tmp
     with pytest.raises(BadRequest, match="has no column embedding, text"):
         list(read_embeddings(str(path), "m"))
     path.write_text("a letter")
-    with pytest.raises(BadRequest, match="no Parquet table, or damaged"):
+    with pytest.raises(BadRequest, match="not a Parquet table, or it is damaged"):
         list(read_embeddings(str(path), "m"))
     with pytest.raises(BadRequest, match="No such file"):
         list(read_embeddings(str(tmp_path / "nothing"), "m"))
@@ -99,12 +99,12 @@ def test_what_is_no_list_of_numbers_is_no_embedding(embedding: object, tmp_path:
 
     path = tmp_path / "chunks.parquet"
     pyarrow_parquet.write_table(pyarrow.table({"text_hash": [b"0" * 16], "embedding": [embedding]}), path)
-    with pytest.raises(BadRequest, match="has an embedding that is no list of numbers"):
+    with pytest.raises(BadRequest, match="has an embedding that is not a list of numbers"):
         list(read_embeddings(str(path), "m"))
 
 
 def test_a_pipe_is_no_table_and_is_not_waited_for(tmp_path: Path) -> None:
     tables()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadRequest, match="it is no file"):
+    with pytest.raises(BadRequest, match="it is not a file"):
         list(read_embeddings(str(tmp_path / "pipe"), "m"))

@@ -105,7 +105,7 @@ def test_ctrl_c_during_a_run_is_quiet_and_the_next_run_completes_it(tmp_path: Pa
     _, errors = child.communicate(timeout=DEADLINE_S)
     assert child.returncode == 130, errors
     assert "Traceback" not in errors
-    assert "the next run completes it" in errors
+    assert "the next run does the rest" in errors
     assert 0 < documents(tmp_path) < 4000
     assert ctx("search", "zebra", cwd=tmp_path).returncode == 0
     assert ctx("index", cwd=tmp_path).returncode == 0
@@ -214,7 +214,7 @@ def test_a_second_server_of_a_project_says_that_it_is_served_already(
     server = serve(tmp_path)
     second = ctx("serve", "mcp", "--bind", server.address, "--log-level", "error", cwd=tmp_path)
     assert second.returncode == 2
-    assert second.stderr.startswith(f"Error: this project is served already, at http://{server.address} ")
+    assert second.stderr.startswith(f"Error: this project is already served at http://{server.address} ")
     assert server.search("zebra") == ["first.md"]
 
 

@@ -146,6 +146,6 @@ def test_over_http_a_project_has_to_be_named(current: PackServer) -> None:
         ("save_checkpoint", {"completed": "a", "remaining": "b", "blockers": "c"}),
         ("store_memory", {"content": "x", "scope": "project"}),
     ):
-        with pytest.raises(Refused, match="name it with projectId"):
+        with pytest.raises(Refused, match="name one with projectId"):
             current.rest(RECALL + tool, arguments, bank="named")
         assert current.rest(RECALL + tool, {**arguments, "projectId": "boat"}, bank="named")

@@ -163,8 +163,8 @@ def test_purging_a_successor_revives_the_memory(bank: MemoryBank, clock: Clock) 
 def test_a_refusal_says_what_to_give_instead(bank: MemoryBank) -> None:
     bank.put("The desk is oak")
     attempts: list[tuple[Callable[[], object], type[CtxError], str]] = [
-        (lambda: bank.update("nobody", {"text": "x"}), NotFound, "'nobody' in this bank .* gives the ids"),
-        (lambda: bank.undo("no-such-op"), NotFound, "no such operation .* gives its op_id"),
+        (lambda: bank.update("nobody", {"text": "x"}), NotFound, "'nobody' in this bank .* to see ids"),
+        (lambda: bank.undo("no-such-op"), NotFound, "no such operation .* has its op_id"),
         (lambda: bank.browse(cursor="???"), BadRequest, "leave it out for the first page"),
         (lambda: bank.put("x", event_date="2026-02-31"), BadRequest, "'2026-02-31'.*write 2026-05-03"),
         (

@@ -123,7 +123,7 @@ def test_what_both_sides_changed_is_named_and_left(bank: MemoryBank, tmp_path: P
     bank.update(record["id"], {"text": "Tea is served at six"})
     reply = Folder(bank, str(notes)).import_()
     assert [conflict["file"] for conflict in reply["conflicts"]] == [path.name]
-    assert "both were changed" in reply["conflicts"][0]["reason"]
+    assert "both the file and the memory were changed" in reply["conflicts"][0]["reason"]
     exported = Folder(bank, str(notes)).export()
     assert [conflict["file"] for conflict in exported["conflicts"]] == [path.name]
     assert "at five" in path.read_text()
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_pruned(bank: MemoryBank, tm
 def test_a_ledger_that_is_none_is_refused_with_the_mend(bank: MemoryBank, tmp_path: Path, text: str) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / LEDGER).write_text(text, encoding="latin-1")
-    with pytest.raises(BadRequest, match="nothing is pruned, so delete it"):
+    with pytest.raises(BadRequest, match="Delete it; the next import then prunes nothing"):
         Folder(bank, str(tmp_path / "notes"))
 
 
@@ -181,7 +181,7 @@ def test_the_folder_of_one_bank_is_not_anothers(bank: MemoryBank, tmp_path: Path
         Folder(stranger, str(tmp_path / "notes"))
     with (
         MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), bank._resources.clock) as store,
-        pytest.raises(Conflict, match=rf"none of its memories.*{LEDGER}"),
+        pytest.raises(Conflict, match=rf"none of this bank's memories.*{LEDGER}"),
     ):
         Folder(store.bank("bob"), str(tmp_path / "notes"))
     (tmp_path / "file").write_text("")

@@ -287,7 +287,7 @@ def test_a_database_file_whose_memories_are_a_query_without_end_is_refused(
             f"CREATE VIEW {name} AS WITH RECURSIVE step (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM step) "
             "SELECT n AS key, n AS value, n AS type, n AS timestamp FROM step WHERE n < 0"
         )
-    with pytest.raises(BadRequest, match="`memories` is no table in it"):
+    with pytest.raises(BadRequest, match="no table `memories`"):
         import_from(bank, "claude-recall", read_source(str(tmp_path / "view.db")))
 
 

@@ -117,7 +117,7 @@ def test_another_repository_at_the_same_path_starts_empty_and_says_so(
     assert f"ctx memory adopt {first.name}" in caplog.text
     remember(config, "The badger is new.")
     assert recalled(config) == ["The badger is new."]
-    with pytest.raises(BadRequest, match="1 memories of its own"):
+    with pytest.raises(BadRequest, match="already has 1 memories"):
         adopt_other(load_config(str(config), os.environ), os.environ, first.name)
 
 

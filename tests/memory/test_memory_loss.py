@@ -96,9 +96,9 @@ def test_a_file_that_is_gone_empty_or_cut_is_a_loss(config: Path, damage: str) -
     assert (code, "failed" in said) == (1, True), said
     assert "memory" in degraded(config)
     _, said = doctor(config, "--fix")
-    assert ("nothing is missing" if damage == "half" else "5 memories could not be read anywhere") in said, (
-        said
-    )
+    assert (
+        "no memory is missing" if damage == "half" else "5 memories could not be read anywhere"
+    ) in said, said
     assert "failed" not in doctor(config)[1]
 
 
@@ -118,7 +118,7 @@ def test_the_newest_sound_copy_comes_back_with_what_was_stored_since(config: Pat
     assert doctor(config)[0] == 1
     _, said = doctor(config, "--fix")
     assert "5 memories from the copy" in said, said
-    assert "1 more read from the file itself; nothing is missing" in said
+    assert "1 more read from the file itself; no memory is missing" in said
     assert recalled(config) == sorted([*TEXTS, "The badger came later."])
     with workspace(config) as space:
         assert space.memory.check(deep=True) == []

@@ -174,7 +174,7 @@ def test_a_models_answer_is_taken_with_its_citations(
         (200, "You chose hexagonal architecture. It is good.", "cites a memory"),
         (200, "I don't have information about that.", "cites a memory"),
         (200, "", "cites a memory"),
-        (200, None, "without a text"),
+        (200, None, "has no text"),
         (200, b"[" * 200_000, "not a chat completion"),
         (200, "x" * (2 << 20), "more than 1 MiB"),
         (500, "x [1]", "500"),

@@ -79,7 +79,7 @@ def test_on_a_full_disk_a_server_says_so_goes_on_answering_and_completes_once_th
                 "# New\n\nmarimba " + " ".join(f"w{number}x{n}" for n in range(9000))
             )
         eventually(lambda: not server.get("/tools/sources")["sources"][0]["healthy"], server.log())
-        assert any(line.startswith("disk: it is full") for line in server.get("/health")["degraded"])
+        assert any(line.startswith("disk: the disk is full") for line in server.get("/health")["degraded"])
         assert server.search("xylophone") == ["a.md", "sub/c.md"]
         (source,) = server.get("/tools/sources")["sources"]
         assert source["note"] in "\n".join(server.get("/health")["degraded"])
@@ -107,7 +107,7 @@ def test_on_a_full_disk_memories_are_refused_and_health_says_so_until_there_is_r
         (small_disk / "filler").write_bytes(b"\0" * (free.f_bavail * free.f_bsize))
         with pytest.raises(StoreError, match="the disk is full, and nothing was changed"):
             bank.put("Quokkas smile." * 1000)
-        assert health(space)["degraded"] == ["disk: it is full, and nothing can be stored in memories"]
+        assert health(space)["degraded"] == ["disk: the disk is full, nothing can be stored in memories"]
         (small_disk / "filler").unlink()
         assert health(space).get("degraded", []) == []
         bank.put("Quokkas smile.")

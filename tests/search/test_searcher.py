@@ -257,7 +257,7 @@ def test_a_commit_is_found_by_the_short_form_of_its_id(store: Store) -> None:
     reply = store.searcher().search("4c012e4f")
     assert [result.source_id for result in reply.results] == [f"@commits/{whole}"]
     assert reply.note == (
-        f"looked for '{whole}' instead of '4c012e4f', which no text has; put it in quotes to look for just that"
+        f"searched for '{whole}' instead of '4c012e4f', which has no match; use quotes to search for it as written"
     )
     assert ids(store.searcher(), "what changed in 4c012e4f?")[0] == f"@commits/{whole}"
     assert ids(store.searcher(), "4C012E4F") == [f"@commits/{whole}"]
@@ -390,7 +390,7 @@ def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
     reply = store.searcher().search("cat", "hybrid")
     assert [result.source_id for result in reply.results] == ["a.txt"]
     assert reply.partial is not None
-    assert reply.partial == "not embedded yet, and so not found by meaning: 2 chunks"
+    assert reply.partial == "2 chunks not embedded yet, so only keyword search finds them"
     assert store.searcher().search("cat").partial is None
     store.embed()
     assert store.searcher().search("cat", "hybrid").partial is None

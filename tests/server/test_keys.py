@@ -94,7 +94,7 @@ def test_a_key_of_an_earlier_version_that_has_the_name_of_another_stops_the_star
     write_key_file(tmp_path / "keys.json", "laptop")
     path = str(tmp_path / "memory.db")
     KeyRing(path).create("laptop")
-    with pytest.raises(ConfigError, match=r"keys\.json: another key called 'laptop' is there"):
+    with pytest.raises(ConfigError, match=r"keys\.json: another key called 'laptop' exists"):
         KeyRing(path, str(tmp_path / "keys.json"))
     assert (tmp_path / "keys.json").exists()
 
@@ -224,5 +224,5 @@ def test_of_two_keys_of_one_name_the_one_in_force_is_revoked(tmp_path: Path) -> 
     assert ring.revoke("laptop").id == present.id
     assert match(key, ring.candidates()) is None
     assert ring.list()[0].revoked_ms == 7
-    with pytest.raises(NotFound, match="no key in force is called"):
+    with pytest.raises(NotFound, match="no valid key is called"):
         ring.revoke(former.id)

@@ -485,5 +485,5 @@ def test_an_empty_bank_header_is_refused(serve: Serve, with_mcp: Services) -> No
     for path in ("/mcp", "/tools/remember"):
         reply = client.post(path, json={}, headers={"x-bank-id": ""})
         assert reply.status_code == 400
-        assert "X-Bank-Id is empty: name a bank, or leave the header out" in reply.text
+        assert "X-Bank-Id is empty: name a bank, or leave out the header" in reply.text
     assert client.post("/mcp/alice", json={}, headers={"x-bank-id": ""}).json()["bank"] == "alice"

@@ -252,7 +252,7 @@ def test_a_server_with_a_key_asks_for_it_once(browser: Any, closed: Served) -> N
     tab.page.locator("#health-dot[aria-label='the server needs a key']").wait_for()
     tab.page.keyboard.type("a wrong one")
     tab.page.keyboard.press("Enter")
-    tab.shows("#key-note.error", "does not know this key")
+    tab.shows("#key-note.error", "This key is not valid")
     tab.wait_for_focus("key")
     enter_key(tab)
     tab.search("rollback")

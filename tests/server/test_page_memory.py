@@ -60,7 +60,7 @@ def test_a_memory_is_corrected_forgotten_and_brought_back(tab: Tab) -> None:
     page.get_by_role("button", name="Forget it").click()
     page.locator("#memory-status", has_text="Forgotten. 1 memory").wait_for()
     page.get_by_role("button", name="Undo").click()
-    page.locator("#memory-status", has_text="Taken back. 2 memories").wait_for()
+    page.locator("#memory-status", has_text="Undone. 2 memories").wait_for()
     assert "The standup is at ten" in _texts(tab)
     page.reload()
     page.locator(".memory").first.wait_for()
@@ -76,7 +76,7 @@ def test_undo_is_offered_only_in_its_own_bank(tab: Tab, space: Workspace) -> Non
     page.locator("#memory-status", has_text="Forgotten.").get_by_role("button", name="Undo").wait_for()
     page.locator("#memory-banks .chip", has_text="alice").click()
     page.locator(".memory", has_text="Alice likes tea").wait_for()
-    tab.shows("#memory-status", "1 memory, the latest first")
+    tab.shows("#memory-status", "1 memory, latest first")
     assert page.get_by_role("button", name="Undo").count() == 0
 
 
@@ -97,13 +97,13 @@ def test_an_export_is_imported_completely(tab: Tab, space: Workspace, tmp_path: 
     download.value.save_as(path)
     assert path.read_text().splitlines() == lines
     tab.lead("#/memory/copy")
-    tab.shows("#memory-status", "Nothing is remembered here")
+    tab.shows("#memory-status", "No memories in this bank")
     page.set_input_files("#memory-import", str(path))
-    tab.shows("#memory-status", "4 memories taken in, 0 were there already")
+    tab.shows("#memory-status", "4 memories imported, 0 already existed")
     assert list(space.memory.bank("copy").export()) == lines
     space.memory.bank("copy").update(bank.ids_of({"type": "experience"})[0], {"text": "The trip to Bruges"})
     page.set_input_files("#memory-import", str(path))
-    tab.shows("#memory-status", "0 memories taken in, 3 were there already; 1 say something else here")
+    tab.shows("#memory-status", "0 memories imported, 3 already existed; 1 have other content here")
 
 
 @pytest.mark.parametrize("width", [1280, 320])

@@ -46,7 +46,7 @@ def test_an_invalid_bind_is_refused(bind: str) -> None:
         (["http://box.lan"], [], [], "allowed_hosts: 'http://box.lan' is not a host"),
         ([], ["a"], [], "cors_origins: 'a' is not an origin"),
         ([], ["https://example.org/page"], [], "'https://example.org/page' is not an origin"),
-        ([], [], ["*"], "allowed_origins: '*' names no origin"),
+        ([], [], ["*"], "allowed_origins: '*' is not allowed"),
     ],
 )
 def test_settings_that_match_no_request_are_reported(

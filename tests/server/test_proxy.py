@@ -126,7 +126,7 @@ def test_with_a_running_server_mcp_is_its_proxy_and_survives_its_restart(tmp_pat
     assert pipe.ask("tools/call", call)["result"]["structuredContent"] == {"said": "A"}
     second.stop()
     refused = pipe.ask("tools/call", call)
-    assert "the server of this project has stopped" in refused["error"]["message"]
+    assert "this project's server has stopped" in refused["error"]["message"]
     assert pipe.end()[0] == 0
 
 
@@ -134,7 +134,7 @@ def test_a_missing_or_wrong_key_error_says_what_to_do(serve: Serve, mcp: Service
     served = serve(mcp, ServerSettings(api_keys=("right",)))
     for arguments, environ, words in (
         ((), {}, "export it and name its variable with --key-env"),
-        (("--key-env", "THE_KEY"), {"THE_KEY": "wrong"}, "the key was refused"),
+        (("--key-env", "THE_KEY"), {"THE_KEY": "wrong"}, "refused the key"),
     ):
         pipe = Pipe(tmp_path, "--url", served.base, *arguments, **environ)
         reply = pipe.ask(
@@ -200,10 +200,10 @@ class _Hostile(PieceByPiece):
     [
         ("deep", "did not answer with MCP"),
         ("deep event", "did not answer with MCP"),
-        ("endless", "more than 1 MiB"),
+        ("endless", "larger than 1 MiB"),
         ("endless line", "1048576"),
         ("endless event", "1048576"),
-        ("packed", "encoded as 'gzip'"),
+        ("packed", "has the encoding 'gzip'"),
     ],
 )
 def test_a_hostile_reply_is_an_error_of_its_request_and_no_more(

@@ -136,8 +136,8 @@ def test_a_path_or_type_that_no_document_has_is_told(space: Workspace) -> None:
     reply = search(space, "blueprint", filters={"path": ["nowhere/**", "src"], "type": "prose"})
     assert reply == {
         "results": [],
-        "note": "no document of type 'prose' has a path like 'nowhere/**' or 'src': paths are those of results, "
-        "from the root of their source on, and a folder is docs/ or docs/**",
+        "note": "no document of type 'prose' has a path like 'nowhere/**' or 'src': write paths as in results, "
+        "from the root of their source; a folder is docs/ or docs/**",
     }
     assert "'/src/app.py.bak'" in search(space, "x", filters={"path": "/src/app.py.bak"})["note"]
     assert search(space, "x", filters={"type": "text/csv"})["note"] == "no document is of type 'text/csv'"
@@ -188,7 +188,7 @@ def test_several_sources_narrow_a_search_and_an_unknown_one_is_told(space: Works
     )
     assert len(paths(search(space, "blueprint", source="filesystem"))) == 5
     reply = search(space, "blueprint", source="filesystem:notes", filters={"source": "filesystem:docs"})
-    assert reply == {"results": [], "note": "source and filters.source have nothing in common"}
+    assert reply == {"results": [], "note": "no source matches both source and filters.source"}
 
 
 def test_the_next_page_goes_on_where_the_first_ended(space: Workspace) -> None:
@@ -254,7 +254,7 @@ def test_get_stops_where_max_tokens_ends_and_says_how_to_go_on(tmp_path: Path) -
         opened.indexer.run()
         part = get(opened, source="filesystem:docs", source_id="a.txt", max_tokens=60)
         assert (part["start_line"], part["end_line"], part["total_lines"]) == (1, 10, 100)
-        assert part["cut"] == "lines 11 to 100 are left out; go on with start_line = 11"
+        assert part["cut"] == "lines 11 to 100 are left out; continue with start_line = 11"
         long = get(opened, source="filesystem:docs", source_id="b.txt", max_tokens=60)
         assert len(long["body"]) == 240
         assert "line 1 is longer" in long["cut"]

@@ -1,6 +1,4 @@
-"""What every operation on a bank stands on: a view of it, a write to it, and finding a memory by any of its
-names.
-"""
+"""The base of all operations on a bank: read and write transactions, and lookup of a memory by its names."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -62,7 +60,7 @@ class BankView:
         return self._resources.clock()
 
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
-        """The columns as the policy on secrets lets them be kept, and the flags of what stands in them."""
+        """The columns after the policy on secrets, and the flags of their content."""
         flags: set[str] = set()
         for name in SCREENED:
             if columns.get(name):
@@ -71,13 +69,13 @@ class BankView:
         return columns, flags
 
     def _flags_of(self, memory: Memory) -> list[str]:
-        """The flags of all that stands in a memory."""
+        """The flags of all texts of a memory."""
         policy = "off" if self._resources.secrets == "off" else "flag"
         flags = [screen_json(getattr(memory, name), policy)[1] for name in SCREENED]
         return sorted(set().union(*flags))
 
     def _shown(self, as_of: JSON, include_superseded: bool) -> Condition:
-        # As of a day is as of its end: what was said on it is asked for, too.
+        # A date means the end of that day, so that it includes what was said on it.
         as_of_ms = last_moment("as_of", as_of)
         return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
 
@@ -106,7 +104,7 @@ class BankView:
         memory = self._find(reader, id, deleted=deleted)
         if memory is None:
             raise NotFound(
-                f"no memory with the id '{id[:80]}' in this bank (a search or a list of it gives the ids)"
+                f"no memory with the id '{id[:80]}' in this bank (search or list the bank to see ids)"
             )
         return memory
 
@@ -128,5 +126,5 @@ class BankView:
 def check_id(id: JSON) -> None:
     """Raises `BadRequest` for what cannot name a memory."""
     if not isinstance(id, str) or not 0 < len(id) <= MAX_ID_CHARS:
-        raise BadRequest(f"id: a text of 1 to {MAX_ID_CHARS} characters is needed")
+        raise BadRequest(f"id: must be a text of 1 to {MAX_ID_CHARS} characters")
     short_text("id", id)

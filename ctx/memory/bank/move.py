@@ -45,10 +45,9 @@ class Moving(BankView):
     def import_(self, lines: Iterable[str]) -> JSON:
         """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
 
-        A memory that is there already, the same, is skipped, also where it was read, replaced or forgotten
-        since; another under the same id, or one that says something else by now, is a conflict, named and
-        left as it is. A name that another memory has here stays with that. Raises `BadRequest` with the
-        number of a line that is not of an export.
+        A memory that already exists is skipped, also if it was read, replaced or forgotten since. A memory
+        with the same id and other content is a conflict: it is reported and not changed. An alias that
+        another memory has here is not moved. Raises `BadRequest` with the number of an invalid line.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         admitted = map(self._admitted, _read(lines))
@@ -57,11 +56,10 @@ class Moving(BankView):
         return counts
 
     def absorb(self, bank: str, *, dry_run: bool = False) -> JSON:
-        """Takes over what another bank of the store holds, with its history and journal: `{"imported",
-        "skipped", "conflicts"}`.
+        """Moves another bank's memories here with their history: `{"imported", "skipped", "conflicts"}`.
 
-        What is here already, the same whoever read it, is skipped. Where a memory of another content has its
-        id, it is named and nothing is done.
+        Memories that already exist here are skipped. If a memory here has the same id and other content, it
+        is reported and nothing is moved.
         """
         with self._view() as view:
             counts = _compared(view, Reader(view.engine, bank))[0]
@@ -93,7 +91,7 @@ class Moving(BankView):
         self._embedding.stored(vectors)
 
     def _admitted(self, line: _Line) -> _Line:
-        """A line as the policy on secrets lets it be kept, with its flags and those of what stands in it."""
+        """A line after the policy on secrets, with its own flags and those of its content."""
         memory = line.memory
         try:
             columns, flags = self._screened({name: getattr(memory, name) for name in SCREENED})
@@ -118,7 +116,7 @@ class Moving(BankView):
 
 
 def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
-    """What taking over another bank would come to, and the numbers of what would be moved."""
+    """The counts of a merge with another bank, and the numbers of the memories to move."""
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
     nos = []
     for memory in merged.select([EVERYTHING]):
@@ -143,7 +141,7 @@ def _holds(stored: Memory, memory: Memory) -> bool:
 
 
 def _unread_line_of(view: Reader, memory: Memory) -> str:
-    """The line of a memory as if nobody had read it since it was made."""
+    """The line of a memory without its read count."""
     unread = memory._replace(accessed_ms=memory.created_ms, access_count=0)
     return to_line(unread, view.aliases([memory.no]).get(memory.no, []), ())
 

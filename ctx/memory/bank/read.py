@@ -39,7 +39,7 @@ class Reading(BankView):
             return view.bank.config
 
     def get(self, id: str, *, include_deleted: bool = False) -> JSON | None:
-        """The record of an id or alias, also of one that was superseded; None where there is none."""
+        """The record of an id or alias, also if it was superseded; None if there is none."""
         return self.get_many([id], include_deleted=include_deleted)[0]
 
     def get_many(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[JSON | None]:
@@ -99,12 +99,12 @@ class Reading(BankView):
                 return
 
     def ids_of(self, filter: JSON) -> list[str]:
-        """The ids of all that a filter matches: also of what was replaced, was forgotten or has expired."""
+        """The ids of all memories that match a filter, including replaced, forgotten and expired ones."""
         with self._view() as view:
             return [memory.id for memory in view.select([compile_filter(filter)])]
 
     def erased_ids(self) -> set[str]:
-        """The ids of what was purged, which the journal keeps."""
+        """The ids of purged memories, from the journal."""
         with self._view() as view:
             return view.erased_ids()
 
@@ -257,7 +257,7 @@ def _make_cursor(order: str, memory: Memory) -> str:
     return base64.urlsafe_b64encode(entry.encode()).decode()
 
 
-_NOT_OURS = "cursor: not one that this list gave (leave it out for the first page)"
+_NOT_OURS = "cursor: not from an earlier reply of this list (leave it out for the first page)"
 
 
 def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
@@ -276,4 +276,4 @@ def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
 def _check_few(ids: JSON) -> None:
     """Raises `BadRequest` for more ids than one call takes, and for what is no list."""
     if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
-        raise BadRequest(f"ids: a list of at most {MAX_LIMIT}")
+        raise BadRequest(f"ids: must be a list of at most {MAX_LIMIT}")

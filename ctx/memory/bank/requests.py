@@ -14,7 +14,7 @@ MAX_KEY_CHARS = 200
 
 
 class Request(NamedTuple):
-    """A call that may come twice: the key that its caller gave it, and the digest of what it asks."""
+    """A call that may be repeated: the caller's idempotency key and a digest of the request."""
 
     key: str | None
     digest: str
@@ -30,16 +30,16 @@ class Request(NamedTuple):
         return cls(given_name("idempotency_key", key), digest)
 
     def answered(self, reader: Reader) -> JSON | None:
-        """The reply of the first call, with `repeated`; None where this is the first.
-        Raises `Conflict` where the key was used for another, and where what the first made was erased.
+        """The reply of the first call, with `repeated`; None if this is the first call. Raises `Conflict` if
+        the key was used for another request, or if the first call's memory was erased.
         """
         kept_reply = reader.reply(self.key) if self.key is not None else None
         if kept_reply is None:
             return None
         if kept_reply[1] is None:
-            raise Conflict("what was stored with this idempotency key was erased since; choose a new one")
+            raise Conflict("the memory stored with this idempotency key was erased; choose a new key")
         if kept_reply[0] != self.digest:
-            raise Conflict("the idempotency key was used for another request; choose a new one")
+            raise Conflict("the idempotency key was used for another request; choose a new key")
         return {**kept_reply[1], "repeated": True}
 
     def keep(self, writer: Writer, reply: JSON) -> None:
@@ -50,5 +50,5 @@ class Request(NamedTuple):
 def given_name(name: str, value: JSON) -> str | None:
     """A name that a caller gives. Raises `BadRequest`."""
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
-        raise BadRequest(f"{name}: a text of 1 to {MAX_KEY_CHARS} characters")
+        raise BadRequest(f"{name}: must be a text of 1 to {MAX_KEY_CHARS} characters")
     return short_text(name, value)

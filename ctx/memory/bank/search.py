@@ -61,7 +61,7 @@ class Question(NamedTuple):
         and what follows from a question's words is kept for the next time. Raises `BadRequest`.
         """
         if not isinstance(self.query, str) or not self.query.strip():
-            raise BadRequest("query: a text with at least one character is needed")
+            raise BadRequest("query: must be a text with at least one character")
         if self.mode not in MODES:
             raise BadRequest(f"mode: one of {', '.join(MODES)}")
         if self.budget not in DEPTHS:
@@ -105,15 +105,15 @@ class Searching(BankView):
         """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?,
         "newer"?, "signals"?}], "total", "confidence", "degraded"}`.
 
-        `order`: "rank" is by relevance, "score" by the calibrated score alone. `total` counts what reached
-        `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before
+        `order`: "rank" is by relevance, "score" by the calibrated score alone. `total` counts hits of at
+        least `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before
         `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is four characters),
         but never before the first result. `window`: "auto" lifts memories of a time named in the query,
         `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in the query are
         read, now by default. `newer`: the ids of later results that are close in meaning, or that replaced
         this one. `confidence`: how likely anything answers, in [0, 1]: the best score. `half_life_days` moves
-        ranks by age, by a tenth at most. `touch` counts a reading of what is returned. `degraded`:
-        "no_embedder", or null. `missing`, where there is any: how many memories of the store were lost.
+        ranks by age, by a tenth at most. `touch` counts a read of each result. `degraded`:
+        "no_embedder", or null. `missing`, if not zero: the number of memories that the store has lost.
         """
         _check_order(order)
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
@@ -161,9 +161,9 @@ class Searching(BankView):
         Without a language model the same memories, query and clock give the same bytes.
         """
         if context is not None and not isinstance(context, str):
-            raise BadRequest("context: a text is needed")
+            raise BadRequest("context: must be a text")
         if disposition is not None and not isinstance(disposition, dict):
-            raise BadRequest("disposition: an object is needed")
+            raise BadRequest("disposition: must be an object")
         query = Question(query, budget=budget).check().query
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
@@ -279,7 +279,7 @@ class Searching(BankView):
     def _heads(
         self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
     ) -> dict[str, Candidate | None]:
-        """The last successor of every replaced hit; None where that is not to be shown."""
+        """The last successor of every replaced hit; None if it must not be shown."""
         step = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
         ids = tuple(step)
         pending = set(step.values()) - step.keys()

@@ -1,4 +1,4 @@
-"""Replacing memories by others: by whoever writes, or by the configured language model."""
+"""Replacing memories with others, as the writer or the configured language model decides."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ class Superseding(Searching):
         """
         check_ids(ids)
         if not ids:
-            raise BadRequest("supersede: name at least one memory that is replaced")
+            raise BadRequest("supersede: name at least one memory to replace")
         with self._writing(op) as writer:
             memory = self._named(writer, by, "by")
             superseded = self._supersede(writer, memory, ids)
@@ -76,7 +76,7 @@ class Superseding(Searching):
                 raise BadRequest(f"supersedes: '{id}' replaced this memory; undo that first")
             if older.superseded_by is not None:
                 raise Conflict(
-                    f"supersedes: '{id}' was replaced by {older.superseded_by} already; name that one"
+                    f"supersedes: '{id}' was already replaced by {older.superseded_by}; name that one"
                 )
             for member in writer.with_contents(older):
                 if member.deleted_ms is None and member.superseded_by is None:
@@ -86,7 +86,7 @@ class Superseding(Searching):
         return replaced
 
     def _successors(self, writer: Writer, memory: Memory) -> set[str]:
-        """The ids of what replaced a memory, and of what replaced that, and so on."""
+        """The ids of all memories that replaced this one, directly or through others."""
         chain: set[str] = set()
         following = memory.superseded_by
         while following is not None and following not in chain:
@@ -104,4 +104,4 @@ def shown(memory: Memory) -> dict[str, JSON]:
 def check_ids(ids: JSON) -> None:
     """Raises `BadRequest` for what is no list of ids."""
     if not isinstance(ids, list | tuple) or not all(isinstance(id, str) for id in ids):
-        raise BadRequest("supersedes: a list of ids")
+        raise BadRequest("supersedes: must be a list of ids")

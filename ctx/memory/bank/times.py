@@ -52,8 +52,8 @@ def followed(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[
 
 
 def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
-    """What becomes of the time at which something happened when a memory is changed so: a day that was given
-    has no other end, and what was read from the text is read anew. `timestamp`: the moment as it was given.
+    """The changes to an event's time that follow from other changes: a given day clears the last day, and a
+    time read from the text is read again. `timestamp`: the moment as the caller gave it.
     """
     if "event_ms" in changes:
         return {} if "event_last_ms" in changes else {"event_last_ms": None}
@@ -71,9 +71,7 @@ def _following_times(memory: Memory, changes: dict[str, JSON], timestamp: JSON) 
 
 
 def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
-    """The columns, where something is given as said more than a day ahead: nobody has said it then. It is to
-    happen then, and what is said next is later all the same.
-    """
+    """The columns, with a said time more than a day in the future moved to the event's time."""
     said_ms = columns.get("said_ms")
     if said_ms is None or said_ms <= now_ms + DAY_MS:
         return columns
@@ -83,13 +81,11 @@ def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
 
 def check_span(first_ms: int | None, last_ms: int | None) -> None:
     if first_ms is not None and last_ms is not None and last_ms < first_ms:
-        raise BadRequest("event_end: it lies before event_date")
+        raise BadRequest("event_end: must not be before event_date")
 
 
 def hold_since(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
-    """From when a memory holds, and until when, where it was said at another time than was thought; so does
-    that until which what it took the place of held.
-    """
+    """The validity of a memory whose said time was corrected. Also sets the end of the memory it replaced."""
     if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
         return {}  # it was said before, too
     outdated = Condition("m.superseded_by = ?", (memory.id,))

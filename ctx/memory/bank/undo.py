@@ -11,7 +11,7 @@ from ctx.memory.writer import Writer
 from ctx.models import JSON
 
 _NO_OPERATION = (
-    "no such operation in this bank (the reply to a change gives its op_id, and so does a memory's history)"
+    "no such operation in this bank (the reply to a change has its op_id, and so does a memory's history)"
 )
 
 
@@ -29,7 +29,7 @@ class Undoing(BankView):
             writer.detail(of=op_id)
             count, skipped = self._undo_all(writer, [op_id], embedded)
             if not count:
-                reason = "nothing is left to take back: the memories were changed since"
+                reason = "nothing to undo: the memories were changed since"
                 raise Conflict(
                     reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
                 )
@@ -38,8 +38,8 @@ class Undoing(BankView):
         return reply
 
     def take_back(self, op_ids: Sequence[str], made: Sequence[str]) -> None:
-        """Makes these operations, in the order in which they came, as if nobody had asked for them: undone in
-        one, what they made forgotten whatever became of it, and asked for again they are done anew.
+        """Reverts these operations completely: undoes them in one step, forgets the memories they created,
+        and drops their stored replies, so that a repeated request runs again.
         """
         embedded = self._embedded_before(op_ids)
         with self._writing("undo") as writer:
@@ -50,9 +50,9 @@ class Undoing(BankView):
         self._embed_behind()
 
     def restore(self, id: str) -> JSON:
-        """Brings a forgotten memory back, with what was forgotten with it, or lets a replaced one hold again,
-        beside what replaced it: `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` if what contains it
-        is forgotten.
+        """Restores a forgotten memory with everything forgotten with it, or makes a replaced memory current
+        again without removing its replacement: `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` if
+        its container is forgotten.
         """
         with self._writing("restore") as writer:
             memory = self._must_find(writer, id, deleted=True)
@@ -66,7 +66,7 @@ class Undoing(BankView):
                 if writer.history(member.no)[-1].op_id == op_id
             ]
             if memory.parent is not None and self._find(writer, memory.parent) is None:
-                raise Conflict(f"what contains it was forgotten, too: bring {memory.parent} back")
+                raise Conflict(f"its container was also forgotten: restore {memory.parent}")
             for member in members:
                 writer.patch(member, {"deleted_ms": None})
             writer.revive_bereft(member.no for member in members)
@@ -121,8 +121,8 @@ def _number(view: Reader, op_id: str) -> int:
 
 
 def _states_before(writer: Writer, op_nos: Iterable[int]) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """By memory: the last version that operations made of it, and the columns as they were before, as far
-    back as nobody else changed it in between; None: it was not there.
+    """By memory: the last version made by these operations, and the columns before them (None: it did not
+    exist), as far back as no other operation changed it in between.
     """
     changes = sorted(
         (change for op_no in op_nos for change in writer.changes_of(op_no)),

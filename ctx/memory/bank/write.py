@@ -40,7 +40,7 @@ class Writing(Superseding):
     def configure(self, config: JSON) -> JSON:
         """Replaces the configuration; gives it back."""
         if not isinstance(config, dict):
-            raise BadRequest("config: a JSON object is needed")
+            raise BadRequest("config: must be a JSON object")
         check_json("config", config, 0)
         Disposition.of(config)
         with self._writing("configure") as writer:
@@ -185,7 +185,7 @@ class Writing(Superseding):
         return sorted(found, key=lambda entry: (-entry["score"], entry["id"]))
 
     def _same_container(self, writer: Writer, drafts: Sequence[Memory]) -> list[Memory]:
-        """A live container that is the same as a new one, and what it holds in order; [] if there is none."""
+        """An existing container equal to a new one, then its contents in order; [] if there is none."""
         parent = drafts[0]
         for twin in writer.same_gist(parent.gist, writer.at_ms):
             members = writer.with_contents(twin)
@@ -215,7 +215,7 @@ class Writing(Superseding):
         Raises `Conflict` where the memory has another version than expected, `NotFound`, `BadRequest`.
         """
         if not isinstance(patch, dict):
-            raise BadRequest("patch: an object is needed")
+            raise BadRequest("patch: must be an object")
         changes = self._screened(checked(patch, UPDATABLE))[0]
         vectors = self._embedding.packed([changes["text"]])[0] if "text" in changes else []
         with self._writing("update") as writer:
@@ -267,7 +267,7 @@ class Writing(Superseding):
         is forgotten.
         """
         if not isinstance(hard, bool) or not isinstance(dry_run, bool):
-            raise BadRequest("hard, dry_run: true or false")
+            raise BadRequest("hard, dry_run: must be true or false")
         if dry_run:
             with self._view() as view:
                 memories = [self._must_find(view, id, deleted=hard) for id in ids]
@@ -311,13 +311,13 @@ class Writing(Superseding):
         """Soft-deletes what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)`
         brings it back.
 
-        A dry run only counts. A second call with one `idempotency_key` deletes nothing more. `anew`: the bank
-        begins anew, and a request that was answered before is no repeat.
+        A dry run only counts. A second call with one `idempotency_key` deletes nothing more. `anew`: also
+        drops stored replies, so that a repeated request runs again.
         """
         condition = compile_filter(filter)
         if condition == EVERYTHING:
             raise BadRequest(
-                'filter: an empty one would delete the whole bank; for that, give {"id": {"exists": true}}'
+                'filter: an empty one would delete the whole bank; to do that, give {"id": {"exists": true}}'
             )
         conditions = [visible(self._now(), superseded=True), condition]
         request = Request.of(idempotency_key, "delete_where", {"filter": filter})
@@ -460,7 +460,7 @@ def _check_items(items: Sequence[JSON], container: JSON) -> None:
     if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
         raise BadRequest("items: a list of objects, each with a text")
     if container is not None and not isinstance(container, dict):
-        raise BadRequest("container: an object is needed")
+        raise BadRequest("container: must be an object")
     if not items and container is None:
         raise BadRequest("items: nothing to store")
     if len(items) > MAX_ITEMS:

@@ -34,7 +34,7 @@ class Call:
     bank: "BankCall"
     bank_id: str
     session: str
-    owns_session: bool  # a client's own session, which nobody shares
+    owns_session: bool  # the session belongs to this client alone
     caller: Caller
     project: str | None  # the folder in which a process on pipes was started
 
@@ -176,19 +176,19 @@ Table = dict[str, Any]
 Text = Annotated[str | None, text()]
 Texts = Annotated[list[str] | None, texts()]
 Flag = Annotated[bool | None, rule("boolean")]
-Metadata = Annotated[Table | None, table("Anything to keep with it")]
+Metadata = Annotated[Table | None, table("Anything to store with it")]
 AsOf = Annotated[str | None, text("What was valid at that time (ISO 8601)")]
 IncludeSuperseded = Annotated[bool, rule("boolean", "Also memories that were replaced")]
 Supersedes = Annotated[
     list[str] | None,
     texts(
-        "Ids of memories that this makes untrue. It replaces them; they are kept, and an undo brings them "
-        "back. A plan that happened or a one-off beside a habit makes nothing untrue"
+        "Ids of memories that this makes untrue. It replaces them; an undo restores them. A plan that "
+        "happened or a single exception to a habit makes nothing untrue"
     ),
 ]
 OldIds = Annotated[list[str] | None, texts("The ids of the memories that are replaced", minItems=1)]
 NewId = Annotated[str | None, required_text("The id of the memory that is valid now")]
-Undo = Annotated[str | None, required_text("The op_id of an earlier reply: takes that back")]
+Undo = Annotated[str | None, required_text("The op_id of an earlier reply, to undo it")]
 
 # -- replies -------------------------------------------------------------------------------------------------
 

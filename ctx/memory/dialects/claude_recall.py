@@ -258,8 +258,8 @@ def clear_context(
         return {"success": True, "message": "Context restored", **restored}
     if not call.owns_session:
         raise BadRequest(
-            "only a client's own session can be cleared, and this one is shared or another's: send "
-            "X-Session-Id and no sessionId"
+            "only a client's own session can be cleared; this one is shared or belongs to another client. "
+            "Send X-Session-Id and no sessionId"
         )
     if not confirm:
         message = "Confirmation required to clear context"
@@ -274,10 +274,10 @@ def clear_context(
 
 
 def named_project(call: Call, project: str | None) -> str:
-    """The project that is named, else the connection's own. Raises `BadRequest` where there is none."""
+    """The named project, else the connection's own. Raises `BadRequest` without either."""
     named = project or call.project
     if named is None:
-        raise BadRequest("this connection was started in no project: name it with projectId")
+        raise BadRequest("this connection was not started in a project: name one with projectId")
     return named
 
 
@@ -289,7 +289,7 @@ def within(project: str | None, type: str | None = None) -> JSON:
 
 
 def checkpoint_of(call: Call, project: str) -> JSON:
-    """A project's checkpoint as it is kept; None if there is none."""
+    """A project's stored checkpoint, or None."""
     filter = {"kind": "checkpoint", "label": project}
     items = call.bank.list(filter=filter, order="-updated", limit=1)["items"]
     return items[0] if items else None

@@ -67,13 +67,13 @@ MORE = ("default",)  # the profile with the tools that Hindsight's own MCP serve
 TRAITS = ("skepticism", "literalism", "empathy")
 
 Query = Annotated[str, required_text("Natural language search query")]
-Budget = Annotated[str, choice("low", "mid", "high", description="How much is read")]
+Budget = Annotated[str, choice("low", "mid", "high", description="How many memories to read")]
 Id = Annotated[str, required_text("The memory's id, as recall gives it")]
 Category = Annotated[str | None, text("Category for the memory")]
 OfType = Annotated[str | None, text("Only memories of this type")]
 OfContext = Annotated[str | None, text("Only memories of this context")]
 OfTags = Annotated[list[str] | None, texts("Only memories with any of these tags")]
-DryRun = Annotated[bool, rule("boolean", "Only say how much would be forgotten")]
+DryRun = Annotated[bool, rule("boolean", "Only count what would be forgotten")]
 SaidAt = Annotated[
     str | None, text("When it was said (ISO 8601); relative dates in the text count from it. Default: now")
 ]
@@ -129,9 +129,7 @@ def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str
 
 
 def written(call: Call, stored: JSON, name: Callable[[str], str]) -> dict[str, JSON]:
-    """What a reply to a write says besides: the memories it replaced and similar ones, under the names that
-    `name` makes of their ids.
-    """
+    """Additional fields of a reply to a write: replaced and similar memories. `name` converts their ids."""
     return filled(
         superseded=named(stored["superseded"], name),
         similar=named(stored["similar"], name),
@@ -195,7 +193,7 @@ def retain(
     event_date: HappenedAt = None,
     tags: Annotated[list[str] | None, texts("Labels to filter by")] = None,
     metadata: Metadata = None,
-    document_id: Annotated[str | None, text("The document that it comes from")] = None,
+    document_id: Annotated[str | None, text("The document it comes from")] = None,
     supersedes: Supersedes = None,
 ) -> JSON:
     """Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals,
@@ -228,7 +226,9 @@ def recall(
     call: Call,
     query: Query,
     max_results: Annotated[int, whole(1, 1000, "Maximum results to return")] = 10,
-    max_tokens: Annotated[int | None, whole(1, None, "Stop before the results exceed so many tokens")] = None,
+    max_tokens: Annotated[
+        int | None, whole(1, None, "Stop before the results exceed this many tokens")
+    ] = None,
     budget: Budget = "low",
     types: Annotated[list[str] | None, texts("Only memories of these types")] = None,
     tags: Annotated[list[str] | None, texts("Only memories with these tags")] = None,
@@ -420,7 +420,7 @@ def hindsight_put(
     stored = call.bank.put(
         text=content, type="world", context=context, timestamp=timestamp, supersedes=supersedes
     )
-    if explanation:  # beside the memory: the same text with another explanation is the same memory
+    if explanation:  # not part of the memory: the same text with another explanation is the same memory
         metadata = call.bank.get(id=stored["id"])["metadata"]
         call.bank.update(id=stored["id"], patch={"metadata": {**metadata, "explanation": explanation}})
     done = "Fact stored successfully"

@@ -59,7 +59,7 @@ TimeField = Annotated[str, choice(*TIMES)]
 Limit = Annotated[int, whole(1, 1000)]
 Offset = Annotated[int, whole(0, 100_000)]
 MaxTokens = Annotated[int, whole(1)]
-PARTS = ("entities", "chunks", "source_facts")  # which ctx does not keep beside a memory
+PARTS = ("entities", "chunks", "source_facts")  # which ctx does not store
 
 
 def unit(record: JSON) -> dict[str, JSON]:

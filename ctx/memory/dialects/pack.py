@@ -128,7 +128,7 @@ class Pack:
         return True
 
     def own_name(self, label: str) -> str | None:
-        """The Toolbox's name of a tool by its bare or its full name; None where the pack has none."""
+        """The Toolbox's name of a tool by its bare or its full name; None if the pack has no such tool."""
         tool = self.tools.get(label.removeprefix(self.dialect.prefix))
         return tool.name if tool else None
 
@@ -172,7 +172,7 @@ class Pack:
     def _opened_bank(self, bank: str, caller: Caller) -> str:
         """The store's name of a bank. Raises `Unauthorized` where the caller's key does not open it."""
         if caller.banks is not None and bank not in caller.banks:
-            raise Unauthorized(f"{self.name}: this key does not open the bank '{bank}'", presented=True)
+            raise Unauthorized(f"{self.name}: this key is not valid for the bank '{bank}'", presented=True)
         if not self.dialect.own_bank or self._shared:
             return bank
         own = OWN_BANK + self.name
@@ -253,7 +253,7 @@ class Pack:
     def envelope(self, error: CtxError) -> JSON:
         return {"success": False, "data": None, "error": error.message}
 
-    # -- what is told of it ----------------------------------------------------------------------------------
+    # -- descriptions ----------------------------------------------------------------------------------------
 
     def hint(self, tool: str = "supersede_memory") -> str:
         """What a reply with similar memories asks its reader."""
@@ -275,7 +275,7 @@ class Pack:
     def described(self) -> dict[str, JSON]:
         """What it is and where it is served, for `ctx pack list`."""
         dialect = self.dialect
-        closed = "a key, which is set" if self.keys else "a key: closed until there is one"
+        closed = "a key, which is set" if self.keys else "a key: closed until one is made"
         opened = "open on this machine until a key is made"
         return {
             "name": self.name,
@@ -317,7 +317,7 @@ def _rate_limit(dialect: Dialect, settings: PackSettings, environ: Mapping[str, 
         return dialect.rate_per_minute
     if not text.strip().isdecimal():
         variable = dialect.environ["rate_limit"][0]
-        raise ConfigError(f"{variable}: a whole number of calls a minute is needed, 0 for no limit")
+        raise ConfigError(f"{variable}: must be a whole number of calls a minute; 0 means no limit")
     return int(text)
 
 

@@ -24,7 +24,9 @@ class RemotePack:
     def __init__(self, pack: str, url: str, path: str, key: str | None, names: tuple[str, str]) -> None:
         """Raises `BadRequest` for what is no address."""
         if not url.startswith(("http://", "https://")):
-            raise BadRequest(f"{names[0]}: '{url[:80]}' is no address; it begins with http:// or https://")
+            raise BadRequest(
+                f"{names[0]}: '{url[:80]}' is not an address; it must begin with http:// or https://"
+            )
         self._pack = pack
         self._url = url.rstrip("/")
         self._path = path
@@ -62,7 +64,7 @@ class RemotePack:
         return self._answer(reply.status_code, body)
 
     def _answer(self, status: int, body: bytes) -> JSON:
-        """What a reply says. Raises what its status stands for."""
+        """The reply's JSON. Raises the error that belongs to its status."""
         try:
             answer: JSON = json.loads(body)
         except (ValueError, RecursionError):
@@ -73,6 +75,6 @@ class RemotePack:
             kind = {400: BadRequest, 404: NotFound, 422: BadRequest}.get(status, ToolError)
             raise kind(f"{self._pack}: {message[:500]}")
         if not isinstance(answer, dict):
-            mend = f"answered with what is not JSON; is {self._names[0]} right?"
+            mend = f"did not answer with JSON; is {self._names[0]} right?"
             raise ToolError(f"{self._pack}: {self._url} {mend}")
         return answer

@@ -88,7 +88,7 @@ Messages = Annotated[
 ]
 Replaces = Annotated[
     list[str] | None,
-    texts("Ids of conversations that this one makes untrue: they are replaced by it, and kept"),
+    texts("Ids of conversations that this one makes untrue and replaces"),
 ]
 Query = Annotated[str, required_text("Natural language search query")]
 Filters = Annotated[
@@ -348,7 +348,7 @@ def memory_prune(call: Call, threshold_days: Days = 30, importance_threshold: Le
 
 
 def _counted(call: Call, id: str) -> tuple[JSON, list[JSON], dict[str, JSON]]:
-    """A conversation, its messages, and all that is told of it."""
+    """A conversation with its messages and metadata."""
     record = conversation_of(call, id)
     messages, words = messages_of(call, record["id"])
     sessions = len(call.bank.sessions(id=record["id"]))

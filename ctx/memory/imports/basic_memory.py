@@ -4,8 +4,8 @@
     - relation_type [[Other note]] (context)
 
 Source: https://docs.basicmemory.com/concepts/knowledge-format and NOTE-FORMAT.md of the project (2026-11).
-Each observation is a memory, each relation a sentence; what else stands in a note is one memory, a paragraph
-each.
+Each observation is a memory, each relation a sentence; each other
+paragraph of a note is one memory.
 """
 
 import hashlib
@@ -56,10 +56,10 @@ def read(source: Source) -> Iterator[Item | Unread]:
         return
     paths = note_paths(source.path)
     if not paths:
-        raise BadRequest(f"there are no notes (*.md) in {source.path}")
+        raise BadRequest(f"no notes (*.md) in {source.path}")
     folder = os.path.realpath(source.path)
     for path in paths:
-        try:  # a link in a folder that somebody sent may lead to a key of one's own
+        try:  # a link in a received folder could point to a private file
             content = files.read_file(os.path.join(folder, path), beneath=folder, most=MAX_NOTE_BYTES + 1)
         except OSError as error:
             yield Unread(path, str(error.strerror))
@@ -127,7 +127,7 @@ def _listed(note: _Note, line: str, number: int) -> Item | Unread | None:
     tags = tuple(match["tag"] for match in _TAG.finditer(text))
     statement = " ".join(_TAG.sub(" ", text).split())
     if not statement:
-        return Unread(position, "an observation that says nothing")
+        return Unread(position, "an empty observation")
     context = trailing["context"] if trailing is not None else None
     return _item(note, position, statement, observation["category"].strip(), tags, context)
 

@@ -15,10 +15,10 @@ class Source(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One memory: where it stands, the product's own name for it, and the fields of `put`.
+    """One memory: its position in the source, the product's id, and the fields of `put`.
 
-    With `messages` it is a conversation, and the fields are its container's. `replaces` names what it took
-    the place of.
+    With `messages` it is a conversation, and the fields are its container's. `replaces` names the memories it
+    replaced.
     """
 
     where: str

@@ -22,10 +22,10 @@ _MAX_DEPTH = 4
 
 
 def read(source: Source) -> Iterator[Item | Unread]:
-    """The memories of the file, superseded ones too. The file is only read, also beside the product that
-    writes it."""
+    """The memories of the file, superseded ones too. The file is only read, also while the
+    product runs."""
     if source.path is None:
-        raise BadRequest("a database file is read where it lies: name it instead of piping it")
+        raise BadRequest("a database file cannot be piped: give its path")
     try:
         connection = sqlite3.connect(files.sqlite_address(source.path, "mode=ro"), uri=True)
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -35,7 +35,7 @@ def read(source: Source) -> Iterator[Item | Unread]:
             connection.close()
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
-            raise BadRequest("not Claude Recall's file: `memories` is no table in it") from error
+            raise BadRequest("not a Claude Recall file: it has no table `memories`") from error
         raise BadRequest(f"{source.path} cannot be read: {error}") from error
 
 
@@ -54,7 +54,7 @@ def _rows(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
     columns = [row[1] for row in connection.execute("PRAGMA table_info(memories)")]
     absent = [name for name in _NEEDED if name not in columns]
     if absent:
-        raise BadRequest(f"not Claude Recall's file: the table `memories` lacks {', '.join(absent)}")
+        raise BadRequest(f"not a Claude Recall file: the table `memories` lacks {', '.join(absent)}")
     chosen = [*_NEEDED, *(name for name in _OPTIONAL if name in columns)]
     rows = [
         (no, dict(zip(chosen, values, strict=True)))
@@ -80,7 +80,7 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
     if text is None:
         return Unread(position, f"'{row['key']}' has no text in its value")
     if row.get("is_active") == 0 and not row.get("superseded_by"):
-        return Unread(position, f"'{row['key']}' was switched off there, and by nothing that takes its place")
+        return Unread(position, f"'{row['key']}' was switched off there without a replacement")
     kept_metadata = {name: row.get(name) for name in ("project_id", "file_path", "confidence_score", "scope")}
     fields = {
         "text": text,
@@ -93,8 +93,7 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
 
 
 def _text(value: JSON, depth: int = 0) -> str | None:
-    """The sentence in a value: itself, or what stands under the first of the names that the product has had
-    for it."""
+    """The sentence in a value: the value itself, or its first known text field."""
     if isinstance(value, str):
         return value if value.strip() else None
     if not isinstance(value, dict) or depth == _MAX_DEPTH:

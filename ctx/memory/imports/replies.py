@@ -55,13 +55,13 @@ def _item(entry: "_Entry | Unread", product: str, convert: Convert) -> Item | Un
         return entry
     value = _unwrapped(entry.value)
     if not isinstance(value, dict):
-        return Unread(entry.where, f"not what {product} writes: an object is needed")
+        return Unread(entry.where, f"not a file of {product}: expected an object")
     try:
         return convert(value)._replace(where=entry.where)
     except KeyError as error:
         return Unread(entry.where, f"the field {error} is missing")
     except (TypeError, AttributeError) as error:
-        return Unread(entry.where, f"not what {product} writes: {error}")
+        return Unread(entry.where, f"not a file of {product}: {error}")
 
 
 def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
@@ -70,7 +70,7 @@ def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
     try:
         text = source.content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadRequest(f"not what {product} writes: it is not UTF-8") from error
+        raise BadRequest(f"not a file of {product}: it is not UTF-8") from error
     try:
         yield from _listed(json.loads(text), "entry ", product)
         return
@@ -101,11 +101,9 @@ def _listed(document: JSON, place: str, product: str) -> Iterator["_Entry | Unre
         listed = next((document[name] for name in _LISTS if isinstance(document.get(name), list)), [document])
         total = document.get("total", document.get("count"))
         if "offset" in document and isinstance(total, int) and total > len(listed):
-            yield Unread(
-                "the end", f"the list holds {len(listed):,} of {total:,}: import its other pages too"
-            )
+            yield Unread("the end", f"the list has {len(listed):,} of {total:,}: import the other pages too")
     if not isinstance(listed, list):
-        raise BadRequest(f"not what {product} writes")
+        raise BadRequest(f"not a file of {product}")
     for number, value in enumerate(listed, 1):
         yield _Entry(f"{place}{number}", value)
 

@@ -43,8 +43,8 @@ function serverCard(health) {
   const facts = [["Version", health.version || "?"], ["Address", location.host]];
   if (health.model !== undefined) facts.push(["Embeddings", health.model === null ? "off" : health.model]);
   if (health.uptime_s) facts.push(["Up for", duration(health.uptime_s)]);
-  if (health.index_behind) facts.push(["Writes yet to be indexed", number(health.index_behind)]);
-  if (health.watching) facts.push(["Watches the files", health.watching]);
+  if (health.index_behind) facts.push(["Writes not indexed yet", number(health.index_behind)]);
+  if (health.watching) facts.push(["Watches files", health.watching]);
   return titled("This server", pairs(facts), ...(health.degraded || []).map((sentence) => element("p", sentence, "note")));
 }
 

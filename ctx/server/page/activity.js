@@ -29,7 +29,7 @@ function draw() {
   const entries = state.entries.filter((entry) => !state.shown || (state.shown === WEAK ? entry.weak : entry.client === state.shown));
   const weak = entries.filter((entry) => entry.weak).length;
   const tokens = entries.reduce((sum, entry) => sum + tokensOf(entry), 0);
-  find("activity-status").textContent = entries.length ? `${count(entries.length, "call")}, about ${number(tokens)} tokens${weak ? `; ${count(weak, "search", "searches")} without a good hit` : ""}` : "Nothing was asked yet. Connect an agent, and its searches show up here.";
+  find("activity-status").textContent = entries.length ? `${count(entries.length, "call")}, about ${number(tokens)} tokens${weak ? `; ${count(weak, "search", "searches")} without a good hit` : ""}` : "No calls yet. Connect an agent to see its searches here.";
   let last = "";
   find("activity-list").replaceChildren(...entries.flatMap((entry) => {
     const heading = day(entry.called_at) === last ? [] : [element("h2", (last = day(entry.called_at)), "day")];

@@ -9,7 +9,7 @@ export const find = (id) => document.getElementById(id);
 export const onUp = (listener) => listeners.up.add(listener);
 export const onHealth = (listener) => listeners.health.add(listener);
 
-// The parsed answer of the server. Throws an Error with the server's word as `code`: "down" where nobody answers.
+// The parsed answer of the server. Throws an Error with the server's error code as `code`, or "down" if it does not answer.
 export async function call(path, body, signal, more = {}, method = body === undefined ? "GET" : "POST") {
   const headers = { "Content-Type": "application/json", "X-Ctx-Client": "page", ...more };
   if (server.key) headers.Authorization = `Bearer ${server.key}`;
@@ -31,13 +31,13 @@ export async function call(path, body, signal, more = {}, method = body === unde
 }
 
 function words(answer, reply) {
-  if (reply.status === 401) return server.key ? "The server does not know this key." : "Enter the key above to go on.";
+  if (reply.status === 401) return server.key ? "This key is not valid." : "Enter the key above to continue.";
   return answer.error?.message || `The server answered ${reply.status}.`;
 }
 
 function askForKey() {
   const note = find("key-note");
-  note.textContent = server.key ? "The server does not know this key." : "It stays in this tab and is forgotten when you close it.";
+  note.textContent = server.key ? "This key is not valid." : "The key is kept in this tab until you close it.";
   note.classList.toggle("error", Boolean(server.key));
   setDot("warn", "the server needs a key");
   if (!find("key-form").hidden) return;
@@ -48,7 +48,7 @@ function askForKey() {
 function goDown() {
   if (server.down) return;
   server.down = true;
-  find("down").textContent = `The server at ${location.host} does not answer. Start it with: ctx serve. The page continues when it is back.`;
+  find("down").textContent = `The server at ${location.host} does not answer. Start it with: ctx serve. The page reconnects automatically.`;
   find("down").hidden = false;
   setDot("bad", "the server does not answer");
   setTimeout(retry, RETRY_MS);

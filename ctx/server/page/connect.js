@@ -35,7 +35,7 @@ function card({ name, title, file, text, then, link: install }) {
   node.append(element("h2", title), element("p", "In the project's folder, run:", "hint"), ...snippet(`ctx connect ${name}`, `command for ${title}`));
   node.append(element("p", file ? `Or put this into ${file}; it connects to this running server:` : "Or use this; it connects to this running server:", "hint"), ...snippet(text, `entry for ${title}`, install && link(`Add to ${title}`, install, "button")));
   node.append(element("p", then, "note"));
-  if (server.key) node.append(element("p", `This server needs a key: ctx connect ${name} --key-env NAME writes the name of the variable that holds it, never the key.`, "note"));
+  if (server.key) node.append(element("p", `This server needs a key: ctx connect ${name} --key-env NAME writes the name of the variable that holds it, not the key.`, "note"));
   return node;
 }
 

@@ -3,11 +3,11 @@
 import { address, button, call, copyButton, count, day, element, find, link, number, pairs, parameters, route, setTitle } from "./common.js";
 
 const PAGE = 50;
-const RECALLED = 100; // of which those are shown that the filters let through
+const RECALLED = 100; // memories fetched before the filters apply
 const CHIPS = 24; // banks shown by name; the others by their address
 const PART = 200_000; // characters of lines in one request: a character may be three bytes, and a request has a limit
 const state = { bank: null, home: "default", cursor: null, undo: null, words: null, day: "" };
-const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "taken back", restore: "brought back" };
+const WORDS = { put: "stored", update: "corrected", delete: "forgotten", undo: "undone", restore: "restored" };
 const FIELDS = ["since", "until", "context", "type"];
 const USUAL = new Set(["general", "world", "fact"]); // of most memories: not worth showing
 
@@ -108,7 +108,7 @@ async function recall(words, query) {
   find("memory-list").replaceChildren(...results.map((memory) => row({ ...memory, text: memory.text || memory.content })));
   find("memory-more").hidden = true;
   const number = count(results.length, "memory", "memories");
-  say(!results.length ? "Nothing stored answers this." : `${number}, the best first`);
+  say(!results.length ? "No matching memories." : `${number}, best first`);
 }
 
 // What a question does not narrow by: when it was said, and where it belongs.
@@ -129,7 +129,7 @@ async function more(query, first) {
   offer("type", page.memories.map((memory) => memory.type));
   if (first) {
     state.day = "";
-    say(page.total ? `${count(page.total, "memory", "memories")}, the latest first` : "Nothing is remembered here.");
+    say(page.total ? `${count(page.total, "memory", "memories")}, latest first` : "No memories in this bank.");
   }
   find("memory-list").append(...page.memories.flatMap((memory) => (day(memory.said) === state.day ? [] : [element("h2", (state.day = day(memory.said)), "day")]).concat(row(memory))));
   find("memory-more").hidden = !page.cursor;
@@ -140,14 +140,14 @@ function row(memory) {
   const node = element("article", undefined, `memory${memory.superseded_by ? " replaced" : ""}`);
   const text = link("", addressOf(memory.id));
   text.append(element("bdi", memory.text));
-  const facts = [...[memory.context, memory.type].filter((value) => !USUAL.has(value)), ...(memory.tags || []), memory.score ? `${Math.round(100 * memory.score)} % sure, said ${day(memory.said)}` : null, memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "a later statement took its place" : null];
+  const facts = [...[memory.context, memory.type].filter((value) => !USUAL.has(value)), ...(memory.tags || []), memory.score ? `${Math.round(100 * memory.score)} % sure, said ${day(memory.said)}` : null, memory.happened ? `happened ${memory.happened}` : null, memory.superseded_by ? "replaced by a later memory" : null];
   node.append(text, flagged(memory.flags));
   if (facts.some(Boolean)) node.append(element("p", facts.filter(Boolean).join(" · "), "remark"));
-  for (const older of memory.replaced || []) node.append(element("p", `took the place of: ${older.text} (${day(older.said)})`, "remark"));
+  for (const older of memory.replaced || []) node.append(element("p", `replaces: ${older.text} (${day(older.said)})`, "remark"));
   return node;
 }
 
-// What was found in a text when it was stored: a secret, or an instruction to whoever reads it.
+// What was found in a text when it was stored: a secret, or an instruction to the reader.
 function flagged(flags) {
   const line = element("span");
   for (const flag of flags || []) line.append(element("strong", `⚠ ${typeof flag === "string" ? flag : flag.kind || JSON.stringify(flag)}`, "flag"));
@@ -176,7 +176,7 @@ async function showOne(id) {
 }
 
 function replacement(id) {
-  const line = element("p", "A later statement took its place: ");
+  const line = element("p", "Replaced by a later memory: ");
   line.append(link("see it", addressOf(id)));
   return line;
 }
@@ -197,7 +197,7 @@ function editor(memory) {
   form.append(label, box, actions);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    change("update_memory", { memory_id: memory.id, content: box.value }, "Corrected; the version before is in its history.");
+    change("update_memory", { memory_id: memory.id, content: box.value }, "Corrected. The earlier version is in its history.");
   });
   return form;
 }
@@ -234,7 +234,7 @@ async function change(tool, values, words, target) {
 async function undo() {
   const id = state.undo;
   state.undo = null;
-  await change("undo_memory", { op_id: id }, "Taken back.");
+  await change("undo_memory", { op_id: id }, "Undone.");
 }
 
 function filled() {
@@ -267,10 +267,10 @@ async function importAll(file) {
     }
     state.undo = null;
     await open(route());
-    const left = sum.conflicts.length ? `; ${number(sum.conflicts.length)} say something else here and were left` : "";
-    say(`${count(sum.imported, "memory", "memories")} taken in, ${number(sum.skipped)} were there already${left}.`, sum.conflicts.length > 0);
+    const left = sum.conflicts.length ? `; ${number(sum.conflicts.length)} have other content here and were not changed` : "";
+    say(`${count(sum.imported, "memory", "memories")} imported, ${number(sum.skipped)} already existed${left}.`, sum.conflicts.length > 0);
   } catch (error) {
-    say(`Behind line ${taken} of ${entries.length} nothing more was taken in: ${error.message}`, true);
+    say(`The import stopped after line ${taken} of ${entries.length}: ${error.message}`, true);
   }
 }
 

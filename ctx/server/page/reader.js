@@ -1,4 +1,4 @@
-// One document, in a view of its own or beside the results: Markdown rendered, other text with line numbers and colours.
+// One document, in its own view or next to the results: Markdown rendered, other text with line numbers and colours.
 import { address, button, call, copyButton, day, element, find, keep, kept, link, number, outward, route, server, setTitle, wordPattern } from "./common.js";
 import { codeRows, colouredLines, isCode } from "./code.js";
 import { rendered } from "./markdown.js";
@@ -24,7 +24,7 @@ export function close() {
   globalThis.CSS?.highlights?.delete("words");
 }
 
-// Shows a result beside the list. A preview is no reading: the log of calls leaves it out.
+// Shows a result next to the list. Previews do not appear in the log of calls.
 export async function preview(host, id, query) {
   host.append(find("document"));
   await show(id, query, { preview: true });
@@ -79,7 +79,7 @@ function fail(error, id) {
   state.id = null;
   find("stepper").hidden = true;
   find("document-title").textContent = error.code === "not_found" ? "No such document" : "The document cannot be shown";
-  find("document-meta").textContent = error.code === "not_found" ? `There is no document ${id.slice(0, 80)}. It may have been deleted; search for it again.` : error.message;
+  find("document-meta").textContent = error.code === "not_found" ? `There is no document ${id.slice(0, 80)}. It may have been deleted. Search for it again.` : error.message;
 }
 
 // ---- the text -------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ function step(by) {
   goTo(blocks.filter((block) => Number(block.dataset.from) <= line && Number(block.dataset.to) >= line).pop());
 }
 
-// Lights words without touching the elements; a browser without highlights shows the text as it is.
+// Highlights words without changing elements; browsers without CSS highlights show plain text.
 export function light(body, pattern) {
   const registry = globalThis.CSS?.highlights;
   if (!registry || typeof Highlight === "undefined") return;

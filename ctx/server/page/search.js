@@ -1,4 +1,4 @@
-// Search: a box, one row of filters, the results, and beside them the passage of the one that is selected.
+// Search: a box, one row of filters, the results, and a preview of the selected one.
 import { address, button, call, count, element, find, keep, kept, link, modesKnown, number, route, server, setTitle, wordPattern, wordsOf } from "./common.js";
 import { codeRows, colouredLines, isCode, kindOf } from "./code.js";
 import { hide, light, openInEditor, preview } from "./reader.js";
@@ -292,7 +292,7 @@ function resultRow(result, index, request) {
   open.addEventListener("click", (event) => {
     remember(request.q);
     state.opener = open;
-    // A click beside the preview selects; Enter, and any click where there is none, opens.
+    // With a preview, a click selects and Enter opens. Without one, a click opens.
     if (event.detail === 0 || !WIDE.matches || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     select(index);

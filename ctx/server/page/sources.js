@@ -5,13 +5,13 @@ import { setSources } from "./search.js";
 const BUSY_MS = 1000;
 const IDLE_MS = 5000;
 const PROBLEMS_AT_FIRST = 20;
-const NO_DOCUMENT = "No document fitted: look at root and include_globs in ctx.toml.";
+const NO_DOCUMENT = "No document matched. Check root and include_globs in ctx.toml.";
 const state = { open: false, timer: 0, sources: [], activity: {}, asked: new Map(), drawn: "" };
 
 export function open() {
   state.open = true;
   state.drawn = "";
-  if (state.sources.length) draw(); // what was read last, also where nobody answers now
+  if (state.sources.length) draw(); // show the last reply even if the server does not answer now
   return load();
 }
 
@@ -63,7 +63,7 @@ function draw() {
     else if (activity.degraded?.length) setDot("bad", activity.degraded.join("; "));
     else if (busy()) setDot("warn", activity.phase);
     else if (pending || never.length) setDot("warn", pending ? "some passages have no embedding yet" : "not everything is indexed yet");
-    else setDot("", "everything is fresh");
+    else setDot("", "everything is up to date");
   }
   const picture = JSON.stringify([sources, activity, [...state.asked], sources.map(indexed)]);
   if (picture === state.drawn) return; // nothing new: what is unfolded and focused stays
@@ -90,7 +90,7 @@ function lead(sources, documents, never) {
   if (documents) return "Search words, identifiers or a whole question.";
   const sick = sources.filter((source) => !source.healthy).map((source) => source.name);
   if (sick.length) return `Nothing is indexed yet: ${sick.join(", ")} cannot be read. See Sources for the reason.`;
-  if (busy() || never.length) return "Nothing is indexed yet. The first run may still be at work: see Sources.";
+  if (busy() || never.length) return "Nothing is indexed yet. The first run may still be running: see Sources.";
   return `The sources were read. ${NO_DOCUMENT}`;
 }
 
@@ -108,7 +108,7 @@ function drawWork({ phase, source, done, total, rate, left_s, degraded }) {
   } else {
     bar.removeAttribute("value");
   }
-  const doing = { indexing: source ? `Indexing ${source}` : "About to look at the sources", embedding: "Embedding passages", waiting: `Waiting for another ctx to finish${source ? ` (${source})` : ""}` }[phase];
+  const doing = { indexing: source ? `Indexing ${source}` : "Starting to read the sources", embedding: "Embedding passages", waiting: `Waiting for another ctx process${source ? ` (${source})` : ""}` }[phase];
   const parts = [doing, done ? `${number(done)}${total ? ` of ${number(total)}` : ""}` : null, pace(rate, left_s), ...(degraded || [])];
   find("work-words").textContent = parts.filter(Boolean).join(" · ");
 }
