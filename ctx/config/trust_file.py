@@ -106,7 +106,8 @@ class PinnedScripts(TrustFile):
     def __init__(self, path: str, config: Config) -> None:
         super().__init__(path)
         self._root = config.root
-        self._command = f"ctx trust {os.path.relpath(config.path or '', config.root)}"
+        name = os.path.relpath(config.path, config.root) if config.path else "ctx.toml"
+        self._command = f"ctx trust {name}"
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
         digest = self.digests().get(_script_key(path, self._root))

@@ -104,7 +104,10 @@ COMMANDS = [
     (["add", "ftp://example.org/x"], ("'ftp://' is not supported",)),
     (["add", "https://"], ("https:// names no host",)),
     (["add", "http://[x"], ("http://[x is not an address",)),
-    (["add", "https://example.org/", "--name", "a/b"], ("[connectors.web.a/b]", "a name must have 1 to 64 of")),
+    (
+        ["add", "https://example.org/", "--name", "a/b"],
+        ("[connectors.web.a/b]", "a name must have 1 to 64 of"),
+    ),
     (["remove", "nothing"], ("no source 'nothing'", "`ctx status`")),
     (["ls"], ("`ctx status`",)),
     (["version"], ("`ctx --version` prints it",)),

@@ -95,9 +95,9 @@ def test_a_tool_that_reports_its_progress_draws_a_bar(tmp_path: Path) -> None:
     path = project(
         tmp_path, {"a.md": "# A"}, '[lua]\ntools_dir = "./tools"\n[embedding]\nprovider = "disabled"\n'
     )
-    trust(path)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "count.lua").write_text(COUNTING)
+    trust(path)
     output = on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100, errors=True)
     assert "count sheep" in output
     assert "3 of 3" in output

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from kit import found as matches
-from kit import picture, project, workspace
+from kit import picture, project, trust, workspace
 
-from ctx.backup import CATALOG, KEYS, MEMORY, Store, back_up
+from ctx.backup import CATALOG, MEMORY, Store, back_up
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +42,7 @@ def kill_and_look(folder: Path, *, kills: int, seed: int) -> None:
     config = project(
         folder, {f"{number}.md": f"# {WORDS[0]}\n\nPage {number}.\n" for number in range(40)}, CONFIG
     )
+    trust(config)  # it names a place for the memories
     (folder / "config").mkdir()
     (folder / "config" / "harness.toml").write_text(HARNESS)
     states = []
