@@ -21,8 +21,7 @@ from ctx.config import load_config
 from ctx.connectors.base import ScanLog
 from ctx.identity import document_id, text_hash
 from ctx.indexing.run import run_signature
-from ctx.items import Chunk, Document
-from ctx.models import Run
+from ctx.models import Chunk, Document, Run
 from ctx.workspace import open_workspace
 
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n'

@@ -11,8 +11,7 @@ from ctx.config.trust import asked, requests
 from ctx.config.trust_file import TrustFile, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.indexing.report import IndexReport
-from ctx.items import Document, SourceStatus
-from ctx.models import AUTO, JSON, MODES, SearchResult
+from ctx.models import AUTO, JSON, MODES, Document, SearchResult, SourceStatus
 from ctx.search.searcher import SearchReply
 from ctx.tools.places import place_of
 from ctx.tools.search import found

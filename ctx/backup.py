@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import BinaryIO, NamedTuple
 
-from ctx import __version__, file_writing, files
+from ctx import __version__, files
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
@@ -104,16 +104,16 @@ def back_up(store: Store, path: str) -> Contents:
     if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} exists and is not a backup of ctx; choose another file")
     with ExitStack() as held:
-        held.enter_context(file_writing.writing(f"the backup to {path}", StoreError))
+        held.enter_context(files.writing(f"the backup to {path}", StoreError))
         copies = {}
         present = {name: path for name, path in store.parts().items() if os.path.lexists(path)}
         for folder in sorted(set(map(os.path.dirname, present.values()))):
-            held.enter_context(file_writing.locked(os.path.join(folder, "backup"), beneath=folder))
+            held.enter_context(files.locked(os.path.join(folder, "backup"), beneath=folder))
         for name, database in present.items():
             copies[name] = os.path.join(os.path.dirname(database), f"{name}.{COPY}")
             _copy_database(database, copies[name])
             held.callback(discard_copy, copies[name])
-        with file_writing.replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
+        with files.replacement(path) as descriptor, open(descriptor, "wb", closefd=False) as file:
             return _write_archive(file, copies)
 
 
@@ -186,7 +186,7 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
             raise BadRequest(_IS_THERE)
         own_folder(store.catalog)
         own_folder(store.memory)
-        with WriterLock(os.path.join(folder, "lock")), file_writing.writing("the store", StoreError):
+        with WriterLock(os.path.join(folder, "lock")), files.writing("the store", StoreError):
             try:
                 for name in partial.keys() & contents.files.keys():
                     _extract(archive, name, contents, partial[name])
@@ -221,7 +221,7 @@ def _clear_backups(store: Store) -> None:
     """Deletes the partial files of a killed backup."""
     for name, database in store.parts().items():
         folder = os.path.dirname(database)
-        with file_writing.locked(os.path.join(folder, "backup"), beneath=folder):
+        with files.locked(os.path.join(folder, "backup"), beneath=folder):
             for copy in (f"{name}.{COPY}", f"{name}.{COPY}.unfinished"):
                 discard_copy(os.path.join(folder, copy))
 
@@ -310,7 +310,7 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
     folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
         os.unlink(path)  # of a killed restore
-    if size > file_writing.free_bytes(folder):  # a few kilobytes can unpack to a disk full of zeros
+    if size > files.free_bytes(folder):  # a few kilobytes can unpack to a disk full of zeros
         raise StoreError(
             f"the backup unpacks to {size:,} bytes, more than the disk has free: free some space"
         )
@@ -407,7 +407,7 @@ def _put_in_place(
         except FileExistsError:
             pass
         else:
-            file_writing.sync(folder)
+            files.sync(folder)
             return
     if not replace:
         raise BadRequest(_IS_THERE)

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from ctx import file_writing, files, git
+from ctx import files, git
 from ctx.clock import DAY_MS, now_ms
 from ctx.errors import BadRequest, NotFound, StoreError
 
@@ -71,7 +71,7 @@ class Project:
         if self.id() == id or not os.path.isdir(self.folder):
             return
         try:
-            file_writing.replace(os.path.join(self.folder, ID), f"{id}\n".encode(), beneath=self.folder)
+            files.replace(os.path.join(self.folder, ID), f"{id}\n".encode(), beneath=self.folder)
         except OSError as error:
             logger.info("the project's id is not kept beside its catalog reason=%s", error.strerror)
 
@@ -235,7 +235,7 @@ def read_record(folder: str) -> Record | None:
 def write_record(folder: str, record: Record) -> None:
     """Raises `OSError`."""
     content = json.dumps(asdict(record), indent=1).encode("utf-8", "surrogateescape")
-    file_writing.replace(os.path.join(folder, RECORD), content, beneath=folder)
+    files.replace(os.path.join(folder, RECORD), content, beneath=folder)
 
 
 # -- other projects ------------------------------------------------------------------------------------------

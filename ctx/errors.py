@@ -1,13 +1,19 @@
-"""The errors of ctx, born plain below and translated once at each door.
+"""The errors of ctx. They are raised where they occur and translated once per interface.
 
 CtxError
 ├── ConfigError            the configuration, a manifest, two tools of one name
 ├── BadRequest             arguments that do not fit
 │   ├── BadParameter       one of a tool's parameters; `parameter`, `problem`
 │   ├── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
-│   └── Conflict           what is there is not what the caller expected: another version, a taken name
+│   └── Conflict           the stored state is another than the caller expected: a version, a taken name
 ├── NotFound               no such document, tool, agent, memory
-├── AccessError            the guard's: its children and what else only a door raises are in ctx/refusals.py
+├── AccessError
+│   ├── Unauthorized       a key is missing or wrong
+│   ├── OriginNotAllowed   a web page of another origin
+│   └── Misdirected        a Host this server does not answer to
+├── RateLimited            too many calls; `retry_after_s`
+├── MethodNotAllowed       the route exists, the method does not
+├── PayloadTooLarge        a body over the limit
 ├── ScriptTimeout          a script's deadline passed
 ├── ToolError              a script failed or was denied
 ├── SourceError            a connector or an extractor could not read
@@ -15,9 +21,8 @@ CtxError
     ├── EmbedderError      the embedding model or its service could not answer
     └── Busy               a bounded queue is full, or another process holds the lock; `retry_after_s`
 
-`word` is the code that leaves the machine. `message` names the thing and the mend and holds no path, key or
-traceback that a remote caller should not see; what only the operator should see goes into `__cause__` and the
-log.
+`word` is the code in replies. `message` says what is wrong and how to fix it, without paths, keys or
+tracebacks that a remote caller must not see; what only the operator may see goes into `__cause__` and the log.
 """
 
 
@@ -41,8 +46,8 @@ class BadRequest(CtxError):
 
 
 class BadParameter(BadRequest):
-    """What is wrong with one of a tool's parameters, as `must be at least 1, got 0`. Whoever was given it in
-    another way, an option say, tells the problem by that name.
+    """A wrong parameter of a tool. `problem` is like `must be at least 1, got 0`; the command line shows it
+    with the option's name.
     """
 
     def __init__(self, parameter: str, problem: str) -> None:
@@ -93,3 +98,40 @@ class Busy(StoreError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class Unauthorized(AccessError):
+    word = "unauthorized"
+
+    def __init__(self, message: str, *, presented: bool = False) -> None:
+        """`presented`: the request had a key, which does not open this."""
+        super().__init__(message)
+        self.presented = presented
+
+
+class OriginNotAllowed(AccessError):
+    word = "origin_not_allowed"
+
+
+class Misdirected(AccessError):
+    word = "misdirected_request"
+
+
+class RateLimited(CtxError):
+    word = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: float, data: dict[str, object] | None = None) -> None:
+        super().__init__(message, data=data)
+        self.retry_after_s = retry_after_s
+
+
+class MethodNotAllowed(CtxError):
+    word = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class PayloadTooLarge(CtxError):
+    word = "payload_too_large"

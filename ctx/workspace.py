@@ -24,8 +24,7 @@ from ctx.indexing.indexer import Indexer
 from ctx.indexing.model_switch import ModelSwitch, key_of, notes_path
 from ctx.indexing.run import ConfigurationFile
 from ctx.indexing.worker import NoLock, NoProjection
-from ctx.items import SourceStatus
-from ctx.models import JSON, Caller, CallProgress
+from ctx.models import JSON, Caller, CallProgress, SourceStatus
 from ctx.scripts.sources import configured_connectors, script_file
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.search.searcher import Searcher

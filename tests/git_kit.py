@@ -10,7 +10,7 @@ import pytest
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.git import GitConnector
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 
 TOKEN = "s3cret-t0ken"
 

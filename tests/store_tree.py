@@ -15,8 +15,7 @@ import numpy as np
 
 from ctx.formats.code import definitions_by_patterns
 from ctx.identity import document_id, embedding_text, text_hash
-from ctx.items import Chunk, Document
-from ctx.models import Filters, Run
+from ctx.models import Chunk, Document, Filters, Run
 from ctx.store import local
 from ctx.store.base import Catalog
 from ctx.store.local import LocalIndex

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ctx import file_writing, files
+from ctx import files
 
 SECRET = b"-----BEGIN KEY-----\n"
 WRITE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -96,9 +96,9 @@ def test_what_replaces_a_file_has_its_mode_under_any_umask(tmp_path: Path, umask
     path = tmp_path / "keys.json"
     before = os.umask(umask)
     try:
-        file_writing.replace(str(path), b"1")
+        files.replace(str(path), b"1")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        file_writing.replace(str(path), b"2", mode=0o644)
+        files.replace(str(path), b"2", mode=0o644)
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
     finally:
         os.umask(before)
@@ -109,7 +109,7 @@ def test_a_replacement_replaces_links_and_follows_none(tmp_path: Path) -> None:
     secret = victim(tmp_path)
     (tmp_path / "out").symlink_to(secret)
     (tmp_path / f"out.partial-{os.getpid()}").symlink_to(secret)
-    file_writing.replace(str(tmp_path / "out"), b"new")
+    files.replace(str(tmp_path / "out"), b"new")
     assert untouched(secret)
     assert (tmp_path / "out").read_bytes() == b"new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["id_rsa", "out"]
@@ -123,13 +123,13 @@ def test_a_replacement_clears_away_what_killed_ones_left_for_the_name(tmp_path: 
     for name in (f"out.partial-{gone}", f"out.partial-{here}", f"outer.partial-{gone}", "out.partial-x"):
         (tmp_path / name).write_bytes(b"half")
         os.utime(tmp_path / name, (1, 1))
-    file_writing.replace(str(tmp_path / "out"), b"new")
+    files.replace(str(tmp_path / "out"), b"new")
     kept = {"out", f"out.partial-{here}", f"outer.partial-{gone}", "out.partial-x"}
     assert {path.name for path in tmp_path.iterdir()} == kept
     (tmp_path / f"out.partial-{gone}").write_bytes(
         b"half, and perhaps still being written in another container"
     )
-    file_writing.replace(str(tmp_path / "out"), b"newer")
+    files.replace(str(tmp_path / "out"), b"newer")
     assert {path.name for path in tmp_path.iterdir()} == kept | {f"out.partial-{gone}"}
 
 
@@ -137,7 +137,7 @@ def test_a_replacement_that_fails_leaves_the_file_as_it_was_and_nothing_beside_i
     (tmp_path / "out").write_bytes(b"old")
 
     def fail() -> None:
-        with file_writing.replacement(str(tmp_path / "out")) as descriptor:
+        with files.replacement(str(tmp_path / "out")) as descriptor:
             os.write(descriptor, b"new")
             raise ValueError("half")
 
@@ -150,20 +150,20 @@ def test_a_folder_or_a_device_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path, "folder"), (tmp_path / "pipe", "device or a pipe")):
         with pytest.raises(OSError, match=words):
-            file_writing.replace(str(path), b"x")
+            files.replace(str(path), b"x")
     with pytest.raises(OSError, match="folder"):
-        file_writing.replace(f"{tmp_path}/", b"x")
+        files.replace(f"{tmp_path}/", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_two_who_change_a_file_do_so_one_after_the_other(tmp_path: Path) -> None:
     path = str(tmp_path / "count")
-    file_writing.replace(path, b"0")
+    files.replace(path, b"0")
 
     def add() -> None:
         for _ in range(20):
-            with file_writing.locked(path):
-                file_writing.replace(path, str(int(files.read_file(path)) + 1).encode())
+            with files.locked(path):
+                files.replace(path, str(int(files.read_file(path)) + 1).encode())
 
     threads = [threading.Thread(target=add) for _ in range(4)]
     for thread in threads:

@@ -10,10 +10,10 @@ from glob import glob
 
 import shtab
 
-from ctx.bundled import bundled_path
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import styled, tell
 from ctx.errors import BadRequest, NotFound
+from ctx.files import bundled_path
 from ctx.text.strings import did_you_mean
 
 LOOPBACK = "127.0.0.1"

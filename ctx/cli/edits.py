@@ -15,7 +15,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import ConfigError
 from ctx.models import JSON
 
@@ -77,7 +77,7 @@ class Edit:
         """Writes the file in one step, its old text next to it as `.bak`. Raises `ConfigError`, also if the
         file has changed since it was read.
         """
-        with file_writing.writing(self.path, ConfigError):
+        with files.writing(self.path, ConfigError):
             if self.private:
                 files.make_folder(os.path.dirname(self.path))
             else:
@@ -92,8 +92,8 @@ class Edit:
                 if self.after is None:
                     os.unlink(self.path)
                     return
-                file_writing.replace(self.path + ".bak", self.before.encode(), mode=mode)
-            file_writing.replace(self.path, (self.after or "").encode(), mode=mode)
+                files.replace(self.path + ".bak", self.before.encode(), mode=mode)
+            files.replace(self.path, (self.after or "").encode(), mode=mode)
 
     def diff(self) -> str:
         """The change as a unified diff."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 from urllib.parse import quote
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.cli.configuration import bullets, configuration, trust_as_written
 from ctx.cli.options import Parser, action, actions_of, describe, output_path
 from ctx.cli.output import export_form, mode_of, open_output, plain, print_json, prose, tell, warn
@@ -94,9 +94,9 @@ def _import_configuration(args: Namespace) -> int:
     problems = _problems(conversion.text, output)
     requests: list[str] = []
     if not args.dry_run:
-        with file_writing.writing(name, BadRequest):
+        with files.writing(name, BadRequest):
             files.make_folder(os.path.dirname(output))
-            file_writing.replace(output, conversion.text.encode(), mode=0o644)
+            files.replace(output, conversion.text.encode(), mode=0o644)
         if not problems:
             requests = trust_as_written(output)
     if args.json:
@@ -176,8 +176,8 @@ def _export_widget(args: Namespace) -> int:
         raise BadRequest("--widget names its own file; `ctx export -o FILE` writes what it reads")
     with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
         script = file.read()
-    with file_writing.writing(f"--widget: {args.widget}", BadRequest):
-        file_writing.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
+    with files.writing(f"--widget: {args.widget}", BadRequest):
+        files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
     name = quote(os.path.basename(args.widget))
     line = (
         f"Wrote {plain(args.widget)}. Next to it `ctx export -o ctx-index.json`, and in the pages: "

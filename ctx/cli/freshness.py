@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.cli.output import without_reported
 from ctx.cli.running import of_project, servers
 from ctx.config import Config
@@ -17,7 +17,7 @@ from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.opening import RACY
 from ctx.errors import CtxError, SourceError
 from ctx.indexing.run import read_alike, run_signature
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 from ctx.scripts.sources import folders
 from ctx.store.base import Catalog
 from ctx.workspace import Workspace, open_workspace
@@ -165,4 +165,4 @@ def _remember_textless(workspace: Workspace, source: str, read: Sequence[SourceI
         rows = _read_textless(workspace.config)
         rows[source] = {**rows.get(source, {}), **passed}
         with suppress(OSError):
-            file_writing.replace(_path(workspace.config), json.dumps(rows).encode())
+            files.replace(_path(workspace.config), json.dumps(rows).encode())

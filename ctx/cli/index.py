@@ -32,8 +32,7 @@ from ctx.indexing.report import EMPTY, IndexReport
 from ctx.indexing.run import Progress
 from ctx.indexing.window import Window
 from ctx.indexing.worker import ROLES, Worker
-from ctx.items import SourceStatus
-from ctx.models import JSON
+from ctx.models import JSON, SourceStatus
 from ctx.scripts.sources import intervals_s
 from ctx.store.rows import ModelShare
 from ctx.text.strings import counted

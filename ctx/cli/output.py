@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TextIO
 
-from ctx import file_writing
+from ctx import files
 from ctx.clock import now_ms
 from ctx.connectors.base import Progress
 from ctx.errors import BadRequest
@@ -272,7 +272,7 @@ def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
         return
     with ExitStack() as stack:
         try:
-            descriptor = stack.enter_context(file_writing.replacement(path, mode=mode))
+            descriptor = stack.enter_context(files.replacement(path, mode=mode))
         except OSError as error:
             hint = "" if isinstance(error, IsADirectoryError) else "; name a file that you can write"
             reason = f"--output: {path} cannot be written: {error.strerror}{hint}"

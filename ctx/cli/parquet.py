@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import BadRequest, CtxError
 from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.models import JSON
@@ -34,8 +34,8 @@ def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, in
     schema = _schema(arrow)
     chunks = embedded = 0
     with (
-        file_writing.writing(path, BadRequest),
-        file_writing.replacement(path) as descriptor,
+        files.writing(path, BadRequest),
+        files.replacement(path) as descriptor,
         open(descriptor, "wb", closefd=False) as file,
         parquet.ParquetWriter(file, schema, compression="zstd") as writer,
     ):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ctx.errors import BadRequest, NotFound
-from ctx.items import SourceStatus
+from ctx.models import SourceStatus
 from ctx.store.rows import ModelShare
 from ctx.workspace import Workspace
 

@@ -4,7 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.cli.configuration import configuration_at, project_location
 from ctx.cli.extensions import scaffold
 from ctx.cli.options import Parser, action, actions_of, describe
@@ -302,10 +302,10 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
             raise BadRequest(f"{os.path.relpath(path, config.root)} is there already; nothing was written")
     _refuse_damaged(installed, [script])
     texts = {name: files.read_file(installed.path_of(script, name)) for name in copies}
-    with file_writing.writing("the copy", ConfigError):
+    with files.writing("the copy", ConfigError):
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=config.root)
-            file_writing.replace(path, texts[name], mode=0o644, beneath=config.root)
+            files.replace(path, texts[name], mode=0o644, beneath=config.root)
     target = os.path.relpath(copies[main], config.root)
     lines = [f"Copied {script.reference} to {target}."]
     if discovered:

@@ -13,7 +13,7 @@ import sys
 from argparse import Namespace
 from typing import NamedTuple
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.cli.configuration import configuration_at, project_location
 from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import plain, tell
@@ -145,9 +145,9 @@ def _launchd(name: str, command: Command, root: str, home: str) -> Unit:
 
 
 def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
-    with file_writing.writing(unit.path, ConfigError):
+    with files.writing(unit.path, ConfigError):
         files.make_folder(os.path.dirname(unit.path))
-        file_writing.replace(unit.path, unit.text, mode=0o644)
+        files.replace(unit.path, unit.text, mode=0o644)
     by_hand = "; ".join(" ".join(command) for command in unit.start)
     if not as_json:
         print(f"Wrote {unit.path}.")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import tomlkit
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.cli.configuration import configuration_at, keep_trust, project_location, trust_as_written
 from ctx.cli.edits import file_at
 from ctx.cli.options import Parser, describe
@@ -102,12 +102,12 @@ def _location() -> Location | None:
 
 
 def _write(path: str, text: str, *, private: bool = False) -> None:
-    with file_writing.writing(path, ConfigError):
+    with files.writing(path, ConfigError):
         if private:
             files.make_folder(os.path.dirname(path))
         else:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        file_writing.replace(path, text.encode(), mode=0o600 if private else 0o644)
+        files.replace(path, text.encode(), mode=0o600 if private else 0o644)
 
 
 def name_of(path: str) -> str:
@@ -238,13 +238,13 @@ def append_table(location: Location, header: str, lines: str) -> str:
     target = file_at(path, shared=not location.chosen, root=project_root(path))
     label = shown_path(path)
     block = f"\n[{header}]\n{lines}"
-    with keep_trust(path), file_writing.writing(label, ConfigError):
+    with keep_trust(path), files.writing(label, ConfigError):
         with open(target, "rb") as file:
             content = file.read()
         content += b"" if content.endswith(b"\n") or not content else b"\n"
         content += block.encode()
         tables_in(content, label)  # a table that was written inline cannot be extended
-        file_writing.replace(target, content, mode=os.stat(target).st_mode & 0o777)
+        files.replace(target, content, mode=os.stat(target).st_mode & 0o777)
     return block
 
 
@@ -279,8 +279,8 @@ def _remove(args: Namespace) -> int:
     else:
         for key in [key for key, value in group[kind].items() if not isinstance(value, dict)]:
             del group[kind][key]
-    with keep_trust(path), file_writing.writing(shown_path(path), ConfigError):
-        file_writing.replace(target, tomlkit.dumps(document).encode(), mode=os.stat(target).st_mode & 0o777)
+    with keep_trust(path), files.writing(shown_path(path), ConfigError):
+        files.replace(target, tomlkit.dumps(document).encode(), mode=os.stat(target).st_mode & 0o777)
     count = 0
     config = load_config(path, os.environ)
     if config.stored and not config.store.url:  # a shared database may hold it for another machine

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import Busy, StoreError
 
 if TYPE_CHECKING:  # an index in OpenSearch needs a machine's name, and not psycopg
@@ -154,7 +154,7 @@ def machine_name(folder: str) -> str:
         except FileNotFoundError:
             files.make_folder(folder, beneath=folder)
             name = f"{socket.gethostname()}-{os.urandom(3).hex()}"
-            file_writing.replace(path, f"{name}\n".encode())
+            files.replace(path, f"{name}\n".encode())
             return name
     except OSError as error:
         raise StoreError(f"cannot keep this machine's name beside [db] path: {error.strerror}") from error

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.config.load import Config
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.errors import ConfigError, ToolError
@@ -89,10 +89,10 @@ class TrustFile:
         if not changes:
             return
         try:
-            with file_writing.locked(self.path):
+            with files.locked(self.path):
                 entries: dict[str, str | None] = {**self.digests(), **changes}
                 lasting = {path: digest for path, digest in sorted(entries.items()) if digest is not None}
-                file_writing.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())
+                files.replace(self.path, json.dumps({"trusted": lasting}, indent=1).encode())
         except OSError as error:
             raise ConfigError(
                 f"trust cannot be recorded in {os.path.dirname(self.path)}: {error.strerror}; "

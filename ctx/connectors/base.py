@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 
 Progress = Callable[[str, int, int | None], None]
 """`progress(step, count, total)` reports how far a source has come; `total` is None if unknown."""

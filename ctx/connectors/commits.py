@@ -12,8 +12,7 @@ from ctx.connectors.base import ScanLog
 from ctx.connectors.forges import Remote, commit_url
 from ctx.connectors.gitcmd import CHUNK_BYTES, Git, GitFailed
 from ctx.errors import SourceError
-from ctx.items import Content, SourceItem
-from ctx.models import COMMITS
+from ctx.models import COMMITS, Content, SourceItem
 
 MAX_COMMITS = 20_000  # the newest; the report says if there are more
 _FIELDS = 4

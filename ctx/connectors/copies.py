@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ctx import file_writing
+from ctx import files
 from ctx.errors import SourceError
 
 logger = logging.getLogger(__name__)
@@ -145,10 +145,10 @@ class Copy:
             for folder in ("objects/pack", "objects/info", "refs"):
                 os.makedirs(os.path.join(partial, folder))
             token = secrets.token_hex(_TOKEN_BYTES // 2).encode()
-            file_writing.replace(os.path.join(partial, _TOKEN_FILE), token)
+            files.replace(os.path.join(partial, _TOKEN_FILE), token)
             self._write_settings(partial)
             self._private(os.path.dirname(self._proof()))
-            file_writing.replace(self._proof(), token)
+            files.replace(self._proof(), token)
             os.rename(partial, self.path)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -205,7 +205,7 @@ class Copy:
         for name, content in (("config", config), ("HEAD", _HEAD)):
             path = os.path.join(repository, name)
             if _read(path) != content:
-                file_writing.replace(path, content)
+                files.replace(path, content)
 
 
 def holds_partial_packs(repository: str) -> bool:

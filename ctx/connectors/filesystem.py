@@ -30,7 +30,7 @@ from ctx.connectors.scope import Scope, misplaced
 from ctx.connectors.walk import CACHE_MARKERS, GONE, RULE_FILES, Walk, repository_rules, rules_of
 from ctx.errors import SourceError
 from ctx.identity import outline
-from ctx.items import Content, SourceItem
+from ctx.models import Content, SourceItem
 
 SCAN_FORMAT = 4  # increased when a version takes or reads other files with the same configuration
 OWN_ADDRESS = "file"  # of `link`

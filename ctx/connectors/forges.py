@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from ctx.hosts import url_host
+from ctx.http import url_host
 
 TRANSPORTS = {
     "file": "file",

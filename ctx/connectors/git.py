@@ -39,7 +39,7 @@ from ctx.connectors.submodules import (
 )
 from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
-from ctx.items import Content, SourceItem
+from ctx.models import Content, SourceItem
 
 SCAN_FORMAT = 3  # increased when a version takes or reads other files with the same configuration
 

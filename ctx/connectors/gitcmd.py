@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
-from ctx import file_writing
+from ctx import files
 from ctx.connectors.base import Progress
 from ctx.connectors.copies import REMOTE
 from ctx.connectors.forges import Remote
@@ -292,7 +292,7 @@ class Git:
     def _check_room(self, verb: str) -> None:
         """Raises `SourceError` if the disk is almost full."""
         try:
-            free_bytes = file_writing.free_bytes(self.repository)
+            free_bytes = files.free_bytes(self.repository)
         except OSError:
             return  # there is no clone, which git reports
         if free_bytes < LEAST_ROOM_BYTES:

@@ -15,7 +15,7 @@ from ctx.connectors.opening import FILE, FOLDER, STAMP, fingerprint, read_most, 
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, Pattern, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.errors import SourceError
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 
 if TYPE_CHECKING:
     from ctx.connectors.filesystem import FilesystemConnector

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from urllib.parse import SplitResult, parse_qsl, quote, urljoin, urlsplit, urlunsplit
 
 from ctx.connectors.patterns import Rules, parse_globs
-from ctx.hosts import url_host
+from ctx.http import url_host
 from ctx.lua.fetch import PORTS
 
 MAX_ADDRESS = 2000  # characters; a longer one is a trap or data

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import orjson
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
@@ -111,6 +111,6 @@ class Journal:
         record = {"version": VERSION, "visits": rows, "asked": asked, "addresses": list(numbers)}
         try:
             files.make_folder(os.path.dirname(self._path), beneath=self._folder)
-            file_writing.replace(self._path, orjson.dumps(record), beneath=self._folder)
+            files.replace(self._path, orjson.dumps(record), beneath=self._folder)
         except OSError as error:
             logger.warning("crawl journal not written reason=%s", error)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ctx.embed.base import catalog_key, cut_text, prefixes, until_stopped
 from ctx.errors import ConfigError, EmbedderError
+from ctx.http import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.models import JSON
-from ctx.replies import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.text.strings import counted, sound
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import re
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
-from ctx.items import Heading
+from ctx.models import Heading
 
 _LINE = re.compile(
     r"\n(?:(={1,6}|#{1,6})[ \t]+(\S[^\n]{0,1000})|(-{4,}|\.{4,}|={4,}|\+{4,}|/{4,}|[|,:!]===)[ \t]*(?=\n|\Z))"

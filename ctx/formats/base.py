@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ctx.code.symbols import Definition
-from ctx.items import Heading
-from ctx.models import JSON, NO_METADATA
+from ctx.models import JSON, NO_METADATA, Heading
 
 LOCKED = "is encrypted: it opens only with a password"
 OLE_MARK = b"\xd0\xcf\x11\xe0"  # begins the old Office formats, and the new ones when encrypted

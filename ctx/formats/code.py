@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ctx.code.grammars import GRAMMARS
 from ctx.code.symbols import Definition, definitions
 from ctx.formats.base import Parsed, clipped
-from ctx.items import Heading
+from ctx.models import Heading
 from ctx.text.analyze import DEFINING
 from ctx.text.filetypes import is_code
 

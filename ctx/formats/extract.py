@@ -15,7 +15,7 @@ from ctx.formats.code import has_grammar
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, RTF, XLS, Format
 from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
-from ctx.items import Content, Extracted
+from ctx.models import Content, Extracted
 from ctx.text.strings import sound
 
 # Bytes or characters to read in this process. A reader may take 2 s for a million unusual ones, and a regular

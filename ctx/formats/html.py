@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.formats.base import Parsed, clipped, fenced, first_title
-from ctx.items import Heading
-from ctx.models import JSON
+from ctx.models import JSON, Heading
 
 # A shorter "main" part without a heading is usually filled by a script: then the whole page is read.
 MIN_MAIN_CHARS = 200

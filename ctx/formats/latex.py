@@ -3,7 +3,7 @@
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.items import Heading
+from ctx.models import Heading
 
 MAX_TITLE_CHARS = 1000  # in which to look for a title's closing brace
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed, clipped
 from ctx.formats.cells import table_lines
-from ctx.items import Heading
-from ctx.models import JSON
+from ctx.models import JSON, Heading
 from ctx.text.strings import sound
 
 MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages

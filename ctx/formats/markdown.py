@@ -13,7 +13,7 @@ from markdown_it.token import Token
 
 from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
-from ctx.items import Heading
+from ctx.models import Heading
 
 # Only blocks: inline markup matters only in headings, and link definitions take quadratic time.
 _BLOCKS = MarkdownIt("commonmark", {"maxNesting": 20}).disable("reference")

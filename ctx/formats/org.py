@@ -5,7 +5,7 @@ source.
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.items import Heading
+from ctx.models import Heading
 
 _LINE = re.compile(
     r"\n(?:(\*{1,12})[ \t]+([^\n]{1,1000})|#\+(?i:title):[ \t]*([^\n]{1,1000})"

@@ -3,7 +3,7 @@
 import re
 
 from ctx.formats.base import Parsed, clipped, first_title
-from ctx.items import Heading
+from ctx.models import Heading
 
 _LINE = re.compile(
     r"\n(?:([A-Z0-9][A-Z0-9 ,.:;&/()'\"+_-]{2,70})[ \t]*(?=\n|\Z)|([=~*#^-])\2{2,}[ \t]*(?=\n|\Z))"

@@ -16,8 +16,7 @@ from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.texts import Text, packed
 from ctx.formats.worker import OUT_OF_MEMORY, REPLY, REQUEST, received
-from ctx.items import Heading
-from ctx.models import JSON
+from ctx.models import JSON, Heading
 
 CPU_S = 30  # a thousand pages take 3 s
 WALL_S = 300.0  # for a process that hangs

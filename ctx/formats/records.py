@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped
-from ctx.items import Heading
-from ctx.models import JSON
+from ctx.models import JSON, Heading
 from ctx.text.strings import sound
 
 MAX_GROWTH = 4  # times the length of the source: deeply nested data would be mostly indentation

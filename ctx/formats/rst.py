@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
-from ctx.items import Heading
+from ctx.models import Heading
 
 _ADORNMENT = re.compile(r"\n([!-/:-@\[-`{-~])\1+[ \t]*(?=\n|\Z)")
 _LITERAL = re.compile(

@@ -20,8 +20,7 @@ from ctx.indexing.report import IndexReport
 from ctx.indexing.run import ConfigurationFile, IndexRun, Progress
 from ctx.indexing.status import IDLE, Activity, Pace
 from ctx.indexing.window import Window
-from ctx.items import SourceItem, SourceStatus
-from ctx.models import source_kind
+from ctx.models import SourceItem, SourceStatus, source_kind
 from ctx.store.base import Catalog, Projection
 
 logger = logging.getLogger(__name__)

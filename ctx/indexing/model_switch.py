@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.config.settings import Embedding
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import CtxError
@@ -98,13 +98,13 @@ class ModelSwitch:
         if self._noted().get(configured.model) == entry:
             return
         try:
-            with file_writing.locked(self._notes):
+            with files.locked(self._notes):
                 stores = self._stores()
                 models = stores.pop(self._store, {})
                 models.pop(configured.model, None)
                 stores[self._store] = dict([*models.items(), (configured.model, entry)][-_MODELS_NOTED:])
                 content = json.dumps(dict([*stores.items()][-_STORES_NOTED:]), indent=1)
-                file_writing.replace(self._notes, content.encode())
+                files.replace(self._notes, content.encode())
         except OSError as error:
             logger.info("the model could not be recorded reason=%s", error.strerror)
 

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 from ctx.connectors.base import Problem
-from ctx.items import Content
-from ctx.models import JSON
+from ctx.models import JSON, Content
 
 MAX_NAMED = 1000  # skipped or changed documents that a report names; it counts all of them
 

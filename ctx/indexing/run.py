@@ -22,8 +22,7 @@ from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.indexing.report import EMPTY, MAX_NAMED, Change, IndexReport, why_no_text
-from ctx.items import Chunk, Content, Document, Extracted, SourceItem
-from ctx.models import Run
+from ctx.models import Chunk, Content, Document, Extracted, Run, SourceItem
 from ctx.store.base import Catalog
 from ctx.text.strings import counted
 

@@ -22,7 +22,7 @@ from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
 from ctx.indexing.report import IndexReport
 from ctx.indexing.status import FIRST_ANSWERS_S
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctx.connectors.base import Connector, ScanLog
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 
 
 class Window(NamedTuple):

@@ -12,7 +12,7 @@ from contextlib import closing
 from itertools import pairwise
 from threading import Event
 
-from ctx import file_writing
+from ctx import files
 from ctx.errors import StoreError
 from ctx.memory.ledger import Ledger
 from ctx.store.schema import connect, copy_database, discard_copy, translating
@@ -56,10 +56,10 @@ def copy_if_changed(memory: str, *, daily: bool = False) -> bool:
         count = Ledger(memory).read()
         if not os.path.isfile(memory) or (count is not None and (count.lost or count.lost_changes)):
             return False
-        if file_writing.free_bytes(os.path.dirname(memory)) < 2 * os.stat(memory).st_size:
+        if files.free_bytes(os.path.dirname(memory)) < 2 * os.stat(memory).st_size:
             logger.warning("memory=copy outcome=disk_full path=%s", memory)
             return False
-        with file_writing.locked(f"{memory}.copy", beneath=os.path.dirname(memory)):
+        with files.locked(f"{memory}.copy", beneath=os.path.dirname(memory)):
             return _copy(memory)
     except (OSError, StoreError) as error:
         logger.warning("memory=copy outcome=failed path=%s reason=%s", memory, error)
@@ -81,7 +81,7 @@ def _copy(memory: str) -> bool:
             if os.path.exists(newer):
                 os.replace(newer, older)
     os.replace(made, first)
-    file_writing.sync(os.path.dirname(memory))
+    files.sync(os.path.dirname(memory))
     return True
 
 

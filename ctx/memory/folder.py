@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
 from ctx.memory.notes import (
@@ -253,7 +253,7 @@ class Folder:
     def _write(self, path: str, text: str, dry_run: bool) -> None:
         if not dry_run:
             files.make_folder(self.path)
-            file_writing.replace(os.path.join(self.path, path), text.encode(), beneath=self.path)
+            files.replace(os.path.join(self.path, path), text.encode(), beneath=self.path)
 
     def _read_ledger(self) -> dict[str, JSON]:
         try:

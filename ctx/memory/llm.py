@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from ctx.errors import ConfigError, StoreError
-from ctx.hosts import is_loopback
+from ctx.http import Boundless, is_loopback, read_reply
 from ctx.models import JSON
-from ctx.replies import Boundless, read_reply
 
 MAX_TOKENS = 1200  # of an answer: a page
 MAX_REPLY_BYTES = 1 << 20

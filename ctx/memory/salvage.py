@@ -11,7 +11,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from ctx import file_writing
+from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.copies import copies, is_sound
@@ -45,7 +45,7 @@ class Salvage:
 def finish(memory: str) -> None:
     """Puts a restored file in place where a process was killed before it did. Raises `OSError`."""
     if os.path.lexists(memory + _RESTORED):
-        with file_writing.locked(memory, beneath=os.path.dirname(memory)):
+        with files.locked(memory, beneath=os.path.dirname(memory)):
             if os.path.lexists(memory + _RESTORED):
                 _switch(memory)
 
@@ -56,7 +56,7 @@ def restore(memory: str) -> Salvage:
     """
     folder = os.path.dirname(memory)
     try:
-        with file_writing.locked(memory, beneath=folder):
+        with files.locked(memory, beneath=folder):
             _check_room(memory)
             check_unused(memory)
             return _restore(memory)
@@ -69,7 +69,7 @@ def _check_room(memory: str) -> None:
         os.stat(path).st_size for path in (memory, f"{memory}-wal", *copies(memory)) if os.path.exists(path)
     ]
     needed = (4 << 20) + 3 * max(sizes, default=0)
-    if file_writing.free_bytes(os.path.dirname(memory)) < needed:
+    if files.free_bytes(os.path.dirname(memory)) < needed:
         raise StoreError(
             f"restoring the memories needs {needed / 1e6:,.0f} MB of disk space; nothing was changed. Free "
             "some space and try again"
@@ -113,7 +113,7 @@ def _restore(memory: str) -> Salvage:
     os.unlink(Ledger(building).path)
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
-    file_writing.sync(building)
+    files.sync(building)
     os.replace(building, memory + _RESTORED)  # from here on `finish` completes it after a kill
     aside = _switch(memory)
     return Salvage(made, from_copy, max(0, from_rows), missing, aside)
@@ -133,7 +133,7 @@ def _switch(memory: str) -> str | None:
         if os.path.lexists(memory + suffix):
             os.replace(memory + suffix, aside + suffix)
     os.replace(memory + _RESTORED, memory)
-    file_writing.sync(os.path.dirname(memory))
+    files.sync(os.path.dirname(memory))
     Ledger(memory).reset(*stored_counts(memory))
     return aside if os.path.lexists(aside) else None
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import zip_longest
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.data_folder import KEYS, git_reply
 from ctx.errors import StoreError
 from ctx.store.schema import (
@@ -75,7 +75,7 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
         left = keys != new_keys and os.path.isfile(keys) and not taken
         return "this project has memories already" if left else None
     try:
-        with file_writing.locked(memory, beneath=os.path.dirname(memory)):
+        with files.locked(memory, beneath=os.path.dirname(memory)):
             unfinished = os.path.lexists(marker)
             if os.path.lexists(memory) and not unfinished:
                 return None  # another process came first
@@ -149,10 +149,10 @@ def _is_tracked(catalog: str) -> bool:
 
 def _move(catalog: str | None, keys: str, memory: str, new_keys: str, *, leave: bool) -> None:
     folder = os.path.dirname(memory)
-    file_writing.replace(memory + _MARKER, _LEAVE if leave else b"", beneath=folder)
+    files.replace(memory + _MARKER, _LEAVE if leave else b"", beneath=folder)
     if keys != new_keys and os.path.isfile(keys):
         content = files.read_file(keys, beneath=os.path.dirname(keys))
-        file_writing.replace(new_keys, content, beneath=folder)
+        files.replace(new_keys, content, beneath=folder)
     count = 0
     if catalog is not None:
         count = _move_tables(catalog, memory, leave=leave)
@@ -186,9 +186,9 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
             count = _verify(old, new)
         if not leave:
             _leave_copy(unfinished, catalog)
-        file_writing.sync(unfinished)
+        files.sync(unfinished)
         os.replace(unfinished, memory)
-        file_writing.sync(os.path.dirname(memory))
+        files.sync(os.path.dirname(memory))
         if not leave:
             with translating():
                 _drop(old)
@@ -199,7 +199,7 @@ def _leave_copy(path: str, catalog: str) -> None:
     """For a downgrade: the tables as the earlier version had them, before they are brought up to date."""
     with (
         open(path, "rb") as file,
-        file_writing.replacement(catalog + MOVED, beneath=os.path.dirname(catalog)) as descriptor,
+        files.replacement(catalog + MOVED, beneath=os.path.dirname(catalog)) as descriptor,
         open(descriptor, "wb", closefd=False) as copy,
     ):
         shutil.copyfileobj(file, copy)

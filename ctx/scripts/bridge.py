@@ -15,11 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import files
-from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolError
+from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolError, Unauthorized
 from ctx.lua import host
 from ctx.lua.pool import Host
 from ctx.models import JSON, Caller, is_number
-from ctx.refusals import Unauthorized
 from ctx.scripts.store import HeldScriptStore, ScriptStore
 from ctx.store.folder import is_of_store
 from ctx.text.strings import one_line

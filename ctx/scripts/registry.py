@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from ctx import __version__, file_writing, files
-from ctx.bundled import bundled_path
+from ctx import __version__, files
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust_file import TrustFile, digest_of, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.files import bundled_path
 from ctx.models import JSON
 from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, Offer, contents
 from ctx.scripts.scripts import ScriptFile
@@ -261,13 +261,13 @@ class InstalledRegistries:
         suffix = secrets.token_hex(6)
         new, old = f"{target}.{suffix}.new", f"{target}.{suffix}.old"
         try:
-            with file_writing.writing(self.folder, ConfigError), file_writing.locked(self._record):
+            with files.writing(self.folder, ConfigError), files.locked(self._record):
                 files.make_folder(new)
                 for inner, data in contents.items():
                     for name, content in data.items():
                         path = os.path.join(new, inner, name)
                         files.make_folder(os.path.dirname(path))
-                        file_writing.replace(path, content)
+                        files.replace(path, content)
                 if os.path.lexists(target):
                     os.rename(target, old)
                 os.rename(new, target)
@@ -279,19 +279,19 @@ class InstalledRegistries:
                         os.rename(old, target)
                     raise
         finally:
-            file_writing.delete_folder(new)
-            file_writing.delete_folder(old)
+            files.delete_folder(new)
+            files.delete_folder(old)
 
     def remove(self, registry: Registry) -> None:
         """Remove a registry and the trust in its scripts. Raises `ConfigError`."""
         self.trust.record(dict.fromkeys(script.reference for script in registry.scripts))
-        with file_writing.writing(self.folder, ConfigError), file_writing.locked(self._record):
+        with files.writing(self.folder, ConfigError), files.locked(self._record):
             self._write({row.name: row for row in self.registries() if row.name != registry.name})
-            file_writing.delete_folder(os.path.join(self.folder, registry.name))
+            files.delete_folder(os.path.join(self.folder, registry.name))
 
     def _write(self, rows: Mapping[str, Registry]) -> None:
         record = {"registries": {name: _to_json(registry) for name, registry in rows.items()}}
-        file_writing.replace(self._record, json.dumps(record, indent=1).encode())
+        files.replace(self._record, json.dumps(record, indent=1).encode())
 
 
 class _RegistryTrust:

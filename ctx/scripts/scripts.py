@@ -16,10 +16,9 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
 from ctx.formats.encoding import is_misread
 from ctx.identity import digest, outline
-from ctx.items import Content, SourceItem
 from ctx.lua.jobs import ItemProblem
 from ctx.lua.pool import Job, Pool
-from ctx.models import JSON, NO_METADATA, Caller, as_table, is_number
+from ctx.models import JSON, NO_METADATA, Caller, Content, SourceItem, as_table, is_number
 from ctx.scripts.parameters import parameters_schema, refuse_misspelt, with_lists
 from ctx.text.strings import cut, one_line
 from ctx.tools.agents import Agent, AgentArgument, Prompt

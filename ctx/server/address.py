@@ -4,7 +4,7 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, quote, urlsplit
 
 from ctx.errors import ConfigError
-from ctx.hosts import is_everywhere
+from ctx.http import is_everywhere
 
 
 class Upstream(NamedTuple):

@@ -20,21 +20,19 @@ from ctx.errors import (
     CtxError,
     EmbedderError,
     EmbeddingsDisabled,
+    MethodNotAllowed,
+    Misdirected,
     NotFound,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    RateLimited,
     ScriptTimeout,
     SourceError,
     StoreError,
     ToolError,
-)
-from ctx.models import JSON, is_whole
-from ctx.refusals import (
-    MethodNotAllowed,
-    Misdirected,
-    OriginNotAllowed,
-    PayloadTooLarge,
-    RateLimited,
     Unauthorized,
 )
+from ctx.models import JSON, is_whole
 from ctx.text.strings import sound
 
 logger = logging.getLogger(__name__)

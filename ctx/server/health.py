@@ -4,11 +4,10 @@ import os
 import time
 from contextlib import suppress
 
-from ctx import __version__, file_writing
+from ctx import __version__, files
 from ctx.clock import iso_utc
 from ctx.errors import StoreError
-from ctx.items import oldest_pending_ms
-from ctx.models import JSON
+from ctx.models import JSON, oldest_pending_ms
 from ctx.workspace import Workspace
 
 _LEAST_FREE_BYTES = 256 << 10  # what one write of memories or documents may need
@@ -60,7 +59,7 @@ def _full_disks(workspace: Workspace) -> list[str]:
     lines = []
     for folder in folders:
         with suppress(OSError):
-            if file_writing.free_bytes(folder) < _LEAST_FREE_BYTES:
+            if files.free_bytes(folder) < _LEAST_FREE_BYTES:
                 lines.append(f"disk: the disk is full, nothing can be stored in {os.path.basename(folder)}")
     return lines
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
@@ -306,14 +306,14 @@ def take_over(ring: Keys, path: str) -> None:
     """
     folder = os.path.dirname(os.path.abspath(path))
     try:
-        with file_writing.locked(path, beneath=folder):
+        with files.locked(path, beneath=folder):
             records = _read(path)
             ring.add(records)
             present = {record.id: record.sha256 for record in ring.list()}
             if any(present.get(record.id) != record.sha256 for record in records):
                 raise StoreError(f"the copied keys of {path} differ from the original: try again")
             os.replace(path, f"{path}.moved")
-            file_writing.sync(folder)
+            files.sync(folder)
     except FileNotFoundError:
         return  # another process came first
     except OSError as error:

@@ -18,8 +18,15 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.config.settings import LOOPBACK_HOSTS
-from ctx.errors import BadRequest, Busy, CtxError
-from ctx.refusals import Misdirected, OriginNotAllowed, PayloadTooLarge, Unauthorized
+from ctx.errors import (
+    BadRequest,
+    Busy,
+    CtxError,
+    Misdirected,
+    OriginNotAllowed,
+    PayloadTooLarge,
+    Unauthorized,
+)
 from ctx.server import errors
 from ctx.server.asgi import error_reply, joined_headers, replay
 from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ctx.items import SourceStatus
-from ctx.models import AUTO, JSON
+from ctx.models import AUTO, JSON, SourceStatus
 from ctx.text.filetypes import is_code
 from ctx.tools.arguments import put_right
 from ctx.tools.toolbox import Tool

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ctx.config.settings import LOOPBACK_HOSTS
-from ctx.errors import ConfigError
-from ctx.hosts import is_everywhere, is_loopback, url_host
+from ctx.errors import ConfigError, OriginNotAllowed, Unauthorized
+from ctx.http import is_everywhere, is_loopback, url_host
 from ctx.models import Caller
-from ctx.refusals import OriginNotAllowed, Unauthorized
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key

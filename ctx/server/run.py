@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from ctx.errors import ConfigError
-from ctx.hosts import url_host
+from ctx.http import url_host
 from ctx.server.middleware import RequestMiddleware
 from ctx.server.policy import split_bind
 

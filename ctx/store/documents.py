@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ctx.clock import now_ms
-from ctx.items import Chunk, Document
-from ctx.models import NO_METADATA, Run
+from ctx.models import NO_METADATA, Chunk, Document, Run
 from ctx.store.record import (
     Record,
     Statements,

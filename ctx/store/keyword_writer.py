@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
 from ctx.store.keyword_files import (
@@ -118,7 +118,7 @@ class KeywordWriter:
     def _room(self) -> bool:
         """Whether the disk has space and the index is writable, so that an error has another reason."""
         try:
-            return file_writing.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
+            return files.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
         except OSError:
             return False
 
@@ -154,14 +154,14 @@ class KeywordWriter:
 
     def _folders(self) -> list[str]:
         """The existing tantivy folders. Raises `StoreError` if the index was deleted meanwhile."""
-        with file_writing.writing("the index", StoreError):
+        with files.writing("the index", StoreError):
             return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
 
     def _writer_of(self, folder: str) -> KeywordIndex:
         """The writer of a folder. It stays open until `close`, so that merges run between two calls."""
         if self._writer is None or self._writer_folder != folder:
             path = os.path.join(self._path, folder)
-            with file_writing.writing("the keyword index", StoreError):
+            with files.writing("the keyword index", StoreError):
                 files.make_folder(path, beneath=self._beneath)
             self._writer = KeywordIndex(path, writable=True)
             self._writer_folder = folder
@@ -220,7 +220,7 @@ class KeywordWriter:
         self._mark_verified(folder)
         for name in self._folders():
             if name != folder:
-                file_writing.delete_folder(os.path.join(self._path, name))
+                files.delete_folder(os.path.join(self._path, name))
 
     def _mark_verified(self, folder: str) -> None:
         path = os.path.join(self._path, folder)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import Filters, Hit
 from ctx.store.base import Catalog
@@ -298,7 +298,7 @@ class LocalIndex:
                 ) from error
             applied = self._words.catch_up(catalog, model or "")
             if model is None:
-                file_writing.delete_folder(self._vectors_path)
+                files.delete_folder(self._vectors_path)
             else:
                 applied = min(applied, self._catch_up_vectors(catalog, model, recheck=recheck))
             if recheck:

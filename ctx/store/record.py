@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
-from ctx.items import Chunk, SourceStatus
-from ctx.models import ChunkRow, Run, Span, StoredText
+from ctx.models import Chunk, ChunkRow, Run, SourceStatus, Span, StoredText
 
 if TYPE_CHECKING:
     from ctx.store.write import Write

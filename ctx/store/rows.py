@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ctx.items import Chunk, Document
+from ctx.models import Chunk, Document
 
 if TYPE_CHECKING:  # numpy takes 70 ms, and listing documents does not need it
     import numpy as np

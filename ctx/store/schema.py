@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.store.folder import JOURNAL, check_journal, own_folder
 from ctx.store.record import unfit
@@ -468,4 +468,4 @@ def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) ->
     except BaseException:
         os.unlink(unfinished)
         raise
-    file_writing.sync(os.path.dirname(os.path.abspath(path)))
+    files.sync(os.path.dirname(os.path.abspath(path)))

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from ctx import file_writing, files
+from ctx import files
 from ctx.errors import StoreError
 
 # of vectors.py, which needs numpy (70 ms) and is not imported to see that nothing has changed
@@ -47,4 +47,4 @@ def read_state(path: str) -> dict[str, Any] | None:
 def write_state(path: str, fields: Mapping[str, Any]) -> None:
     """Replaces a state file durably. Raises `OSError`."""
     body = json.dumps(fields).encode()
-    file_writing.replace(path, b"%s\n%08x\n" % (body, zlib.crc32(body)))
+    files.replace(path, b"%s\n%08x\n" % (body, zlib.crc32(body)))

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.file_writing import writing
+from ctx.files import writing
 from ctx.models import Filters, Hit
 from ctx.store.int8 import QUERY_ZERO, Floats, Signed, encode, multiply, query_codes, query_row, signed
 from ctx.store.rows import VectorBatch

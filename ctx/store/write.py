@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ctx.errors import StoreError
-from ctx.items import Chunk, Document
+from ctx.models import Chunk, Document
 from ctx.store.record import (
     Statements,
     chunks_between,

@@ -7,8 +7,7 @@ from ctx.code.outline import excerpt
 from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.items import Document, SourceStatus
-from ctx.models import JSON, Caller, CallProgress
+from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus
 from ctx.search.searcher import unknown_source
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.rows import StoredDocument

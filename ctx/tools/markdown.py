@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ctx.code.outline import Weight, best_lines, enclosing
-from ctx.items import Document
-from ctx.models import JSON
+from ctx.models import JSON, Document
 from ctx.search.searcher import Searcher
 from ctx.search.snippets import Matcher
 from ctx.store.base import Catalog

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ctx.refusals import RateLimited
+from ctx.errors import RateLimited
 
 WINDOW_S = 60.0
 CALLERS = 10_000  # remembered; beyond it the one longest silent is forgotten

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ctx.bundled import bundled_path
 from ctx.config import Config, default_config, load_config
 from ctx.errors import ConfigError
+from ctx.files import bundled_path
 
 
 def written(folder: Path, text: str, name: str = "ctx.toml") -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.opening import RACY
-from ctx.items import SourceItem
+from ctx.models import SourceItem
 
 
 def put(root: Path, path: str, text: str | bytes = "text") -> Path:

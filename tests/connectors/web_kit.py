@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.web import WebConnector
-from ctx.items import Content
+from ctx.models import Content
 
 
 class Page(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from kit import ctx, project
 
 from ctx.formats.extract import extract
-from ctx.items import Content
+from ctx.models import Content
 
 DOCUMENTS: dict[str, bytes] = {
     "report.pdf": made_of.pdf(

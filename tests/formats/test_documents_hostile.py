@@ -10,7 +10,7 @@ from kit import ctx, project
 
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
-from ctx.items import Content
+from ctx.models import Content
 
 PDF = made_of.pdf(["first words", "second words"])
 DOCX = made_of.docx(made_of.word_paragraph("some words"))

@@ -4,7 +4,7 @@ import document_kit as made_of
 import pytest
 
 from ctx.formats.extract import extract
-from ctx.items import Content
+from ctx.models import Content
 
 SHEET = (
     '<table:table table:name="Beta"><table:table-row><table:table-cell office:value-type="string">'

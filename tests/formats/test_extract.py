@@ -7,7 +7,7 @@ import pytest
 
 from ctx.errors import SourceError
 from ctx.formats.extract import extract
-from ctx.items import Content, Extracted
+from ctx.models import Content, Extracted
 
 
 def _extract(

@@ -6,7 +6,7 @@ import pytest
 
 from ctx.formats.extract import extract
 from ctx.indexing.chunk import chunk
-from ctx.items import Content
+from ctx.models import Content
 
 SIZE = 300_000  # characters; what is quadratic takes a minute at this size, what is linear half a second
 LIMIT_S = 15.0

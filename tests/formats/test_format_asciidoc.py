@@ -1,7 +1,7 @@
 """AsciiDoc files: titles, sections, blocks."""
 
 from ctx.formats.extract import extract
-from ctx.items import Content
+from ctx.models import Content
 
 MANUAL = """= The kiln manual
 A. Potter

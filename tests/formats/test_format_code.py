@@ -4,7 +4,7 @@ import pytest
 
 from ctx.formats.code import definitions_by_patterns
 from ctx.formats.extract import extract
-from ctx.items import Content
+from ctx.models import Content
 
 
 def _outline(text: str, name: str) -> list[tuple[int, str]]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ctx.formats.extract import extract
-from ctx.items import Content, Extracted
+from ctx.models import Content, Extracted
 
 
 def read(text: str, name: str) -> Extracted:

@@ -10,7 +10,7 @@ import pytest
 from ctx.formats import mail
 from ctx.formats.extract import extract
 from ctx.formats.mail import MAX_DEPTH, parse
-from ctx.items import Content
+from ctx.models import Content
 
 
 def written(text: str, html: str = "", attachment: str = "", charset: str = "utf-8") -> bytes:

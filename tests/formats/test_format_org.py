@@ -1,7 +1,7 @@
 """Org files: titles, headings, blocks."""
 
 from ctx.formats.extract import extract
-from ctx.items import Content
+from ctx.models import Content
 
 MANUAL = """#+TITLE: Running the kiln
 #+AUTHOR: nobody

@@ -14,7 +14,7 @@ from ctx.errors import SourceError
 from ctx.formats.base import Parsed
 from ctx.formats.process import ReadingProcess
 from ctx.formats.texts import Text
-from ctx.items import Heading
+from ctx.models import Heading
 
 PDF = made_of.pdf(["some words"])
 

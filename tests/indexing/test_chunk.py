@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ctx.formats.extract import extract
 from ctx.identity import embedding_text, text_hash
 from ctx.indexing.chunk import MAX_LONG_LINE_CHUNKS, chunk, estimate_tokens
-from ctx.items import Chunk, Content, Extracted
+from ctx.models import Chunk, Content, Extracted
 
 SENTENCE = "The server reads its configuration once, when it starts, and never again. "
 

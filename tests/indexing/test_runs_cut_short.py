@@ -10,7 +10,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
 from ctx.indexing.report import IndexReport
 from ctx.indexing.run import IndexRun
-from ctx.items import Content, SourceItem
+from ctx.models import Content, SourceItem
 from ctx.store.sqlite import SqliteCatalog
 
 

@@ -13,7 +13,7 @@ import pytest
 from kit import ctx, workspace
 from location_kit import TEXTS, count_of, memory_of, recalled, remember, repository
 
-from ctx import file_writing
+from ctx import files
 from ctx.config import load_config
 from ctx.errors import StoreError
 from ctx.memory import copies, salvage
@@ -168,7 +168,7 @@ def test_on_a_full_disk_nothing_is_touched(config: Path, monkeypatch: pytest.Mon
     memory = memory_of(config)
     overwrite(memory, [2])
     before = {path.name: path.read_bytes() for path in memory.parent.iterdir()}
-    monkeypatch.setattr(file_writing, "free_bytes", lambda path: 1000)
+    monkeypatch.setattr(files, "free_bytes", lambda path: 1000)
     with pytest.raises(StoreError, match="nothing was changed"):
         salvage.restore(str(memory))
     after = {path.name: path.read_bytes() for path in memory.parent.iterdir()}

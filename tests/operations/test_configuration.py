@@ -6,7 +6,7 @@ import pytest
 from faults import eventually
 from kit import ROOT, project, workspace
 
-from ctx import upkeep
+from ctx import background
 from ctx.config import load_config
 from ctx.workspace import Workspace
 
@@ -18,7 +18,7 @@ def told(space: Workspace) -> bool:
 def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "CONFIGURATION_LOOK_S", 0.02)
+    monkeypatch.setattr(background, "CONFIGURATION_LOOK_S", 0.02)
     config = project(tmp_path, {"a.md": "# A\n"})
     text = config.read_text()
     with workspace(config) as space:

@@ -11,8 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from kit import http_server, workspace
 from script_kit import configured
 
-from ctx.items import Document
-from ctx.models import JSON
+from ctx.models import JSON, Document
 from ctx.workspace import Workspace
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from kit import project, workspace
 
-from ctx.errors import BadRequest, ScriptTimeout, ToolError
+from ctx.errors import BadRequest, ScriptTimeout, ToolError, Unauthorized
 from ctx.models import Caller
-from ctx.refusals import Unauthorized
 
 CALLER = Caller("rest")
 TABLE = '[tools.script.{0}]\npath = "./{0}.lua"\nmemory_bank = "diary"\ntimeout = 2\n'

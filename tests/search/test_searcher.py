@@ -16,8 +16,7 @@ from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.formats.code import definitions_by_patterns
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
-from ctx.items import Chunk, Document, Extracted
-from ctx.models import Filters
+from ctx.models import Chunk, Document, Extracted, Filters
 from ctx.search.searcher import Searcher, resolve_sources
 from ctx.store.local import LocalIndex
 from ctx.store.sqlite import SqliteCatalog

@@ -11,7 +11,7 @@ def _classes(kind: type[CtxError]) -> list[type[CtxError]]:
     return [kind, *(match for child in kind.__subclasses__() for match in _classes(child))]
 
 
-OURS = [kind for kind in _classes(CtxError) if kind.__module__ in ("ctx.errors", "ctx.refusals")]
+OURS = [kind for kind in _classes(CtxError) if kind.__module__ in ("ctx.errors", "ctx.errors")]
 
 
 def test_the_documentation_has_the_same_table() -> None:

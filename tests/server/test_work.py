@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ctx.errors import NotFound
-from ctx.items import SourceStatus
-from ctx.models import JSON, Caller
+from ctx.models import JSON, Caller, SourceStatus
 from ctx.server.work import Work
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.builtin import get_tool, sources_tool

@@ -10,8 +10,7 @@ import pytest
 import tantivy
 
 from ctx.formats.code import definitions_by_patterns
-from ctx.items import Chunk, Document
-from ctx.models import Filters, Hit
+from ctx.models import Chunk, Document, Filters, Hit
 from ctx.store.rows import StoredDocument
 from ctx.store.tantivy import MAX_TERMS, KeywordIndex
 from ctx.text import analyze

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ctx.refusals import RateLimited
+from ctx.errors import RateLimited
 from ctx.tools.rates import SharedWindow, SlidingWindow
 
 Make = Callable[..., SlidingWindow | SharedWindow]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ctx.config.settings import PackSettings
-from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, Unauthorized
 from ctx.identity import OWN_BANK
 from ctx.memory import BankCall, MemoryStore, Provenance, check_bank_id, check_nameable
 from ctx.memory.columns import check_numbers
@@ -17,7 +17,6 @@ from ctx.memory.dialects.base import Call, Dialect, Handler, RouteSpec, ToolSpec
 from ctx.memory.dialects.remote import RemotePack
 from ctx.memory.sessions import Sessions
 from ctx.models import JSON, Caller
-from ctx.refusals import Unauthorized
 from ctx.text.strings import did_you_mean
 from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
 from ctx.tools.arguments import from_text, refuse_unknown, without_absent

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from ctx.errors import BadRequest, NotFound, ToolError
+from ctx.http import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.models import JSON
-from ctx.replies import MAX_REPLY_BYTES, Boundless, read_reply
 
 if TYPE_CHECKING:
     import httpx

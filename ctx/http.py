@@ -1,5 +1,6 @@
-"""Reads the reply of another HTTP service, within bounds of size and time."""
+"""Addresses and replies of HTTP services: hosts, and a reply read within bounds of size and time."""
 
+import ipaddress
 import time
 from typing import Any
 
@@ -26,3 +27,26 @@ def read_reply(response: Any, most_bytes: int, within_s: float) -> bytes:
         if time.monotonic() > ends_s:
             raise TimeoutError("the reply did not end in time")
     return bytes(body)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may resolve to anything
+
+
+def url_host(host: str) -> str:
+    """A host as written before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether a server bound to `host` listens at every address of this machine, in whatever spelling."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
