@@ -22,7 +22,7 @@ CtxError
     └── Busy               a bounded queue is full, or another process holds the lock; `retry_after_s`
 
 `word` is the code in replies. `message` says what is wrong and how to fix it, without paths, keys or
-tracebacks that a remote caller must not see; what only the operator may see goes into `__cause__` and the log.
+tracebacks that a remote caller must not see. What only the operator may see is in `__cause__` and the log.
 """
 
 

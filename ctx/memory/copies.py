@@ -17,6 +17,8 @@ from ctx.errors import StoreError
 from ctx.memory.ledger import Ledger
 from ctx.store.schema import connect, copy_database, discard_copy, translating
 
+RESTORED = ".restored"  # the suffix of a restored file until it is in place
+
 logger = logging.getLogger(__name__)
 
 KEPT = 3

@@ -16,9 +16,8 @@ from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, project
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
 from ctx.memory import split
+from ctx.memory.copies import RESTORED
 from ctx.memory.ledger import Ledger
-from ctx.memory.rows import SqliteRows, counts_of, stored_counts
-from ctx.memory.salvage import check_unused, finish
 from ctx.store.schema import Connection, connect, discard_copy, is_damage, translating
 from ctx.text.strings import counted
 
@@ -81,7 +80,10 @@ def locate(config: Config, environ: Mapping[str, str]) -> Location:
     catalog = os.path.abspath(config.db.path)
     try:
         files.make_folder(place.folder)
-        finish(place.memory)
+        if os.path.lexists(place.memory + RESTORED):
+            from ctx.memory.salvage import finish  # 100 ms with numpy
+
+            finish(place.memory)
     except OSError as error:
         raise StoreError(
             f"the folder for memories, {place.folder}, cannot be used: {error.strerror}; "
@@ -153,6 +155,8 @@ def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
 
 def count_memories(memory: str) -> int:
     """How many memories a file holds."""
+    from ctx.memory.rows import stored_counts  # 100 ms with numpy
+
     return stored_counts(memory)[0] if os.path.isfile(memory) else 0
 
 
@@ -165,6 +169,8 @@ def _discard_empty(place: Place) -> None:
             "`ctx memory export` and `ctx memory import`"
         )
     if os.path.isfile(place.memory):
+        from ctx.memory.salvage import check_unused  # 100 ms with numpy
+
         check_unused(place.memory)
         discard_copy(place.memory)
         Ledger(place.memory).reset(0, 0)
@@ -212,6 +218,8 @@ def _stored(connection: Connection | None) -> tuple[int, int]:
     """How many memories there are, and the number of the last change."""
     if connection is None:
         return 0, 0
+    from ctx.memory.rows import counts_of  # 100 ms with numpy
+
     with translating():
         tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
         return counts_of(connection) if connection.execute(tables).fetchone()[0] else (0, 0)
@@ -223,6 +231,8 @@ def problems(memory: str) -> list[str]:
     """
     if not (os.path.lexists(memory) or Ledger(memory).read()):
         return []
+    from ctx.memory.rows import SqliteRows  # 100 ms with numpy
+
     try:
         with closing(SqliteRows(memory)) as rows, rows.view() as engine:
             damage = engine.damage()

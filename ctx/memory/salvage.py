@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
-from ctx.memory.copies import copies, is_sound
+from ctx.memory.copies import RESTORED, copies, is_sound
 from ctx.memory.damaged import Readable, Row, read_damaged
 from ctx.memory.ledger import Count, Ledger
 from ctx.memory.records import from_line, to_line
@@ -22,7 +22,7 @@ from ctx.memory.rows import SqliteRows, stored_counts
 from ctx.memory.store import MemoryStore
 from ctx.store.schema import COMPANIONS, connect, copy_database, discard_copy
 
-_RESTORED, _RESTORING = ".restored", ".restoring"
+_RESTORING = ".restoring"
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
 _BUSY = "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
 
@@ -44,9 +44,9 @@ class Salvage:
 
 def finish(memory: str) -> None:
     """Puts a restored file in place where a process was killed before it did. Raises `OSError`."""
-    if os.path.lexists(memory + _RESTORED):
+    if os.path.lexists(memory + RESTORED):
         with files.locked(memory, beneath=os.path.dirname(memory)):
-            if os.path.lexists(memory + _RESTORED):
+            if os.path.lexists(memory + RESTORED):
                 _switch(memory)
 
 
@@ -114,7 +114,7 @@ def _restore(memory: str) -> Salvage:
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
     files.sync(building)
-    os.replace(building, memory + _RESTORED)  # from here on `finish` completes it after a kill
+    os.replace(building, memory + RESTORED)  # from here on `finish` completes it after a kill
     aside = _switch(memory)
     return Salvage(made, from_copy, max(0, from_rows), missing, aside)
 
@@ -122,8 +122,8 @@ def _restore(memory: str) -> Salvage:
 def _switch(memory: str) -> str | None:
     """Sets the damaged file aside and puts the restored one in its place; where the damaged one is."""
     aside = f"{memory}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
-    if os.path.lexists(memory) and os.path.samefile(memory, memory + _RESTORED):
-        os.unlink(memory + _RESTORED)
+    if os.path.lexists(memory) and os.path.samefile(memory, memory + RESTORED):
+        os.unlink(memory + RESTORED)
         return None
     if os.path.lexists(memory):
         if os.path.lexists(aside):
@@ -132,7 +132,7 @@ def _switch(memory: str) -> str | None:
     for suffix in COMPANIONS:  # SQLite would take them for the restored file's
         if os.path.lexists(memory + suffix):
             os.replace(memory + suffix, aside + suffix)
-    os.replace(memory + _RESTORED, memory)
+    os.replace(memory + RESTORED, memory)
     files.sync(os.path.dirname(memory))
     Ledger(memory).reset(*stored_counts(memory))
     return aside if os.path.lexists(aside) else None
