@@ -335,7 +335,7 @@ def test_a_bank_lives_in_a_folder_that_a_person_edits(folder: Path) -> None:
         (("search", "tea", "--limit", "-1"), "1 or more"),
         (("recall", "--budget-tokens", "0"), "1 or more"),
         (("banks", "--limit", "x"), "1 or more"),
-        (("rename", "pack:sekha", "mine"), "pack's own"),
+        (("rename", "pack:sekha", "mine"), "a pack's private bank"),
         (("rename", "bob", "pack:sekha"), "reserved"),
         (("merge", "bob", "alic"), "no memory bank called 'alic'"),
     ],
@@ -382,7 +382,7 @@ def test_what_both_sides_changed_is_told_with_the_mend_and_nothing_is_pruned(fol
     assert "both the file and the memory were changed" in process.stderr
     assert "import it first" not in process.stderr
     assert "Nothing was forgotten" in process.stderr
-    version = re.search(r"to version (\d+)", process.stderr)
+    version = re.search(r"write version (\d+)", process.stderr)
     assert version is not None
     path.write_text(re.sub(r"version: \d+", f"version: {version[1]}", path.read_text()))
     assert ctx(*sync, cwd=folder).returncode == 0
