@@ -123,9 +123,9 @@ def package_program(package: str, name: str) -> str:
 def tried_project(folder: Path, config: str = CONFIG) -> Path:
     """A project with two documents, a Lua tool and an agent, which the user has trusted; its ctx.toml."""
     path = project(folder, DOCUMENTS, config)
-    trust(path)
     (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools" / "shout.lua").write_text(SHOUT)
+    trust(path)
     return path
 
 

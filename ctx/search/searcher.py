@@ -339,15 +339,19 @@ class Searcher:
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
     def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
-        """The first `count` answers with their results; one whose passage came before joins that result."""
+        """The first `count` answers with their results; one with the passage of an earlier one of its source
+        joins that result.
+        """
         ranked = self._answers(request, rows, count)
         kept: list[tuple[_Answer, SearchResult]] = []
-        places: dict[str, int] = {}
+        places: dict[tuple[str, str], int] = {}
         while len(kept) < count and (batch := list(islice(ranked, count - len(kept)))):
             results = results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
             for answer, result in zip(batch, results, strict=True):
                 said = _said(result)
-                place = places.setdefault(said, len(kept)) if len(said) >= _SAME_CHARS else len(kept)
+                place = len(kept)
+                if len(said) >= _SAME_CHARS:
+                    place = places.setdefault((result.source, said), place)
                 if place == len(kept):
                     kept.append((answer, result))
                     continue

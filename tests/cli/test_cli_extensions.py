@@ -219,7 +219,7 @@ def test_an_agent_that_names_no_tool_is_told_of(folder: Path) -> None:
     findings = answer(folder, "doctor")["findings"]
     (doubt,) = [row for row in findings if row["what"] == "setting"]
     assert doubt["state"] == "warning"
-    assert "agent 'reviewer' names the tool 'serch'" in doubt["detail"]
+    assert "agent 'reviewer': there is no tool 'serch'" in doubt["detail"]
     assert "did you mean 'search'?" in doubt["detail"]
 
 

@@ -12,7 +12,7 @@ from ctx.workspace import Workspace
 
 
 def told(space: Workspace) -> bool:
-    return any("restart ctx to take it up" in line for line in space.indexer.activity.degraded)
+    return any("restart ctx to use it" in line for line in space.indexer.activity.degraded)
 
 
 def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(

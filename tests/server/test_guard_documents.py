@@ -70,7 +70,7 @@ def test_a_banks_key_opens_memories_and_not_them(serve: Serve, space: Workspace,
     served.client.headers["authorization"] = f"Bearer {key}"
     refused = served.client.post("/tools/search", json={"query": "jwt"})
     assert refused.status_code == 401
-    assert "memories alone" in refused.json()["error"]["message"]
+    assert "only for memories of the bank" in refused.json()["error"]["message"]
     for method, path in (
         ("POST", "/tools/get"),
         ("GET", "/tools/sources"),

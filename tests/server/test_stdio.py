@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit import trust
 from mcp_doors import HELLO, message
 from real_clients import Pipe, environment, tried_project
 
@@ -28,8 +29,9 @@ tool = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A project, not yet indexed."""
-    tried_project(tmp_path)
+    config = tried_project(tmp_path)
     (tmp_path / "tools" / "noise.lua").write_text(NOISE)
+    trust(config)
     return tmp_path
 
 
@@ -97,7 +99,7 @@ sink.write("message\\n" + source.read(4))
 
 
 def test_an_edited_script_sends_list_changed(folder: Path) -> None:
-    pipe = Pipe(folder)
+    pipe = Pipe(folder, "--config", "ctx.toml")  # a found one would wait for trust
     pipe.shake_hands()
     tool = folder / "tools" / "shout.lua"
     names = folder / "tools" / "fresh.lua"
