@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ctx.errors import StoreError
 from ctx.indexing.status import publish
+from ctx.memory.copies import keep_copies
 
 if TYPE_CHECKING:
     from ctx.indexing.report import IndexReport
@@ -56,8 +57,6 @@ class Background:
         if space.config.store.url:
             self._run("ctx-follow", partial(follow_catalog, space.catalog, space.indexer))
         if not space.config.store.url:
-            from ctx.memory.copies import keep_copies  # 170 ms with the memories and numpy
-
             self._run("ctx-copies", partial(keep_copies, space.location.memory))
         if space.packs and space.embedder is not None:
             self._run("ctx-memories", partial(embed_memories, space.memory))
@@ -95,7 +94,7 @@ class Background:
     def _follow_sources(
         self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
     ) -> None:
-        from ctx.indexing.watch import Intervals, Watcher  # 54 ms
+        from ctx.indexing.watch import Intervals, Watcher  # 7 ms of every search
         from ctx.scripts.sources import intervals_s
 
         config = self._workspace.config
@@ -153,7 +152,7 @@ class Configuration:
     """Notices changes of the configuration file while a server runs."""
 
     def __init__(self, path: str | None) -> None:
-        """`path` None: there is no file."""
+        """A `path` of None means that there is no file to watch."""
         self.path = path or os.devnull
         self._stamp = files.stamp(self.path)
         self._content = self._read()

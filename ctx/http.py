@@ -4,6 +4,9 @@ import ipaddress
 import time
 from typing import Any
 
+from ctx.errors import ConfigError
+from ctx.text.strings import host_and_port
+
 # Ten times a batch of the longest vectors, written as decimals.
 MAX_REPLY_BYTES = 64 << 20
 
@@ -50,3 +53,13 @@ def is_everywhere(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
         return False
+
+
+def split_bind(bind: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
+    parts = host_and_port(bind)
+    if parts is None:
+        raise ConfigError(
+            f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'"
+        )
+    return parts

@@ -26,6 +26,7 @@ from ctx.cli.output import plain, print_json, table, warn
 from ctx.cli.running import at_address, of_project, servers
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.memory.records import check_nameable
 from ctx.models import JSON
 from ctx.server.address import Upstream, local, remote
 from ctx.text.strings import counted, did_you_mean
@@ -150,8 +151,6 @@ def _check(args: Namespace) -> None:
     if args.url:
         remote(args.url)
     if args.bank is not None:
-        from ctx.memory.records import check_nameable  # 200 ms
-
         check_nameable(args.bank)
 
 

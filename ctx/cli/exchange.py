@@ -20,6 +20,7 @@ from ctx.config.find import project_root, shown_path
 from ctx.config.toml import read_toml, tables_in
 from ctx.config.trust import variables
 from ctx.errors import BadRequest, ConfigError
+from ctx.scripts.scripts import MAX_SCRIPT_BYTES
 from ctx.store.rows import StoredDocument
 from ctx.text.strings import counted
 from ctx.workspace import open_workspace
@@ -121,7 +122,6 @@ def _import_configuration(args: Namespace) -> int:
 
 
 def _script_text(path: str) -> str:
-    from ctx.scripts.scripts import MAX_SCRIPT_BYTES  # 60 ms
 
     try:
         return files.read_file(path, most=MAX_SCRIPT_BYTES).decode("utf-8", "replace")

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from ctx import files
-from ctx.http import is_everywhere, is_loopback
-from ctx.server.policy import split_bind
+from ctx.http import is_everywhere, is_loopback, split_bind
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from ctx.config.settings import LOOPBACK_HOSTS
 from ctx.errors import ConfigError, OriginNotAllowed, Unauthorized
-from ctx.http import is_everywhere, is_loopback, url_host
+from ctx.http import is_everywhere, is_loopback, split_bind, url_host
 from ctx.models import Caller
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
-from ctx.text.strings import host_and_port, one_line
+from ctx.text.strings import one_line
 from ctx.tools.agents import Agent
 from ctx.tools.rates import Window
 from ctx.tools.toolbox import Tool
@@ -54,16 +54,6 @@ class ServerSettings(NamedTuple):
     max_body_bytes: int = 1 << 20
     insecure_no_auth: bool = False
     metrics: bool = False
-
-
-def split_bind(bind: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
-    parts = host_and_port(bind)
-    if parts is None:
-        raise ConfigError(
-            f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'"
-        )
-    return parts
 
 
 def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 import uvicorn
 
 from ctx.errors import ConfigError
-from ctx.http import url_host
+from ctx.http import split_bind, url_host
 from ctx.server.middleware import RequestMiddleware
-from ctx.server.policy import split_bind
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ctx.config import Config
 from ctx.errors import ConfigError
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
+from ctx.memory.location import locate
 from ctx.server.advice import Advice
 from ctx.server.health import health
 from ctx.server.keys import KeyRing, Keys
@@ -118,8 +119,6 @@ def key_ring(config: Config) -> Keys:
     """The keys that `ctx key create` made for this store. Close them."""
     if config.store.url:
         return open_keys(config.store.url)
-    from ctx.memory.location import locate  # 100 ms with the memories
-
     location = locate(config, os.environ)
     return KeyRing(location.memory, location.keys)
 
