@@ -1,6 +1,6 @@
 """Code as ctx reads it, against the parser, by language: definitions found, chunks that name them, and search.
 
-`python benchmarks/definitions.py REPOSITORY...`; each is a git directory, of which HEAD is indexed by keyword.
+`python benchmarks/definitions.py REPOSITORY...`; each is a git directory. Its HEAD is indexed for keyword search.
 
 - found: of the parser's nodes that define a named function, method or type, those that ctx has as a definition.
 - named: of the chunks within such a definition, those with its name in their text or heading.

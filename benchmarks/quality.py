@@ -13,8 +13,8 @@ are installed, else as recorded below.
 With `--memory` every document is also retained through the hindsight pack and each query recalled through it:
 memories are to rank as well as the same text does through `search`, within 0.01.
 
-With `--rules` every mode is asked again without the rules of ctx/search/boosts.py, and what they add is told with its
-interval, for all queries and for those of each source.
+With `--rules` every mode also runs without the rules of ctx/search/boosts.py. The gain of the rules is printed with its
+interval, for all queries and for the queries of each source.
 
 The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other
 half is shown apart.

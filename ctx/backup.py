@@ -461,7 +461,7 @@ def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
 
 @contextmanager
 def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection to a file that no one else has open; creates no files beside it."""
+    """A read-only connection that creates no files. No other process may have the file open."""
     with translating():
         connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
         try:

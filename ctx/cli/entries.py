@@ -36,7 +36,7 @@ _PROGRAMS = ("ctx", "ctx.exe", "ctx-server")
 
 @dataclass(frozen=True)
 class Project:
-    """The project to connect. `own`: there is no project, at most the user's own configuration."""
+    """The project to connect. `own`: no project was found; the user's own configuration is used, if any."""
 
     location: Location | None
     root: str

@@ -1,4 +1,4 @@
-"""Brings the index up to date before a command reads it, where no server does: for a second at most."""
+"""Indexes changed files before a command reads the index, for at most a second, if no server does it."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Chang
 
 
 def _index(workspace: Workspace, changes: Sequence[_Changes], ends_s: float, *, embed: bool) -> int:
-    """Stores what changed, as far as the time goes; how many files are left."""
+    """Stores changes until `ends_s`. Returns how many files are left."""
     indexer = workspace.indexer
     indexer.lock_timeout_s = LOCK_TIMEOUT_S
     left = chunks = 0

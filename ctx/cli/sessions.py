@@ -32,8 +32,8 @@ TAG = "captured"
 MAX_INPUT_BYTES = 8 << 20  # of a hook's JSON
 MAX_TRANSCRIPT_BYTES = 16 << 20  # from its end
 MAX_RECALLED = 200  # memories looked at where nothing is asked
-# Claude Code marks lines that are not the user's own words: notes, subagents, summaries, tool results (read
-# 2026-11-26).
+# Keys by which a transcript marks lines that are not the user's own words: notes, summaries, results of tools
+# (as read on 2026-11-26).
 _NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "toolUseResult")
 # How it begins a text that a program or another agent printed.
 _PRINTED = ("<bash-", "<local-command-", "<task-notification", "<teammate-message", "<cross-session-")

@@ -14,7 +14,7 @@ from ctx.search.searcher import Searcher, resolve_sources
 from ctx.store.base import SearchIndex
 from ctx.store.rows import StoredDocument
 from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
-from ctx.tools.places import Shelf, place_of
+from ctx.tools.places import IndexedSources, place_of
 from ctx.tools.search import READING
 from ctx.tools.toolbox import Tool
 
@@ -28,7 +28,7 @@ _REPARSED = frozenset(("markdown", "rst", "asciidoc", "org", "latex"))
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
 
 
-class Navigated(Shelf, Protocol):
+class Navigated(IndexedSources, Protocol):
     """The parts of a workspace that these tools use."""
 
     @property

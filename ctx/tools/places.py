@@ -18,7 +18,7 @@ _DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
 _LINES = re.compile(r"(.+?):(\d+)(?:[-:](\d+))?\Z", re.DOTALL)
 
 
-class Shelf(Protocol):
+class IndexedSources(Protocol):
     """The parts of a workspace that finding a document uses."""
 
     @property
@@ -36,10 +36,10 @@ class Place(NamedTuple):
     last: int | None = None
 
 
-def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
+def place_of(index: IndexedSources, text: str, source: str | None = None) -> Place:
     """The document at `path`, `path:10-40` or `path#symbol`. Raises `NotFound`, `BadRequest`."""
     for path, symbol, first, last in _readings(text.strip()):
-        found = list(_at_path(shelf, path, source))
+        found = list(_at_path(index, path, source))
         if len(found) > 1:
             places = [f"{each.document.source} {each.document.source_id}" for each in found[:MAX_CANDIDATES]]
             names = ", ".join(places)
@@ -47,15 +47,15 @@ def place_of(shelf: Shelf, text: str, source: str | None = None) -> Place:
         if found:
             return Place(found[0], symbol, first, last)
     path, symbol, first, last = _readings(text.strip())[-1]
-    ending = _ending_so(shelf, path, source)
+    ending = _ending_so(index, path, source)
     if len(ending) == 1:
-        stored = shelf.catalog.document(ending[0][0])
+        stored = index.catalog.document(ending[0][0])
         if stored is not None:
             return Place(stored, symbol, first, last)
     if ending:
         names = ", ".join(place for _, place in ending[:MAX_CANDIDATES])
         raise BadRequest(f"'{path[:120]}' matches {len(ending)} paths: {names}; give more of the path")
-    raise NotFound(f"no document at '{path[:200]}'; {_near(shelf, path, source)}")
+    raise NotFound(f"no document at '{path[:200]}'; {_near(index, path, source)}")
 
 
 def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]:
@@ -73,20 +73,20 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
     return readings
 
 
-def _sources(shelf: Shelf, source: str | None) -> Sequence[str]:
-    names = shelf.searched_names()
+def _sources(index: IndexedSources, source: str | None) -> Sequence[str]:
+    names = index.searched_names()
     return names if source is None else sorted(resolve_sources([source], names) or ())
 
 
-def _at_path(shelf: Shelf, path: str, source: str | None) -> Iterator[StoredDocument]:
+def _at_path(index: IndexedSources, path: str, source: str | None) -> Iterator[StoredDocument]:
     """The documents at a path, else at the longest end of an absolute path that is one."""
     parts = path.removeprefix("./").split("/")
     starts = range(len(parts)) if path.startswith(("/", "../")) else range(1)
     for start in starts:
         found = False
-        for name in _sources(shelf, source):
+        for name in _sources(index, source):
             for spelling in spellings("/".join(parts[start:])):
-                stored = shelf.catalog.document(document_id(name, spelling))
+                stored = index.catalog.document(document_id(name, spelling))
                 if stored is not None:
                     found = True
                     yield stored
@@ -95,23 +95,23 @@ def _at_path(shelf: Shelf, path: str, source: str | None) -> Iterator[StoredDocu
             return
 
 
-def _paths(shelf: Shelf, source: str | None) -> Iterator[tuple[str, str]]:
+def _paths(index: IndexedSources, source: str | None) -> Iterator[tuple[str, str]]:
     """(id, path) of every document."""
-    names = frozenset(_sources(shelf, source))
+    names = frozenset(_sources(index, source))
     after = None
-    while page := shelf.catalog.list_documents(after, PAGE):
+    while page := index.catalog.list_documents(after, PAGE):
         yield from ((each.id, each.source_id) for each in page if each.source in names)
         after = (page[-1].source, page[-1].source_id)
 
 
-def _ending_so(shelf: Shelf, path: str, source: str | None) -> list[tuple[str, str]]:
+def _ending_so(index: IndexedSources, path: str, source: str | None) -> list[tuple[str, str]]:
     end = "/" + path.strip("/")
-    return [(id, place) for id, place in _paths(shelf, source) if place.endswith(end)]
+    return [(id, place) for id, place in _paths(index, source) if place.endswith(end)]
 
 
-def _near(shelf: Shelf, path: str, source: str | None) -> str:
+def _near(index: IndexedSources, path: str, source: str | None) -> str:
     """A hint for a path that is not a document's."""
-    places = [place for _, place in _paths(shelf, source)]
+    places = [place for _, place in _paths(index, source)]
     folder = path.strip("/") + "/"
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
     if inside:
