@@ -89,7 +89,7 @@ def default_cell(rule: Key) -> str:
 
 
 def bounds(rule: Key) -> str:
-    return "" if rule.within is None else f" ({rule.within[0]:g} to {rule.within[1]:.15g})"
+    return "" if rule.within is None else f" ({rule.within[0]:g}–{rule.within[1]:.15g})"
 
 
 def reference_table(table: str) -> str:

@@ -19,7 +19,6 @@ from ctx import __version__  # noqa: E402
 from ctx.cli import FURTHER, GROUPS, whole_parser  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "cli.md"
-EVERYWHERE = {"--help", "--config", "--json"}
 
 DESCRIPTION = (
     "Indexes folders and git repositories, and answers searches over REST, MCP and the command line. "
@@ -82,21 +81,20 @@ def _place(positional: argparse.Action) -> str:
 
 
 def _row(parser: argparse.ArgumentParser, name: str, text: str) -> str:
-    """A command with its options, or with its actions."""
+    """A command with its actions."""
     places = [_place(each) for each in parser._actions if not each.option_strings]
-    options = [each.option_strings[-1] for each in parser._actions if each.option_strings]
-    details = list(_subcommands(parser)) or [option for option in options if option not in EVERYWHERE]
-    if _subcommands(parser):
+    actions = _subcommands(parser)
+    if actions:
         places = ["ACTION"]
-    shown = " ".join(f"`{detail}`" for detail in details)
-    return f"| `{' '.join(['ctx', name, *filter(None, places)])}` | {text} | {shown} |"
+        text += ": " + " ".join(f"`{action}`" for action in actions)
+    return f"| `{' '.join(['ctx', name, *filter(None, places)])}` | {text} |"
 
 
 def reference(text: str) -> str:
     """docs/cli.md with its table of commands as the parsers have them."""
     parser = whole_parser()
     commands = _subcommands(parser)
-    lines = ["| command | | options, or actions |", "|---|---|---|"]
+    lines = ["| command | |", "|---|---|"]
     for name in [name for names in GROUPS.values() for name in names] + list(FURTHER):
         if name in commands:
             lines.append(_row(commands[name], name, _help_of(parser, name)))

@@ -53,8 +53,7 @@ class Db:
 class Store:
     url: Url | None = guarded(
         None,
-        "a PostgreSQL database that holds everything for several machines; `[db] path` is then where this "
-        "one keeps what it derives from it",
+        "a PostgreSQL database for several machines; `[db] path` then holds only this machine's index",
         shown="postgresql://ctx@db.example.com/ctx",
         unset="the file of `[db] path`",
     )
@@ -64,12 +63,12 @@ class Store:
 class Index:
     engine: str = safe(
         "local",
-        "the search engine: `local`, an index in the store's folder, or [`opensearch`](cluster.md)",
+        "`local`, an index in the store's folder, or [`opensearch`](cluster.md)",
         choices=("local", "opensearch"),
     )
     url: Urls | None = guarded(
         None,
-        "the nodes of an OpenSearch 3 or newer, separated by commas; it receives all words and vectors",
+        "the nodes of OpenSearch, separated by commas; it receives all words and vectors",
         shown="https://os1.example.com:9200,https://os2.example.com:9200",
         unset="needed for `opensearch`",
     )
@@ -78,16 +77,14 @@ class Index:
     replicas: int = safe(1, "copies of each shard in a new index", within=(0, 10))
     api_key: str | None = safe(None, "instead of a user and password in the `url`", shown="${CTX_SEARCH_KEY}")
     ca_file: Path | None = guarded(None, "CA certificate", shown="./ca.pem", unset="the system's")
-    timeout_secs: float = safe(10.0, "how long a node may take to answer", within=(0.1, 3600))
-    max_retries: int = safe(5, "further tries after growing pauses; about 3 s in all", within=(0, 20))
+    timeout_secs: float = safe(10.0, "seconds for an answer", within=(0.1, 3600))
+    max_retries: int = safe(5, "further tries; about 3 s in all", within=(0, 20))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chunking:
-    max_tokens: int = safe(
-        180, "longest passage; the bundled model reads 256 and prefers short ones", within=(32, 8192)
-    )
-    overlap_tokens: int = safe(0, "tokens that neighbouring passages share", within=(0, 4096))
+    max_tokens: int = safe(180, "longest chunk; the bundled model reads at most 256", within=(32, 8192))
+    overlap_tokens: int = safe(0, "tokens that neighbouring chunks share", within=(0, 4096))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,32 +129,27 @@ class Embedding:
 class Retrieval:
     mode: str = safe(
         "hybrid",
-        "how the command line, MCP, the page and Python search by default (REST: `keyword`); one identifier "
-        "or a quoted phrase is searched by keyword",
+        "how to search by default (REST: `keyword`); names and quoted phrases are searched by keyword",
         choices=("keyword", "semantic", "hybrid"),
     )
     final_limit: int = safe(12, "results when a search names no limit", within=(1, 100))
     fusion: str = safe(
         "minmax",
-        "how hybrid search fuses its two rankings: `rrf`, `minmax` or `dbsf` ([ranking](ranking.md))",
+        "how hybrid search combines its two rankings: `minmax`, `rrf` or `dbsf` ([ranking](ranking.md))",
         choices=("rrf", "minmax", "dbsf"),
     )
     hybrid_alpha: float | None = safe(
         None, "weight of the semantic ranking", within=(0, 1), shown=0.5, unset="by the kind of query"
     )
-    candidate_k_keyword: int = safe(
-        100, "passages taken from the keyword search, whatever the `limit`", within=(1, 10_000)
-    )
-    candidate_k_vector: int = safe(
-        300, "chunks taken from the semantic search, whatever the `limit`", within=(1, 10_000)
-    )
+    candidate_k_keyword: int = safe(100, "passages taken from the keyword search", within=(1, 10_000))
+    candidate_k_vector: int = safe(300, "chunks taken from the semantic search", within=(1, 10_000))
     max_chunks_per_doc: int = safe(5, "passages of one document that count", within=(1, 100))
     snippet_chars: int = safe(240, "approximate length of a snippet", within=(80, 2000))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    bind: str = guarded("127.0.0.1:7331", "where it listens; any other host than this machine needs a key")
+    bind: str = guarded("127.0.0.1:7331", "where it listens; beyond this machine it needs a key")
     allowed_hosts: Strings = guarded((), "further names of the server; any other `Host` gets 421")
     cors_origins: Strings = safe(
         ("*",), "which web pages may call the document tools and the tools named in this file"
@@ -168,15 +160,13 @@ class Server:
     allowed_origins: Strings = guarded((), "which web pages may call MCP and the memory packs")
     api_key_env: str | None = guarded(
         None,
-        "the environment variable that holds a key for every interface; required to bind beyond this machine",
+        "the environment variable that holds a key for every interface",
         shown="CTX_API_KEY",
     )
     rate_limit_per_minute: int = safe(0, "requests per minute and client; 0: no limit", within=(0, 1_000_000))
     max_body_bytes: int = safe(1_048_576, "a larger request gets 413", within=(1024, 1_073_741_824))
     metrics: bool = safe(False, "Prometheus metrics at `/metrics`")
-    activity: bool = safe(
-        True, "keep the last 10,000 searches and reads of clients in `memory.db`, for `ctx log` and the page"
-    )
+    activity: bool = safe(True, "keep the last 10,000 searches and reads, for `ctx log` and the page")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +179,7 @@ class Watch:
     enabled: bool = safe(True, "a server follows changes in its sources")
     debounce_ms: int = safe(
         50,
-        "shortest time that a burst of changes is collected; a single change waits half of it to all of it",
+        "milliseconds to wait for further changes before indexing",
         within=(0, 60_000),
     )
     git_interval_s: float = safe(300.0, "seconds between fetches of git sources", within=(1, _WEEK_S))
@@ -238,26 +228,24 @@ class Llm:
 
     provider: str = guarded(
         "openai",
-        '`"openai"`: a server that speaks OpenAI\'s protocol; `"ollama"`: Ollama\'s own',
+        "`openai` (any compatible server) or `ollama`",
         choices=("openai", "ollama"),
     )
     base_url: Url = guarded(REQUIRED, "the address of the server", shown="http://localhost:11434/v1")
     model: str = guarded(REQUIRED, "the server's name for the model", shown="llama3.2")
     api_key_env: str | None = guarded(None, "the environment variable that holds its key")
     timeout_s: float = guarded(30.0, "seconds for an answer", within=(0.1, 600), name="timeout")
-    allow_remote: bool = guarded(False, "`true`: the server, which receives memories, may be remote")
-    consolidate: bool = guarded(
-        False, "`true`: the model decides at each write which similar memories it replaces"
-    )
+    allow_remote: bool = guarded(False, "allow a server on another machine, which then receives memories")
+    consolidate: bool = guarded(False, "the model decides at each write which similar memories it replaces")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     path: Path | None = guarded(
         None,
-        "the file that holds memories and scripts' values; keys are in the same folder",
+        "the file for memories, keys and scripts' values",
         shown="/srv/ctx/memory.db",
-        unset="`memory.db` in the user's data folder ([where data lives](data.md))",
+        unset="in your [data folder](data.md)",
     )
     shared: bool = safe(False, "the packs share one bank ([packs](packs.md))")
     secrets: str = safe(
@@ -282,21 +270,20 @@ class Filesystem:
     name: str
     root: Path = guarded(REQUIRED, "the folder", shown="./docs")
     include_globs: Globs | None = _globs(
-        "which files; `**` crosses folders, a pattern without `/` matches in any folder",
+        "which files",
         "**/*.md",
         "**/*.py",
-        unset="every file that holds text, and documents (PDF, Office, mail): "
-        "[the default files](formats.md#which-files-by-default)",
+        unset="[text files and documents](formats.md#which-files-by-default)",
     )
     exclude_globs: Globs = safe(
         (),
-        "more files to leave out than `.gitignore`, `.ctxignore` and folders such as `node_modules`",
+        "files to leave out, in addition to ignore files",
     )
     follow_symlinks: bool = safe(False, "follow links that stay below `root`")
     max_file_bytes: int = safe(MAX_FILE_BYTES, "larger files are reported and left out", within=_SIZE)
     link: str | None = safe(
         None,
-        "address of a result: one with `{path}` for its path below `root`, or `file` for the file itself",
+        "address of a result: a URL with `{path}`, or `file` for the file itself",
         shown="https://wiki.example.com/{path}",
     )
     gitignore: bool = safe(True, "obey `.gitignore` and `.ctxignore` files")
@@ -307,7 +294,7 @@ class Git:
     name: str
     url: str = guarded(
         REQUIRED,
-        "anything `git clone` takes, also a local path; your own git credentials and SSH keys are used",
+        "anything that `git clone` accepts; your own git credentials are used",
         shown="https://github.com/acme/platform.git",
     )
     branch: str | None = safe(
@@ -316,14 +303,14 @@ class Git:
     root: str = safe(".", "a folder inside the repository")
     include_globs: Globs | None = _globs("as for a folder", "**/*.md", unset="as for a folder")
     exclude_globs: Globs = safe((), "as for a folder")
-    shallow: bool = safe(True, "fetch as little history as the dates of the files need")
+    shallow: bool = safe(True, "fetch only the history needed for the files' dates")
     commits: bool = safe(False, "index commit messages too, as `@commits/ID`")
     since: str | None = safe(None, "only commits from this day on", shown="2026-01-01", unset="all commits")
     submodules: bool = guarded(False, "index submodules too, if they are on the repository's own host")
     lfs: bool = guarded(False, "index files kept in Git LFS too, if `git lfs` is installed")
     cache_dir: Path | None = guarded(
         None,
-        "where the bare clones are kept; a clone that ctx did not make for this user is refused",
+        "where clones are kept",
         shown="./clones",
         unset="`ctx/git` in `$XDG_CACHE_HOME` or `~/.cache`",
     )
@@ -337,20 +324,22 @@ class Git:
 @dataclass(frozen=True, kw_only=True)
 class Web:
     name: str
-    url: Url = guarded(REQUIRED, "first page, a sitemap, or an llms.txt", shown="https://docs.example.com/")
+    url: Url = guarded(
+        REQUIRED, "the first page, a sitemap, or an `llms.txt`", shown="https://docs.example.com/"
+    )
     scope: Strings = safe(
         (), "allowed prefixes; empty: the folder of `url`", shown=("https://docs.example.com/en/",)
     )
     include_globs: Globs | None = _globs("which paths of the site", "/en/**", unset="all within `scope`")
     exclude_globs: Globs = safe(
         ("_sources/", "_modules/", "genindex*.html", "py-modindex.html", "search.html"),
-        "paths to leave out; the default leaves out the pages that documentation builders generate",
+        "paths to leave out; by default, pages that documentation builders generate",
     )
     depth: int | None = safe(
         None, "links to follow from `url`", within=(0, 100), shown=3, unset="8 from a page, 0 from a list"
     )
     max_pages: int = safe(5000, "largest number of pages", within=(1, 1_000_000))
-    requests_per_second: float = safe(5.0, "at most, and no faster than `Crawl-delay`", within=(0.01, 1000))
+    requests_per_second: float = safe(5.0, "at most; `Crawl-delay` may lower it", within=(0.01, 1000))
     robots: bool = guarded(True, "obey `robots.txt`; `false` is for your own sites")
     queries: bool = safe(False, "keep the part of an address after `?`")
     allow_hosts: Strings = guarded((), "private hosts it may reach", shown=("wiki.internal:8080",))
@@ -363,12 +352,12 @@ class Web:
 class S3:
     name: str
     bucket: str = guarded(REQUIRED, "its name", shown="acme-handbook")
-    prefix: str = guarded("", "prefix of the keys; one that ends with `/` is left out of ids")
+    prefix: str = guarded("", "only keys with this prefix")
     region: str | None = guarded(
         None,
         "the bucket's region",
         shown="eu-central-1",
-        unset="of the environment or the profile, else `us-east-1`",
+        unset="from the environment or profile, else `us-east-1`",
     )
     endpoint_url: Url | None = guarded(
         None,
@@ -382,9 +371,9 @@ class S3:
         None,
         "a profile of `~/.aws` whose keys are used",
         shown="docs-reader",
-        unset="the usual chain: the environment, `$AWS_PROFILE`, the role of the container or machine",
+        unset="AWS's usual chain",
     )
-    anonymous: bool = safe(False, "do not sign requests: a public bucket")
+    anonymous: bool = safe(False, "for a public bucket: do not sign requests")
     max_file_bytes: int = safe(MAX_FILE_BYTES, "as for a folder", within=_SIZE)
     timeout_s: float = safe(3600.0, "seconds for a whole scan; the next one continues", within=(1, _DAY_S))
     interval_s: float = safe(3600.0, "seconds between listings", within=(10, _YEAR_S))
@@ -400,8 +389,7 @@ class Script:
     name: str
     path: Path = guarded(
         REQUIRED,
-        "a Lua file, or `registry:NAME/tools/SCRIPT`; see [the Lua API](lua-api.md), "
-        "[registries](registries.md)",
+        "a [Lua](lua-api.md) file, or `registry:NAME/tools/SCRIPT` ([registries](registries.md))",
         shown="./tools/create-ticket.lua",
     )
     timeout_s: float = guarded(30.0, "seconds for a call", within=(0.01, _DAY_S), name="timeout")
@@ -409,9 +397,7 @@ class Script:
     allow_hosts: Strings = guarded((), "private hosts it may reach", shown=("tickets.internal",))
     fs: Strings = guarded((), "folders it may read, in addition to its own", shown=("./templates",))
     calls: Strings = guarded((), "other tools it may call with `context.call`", shown=("refresh",))
-    memory_bank: str | None = guarded(
-        None, "the memory bank that `context.memory` of a tool or an agent reads and writes", shown="default"
-    )
+    memory_bank: str | None = guarded(None, "the memory bank of `context.memory`", shown="default")
     config: Mapping[str, JSON]
 
 
