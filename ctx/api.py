@@ -177,7 +177,7 @@ def _found_configuration(path: str) -> Config:
         trusted_as(path), asked(file.content, file.tables, file.root)
     ):
         raise ConfigError(
-            f"{file.label} asks for more than reading its own folder; look at it, then trust it "
-            "(`ctx trust` in its folder), or open the file by its name"
+            f"{file.label} asks for more than reading its own folder; review it, then run `ctx trust` in its "
+            "folder, or name the file in ctx.open()"
         )
     return file.config(os.environ, chosen=False)

@@ -262,7 +262,7 @@ def _contents(manifest: JSON) -> Contents:
         for name, entry in manifest["files"].items()
     }
     if not sums.keys() & {CATALOG, MEMORY}:
-        raise ValueError("it is of no database")
+        raise ValueError("it contains no database")
     iso_utc(manifest["created_ms"])  # raises for an impossible time
     return Contents(manifest["created_ms"], str(manifest["version"]), rows, sums)
 
@@ -363,8 +363,8 @@ def _check_catalog(path: str) -> None:
 
 
 def _check_origin(path: str) -> None:
-    """Raises `StoreError` for another program's file, and for one with statements that would run: checking
-    the pages evaluates computed columns, which could take forever.
+    """Raises `StoreError` for another program's file, and for one with triggers, views or computed columns:
+    the check of the pages evaluates computed columns, which could take forever.
     """
     try:
         with _looked_at(path) as connection:
@@ -424,8 +424,8 @@ def _put_in_place(
 def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, *, only_empty: bool) -> None:
     """Replaces the content of an open database in one transaction. Raises `sqlite3.DatabaseError`.
 
-    Not by a rename: a process that has just opened the old file and waits for its lock would go on with a
-    file without a name, and put its log beside the new one, which would then apply it.
+    Not by a rename: a process that has just opened the old file would continue with it, and write its log
+    next to the new file, which would then apply it.
     """
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     # Merges and deletes the log. SQLite allows it only for the last connection.
@@ -452,7 +452,7 @@ def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
     code = error.sqlite_errorcode & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy(
-            "the store is in use: stop the servers and searches that use it (`ctx projects` lists servers)"
+            "the store is in use: stop the servers and searches that use it (`ctx status` lists servers)"
         )
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return store_error(error)

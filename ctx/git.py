@@ -1,4 +1,4 @@
-"""What git knows of a work tree that may be a stranger's: nothing that its configuration names is run."""
+"""Ask git about a work tree. It may be a stranger's, so no program that its configuration names is run."""
 
 import os
 import subprocess
@@ -7,17 +7,17 @@ from ctx import files
 
 _TIMEOUT_S = 20.0  # a whole history may be read
 _SETTINGS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
-# What the environment may say of the user's own configuration. The rest of it (GIT_DIR, GIT_INDEX_FILE) is of
-# the git that started us, in a hook.
+# Variables of git that are kept, because they name the user's own configuration. Others, such as GIT_DIR,
+# come from the git that runs ctx in a hook.
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 _HEAD_BYTES = 8192
 
 
 def ask(folder: str, *arguments: str) -> bytes | None:
-    """What git prints when it is run in a folder; None where it fails, or there is none."""
+    """What git prints when it runs in a folder; None if it fails or is not installed."""
     environ = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or name in _KEPT}
-    # A sparse index has git look for trees, and fetch those that lack, by whichever program the repository
-    # names; older versions know only that no transport is allowed.
+    # In a partial clone git would fetch missing objects, with a program that the repository names. Versions
+    # that do not know GIT_NO_LAZY_FETCH obey GIT_ALLOW_PROTOCOL.
     environ |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
     try:
         reply = subprocess.run(
@@ -36,12 +36,12 @@ def ask(folder: str, *arguments: str) -> bytes | None:
 
 
 def first_line(path: str) -> str:
-    """The first line of a small file of git's. Raises `OSError`."""
+    """The first line of one of git's small files. Raises `OSError`."""
     return files.read_file(path, most=_HEAD_BYTES).decode("utf-8", "surrogateescape").split("\n", 1)[0]
 
 
 def repository(top: str) -> str | None:
-    """The repository of the work tree at `top`, which linked work trees share; None where it has none."""
+    """The repository folder of the work tree at `top`, which linked work trees share; None without one."""
     own = own_folder(top)
     if own is None:
         return None
@@ -57,7 +57,7 @@ def global_rules(folder: str) -> str | None:
     if told is not None:
         return os.path.realpath(os.fsdecode(told.rstrip(b"\n"))) if told.strip() else None
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME") or "/", ".config")
-    return os.path.realpath(os.path.join(home, "git", "ignore"))  # whoever keeps dotfiles links them
+    return os.path.realpath(os.path.join(home, "git", "ignore"))  # often a link to a folder of dotfiles
 
 
 def tracked_though_ignored(folder: str) -> list[str]:
@@ -67,8 +67,8 @@ def tracked_though_ignored(folder: str) -> list[str]:
 
 
 def is_copy(top: str, root: str) -> bool:
-    """Whether the work tree at `top` is a linked one, of a repository that has another at `root`, around it
-    or below it. Of several below it, the one on the repository's own branch is no copy.
+    """Whether the work tree at `top` is a linked one whose repository has another work tree that contains
+    `root` or is below it. Of several linked ones below `root`, the one on the main branch is not a copy.
     """
     own, common = own_folder(top), repository(top)
     if own is None or common is None or own == common:
@@ -84,7 +84,7 @@ def is_copy(top: str, root: str) -> bool:
 
 
 def own_folder(top: str) -> str | None:
-    """Where git keeps what it knows of a work tree: in a linked one, `.git` is a file that says where."""
+    """The folder with git's data about a work tree. In a linked work tree, `.git` is a file with its path."""
     path = os.path.join(top, ".git")
     if os.path.isdir(path):
         return os.path.realpath(path)
@@ -95,9 +95,9 @@ def own_folder(top: str) -> str | None:
 
 
 def _work_trees(common: str) -> dict[str, str]:
-    """The work trees of a repository, and the folder of each that git keeps."""
+    """The work trees of a repository -> the folder with git's data about each."""
     trees = {}
-    if os.path.exists(f"{common}/index"):  # else it is a bare one
+    if os.path.exists(f"{common}/index"):  # not a bare repository
         named = ask(common, "config", "--file", "config", "--get", "core.worktree")  # of a submodule
         main = os.path.join(common, os.fsdecode(named).rstrip("\n")) if named else os.path.dirname(common)
         trees[os.path.realpath(main)] = common

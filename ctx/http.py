@@ -12,7 +12,7 @@ MAX_REPLY_BYTES = 64 << 20
 
 
 class Boundless(Exception):
-    """A reply that is too large or packed twice. The message completes a sentence: "the server ..."."""
+    """A reply that is too large or compressed twice. The message completes a sentence: "the server ..."."""
 
 
 def read_reply(response: Any, most_bytes: int, within_s: float) -> bytes:
@@ -20,13 +20,13 @@ def read_reply(response: Any, most_bytes: int, within_s: float) -> bytes:
     `within_s` from now, and httpx's errors.
     """
     ends_s = time.monotonic() + within_s
-    if "," in response.headers.get("content-encoding", ""):  # packed twice, a kilobyte is gigabytes
-        raise Boundless("gave a reply that is packed twice")
+    if "," in response.headers.get("content-encoding", ""):  # twice: a kilobyte becomes gigabytes
+        raise Boundless("sent a reply that is compressed twice")
     body = bytearray()
     for piece in response.iter_bytes():
         body += piece
         if len(body) > most_bytes:
-            raise Boundless(f"gave a reply of more than {most_bytes >> 20} MiB")
+            raise Boundless(f"sent a reply of more than {most_bytes >> 20} MiB")
         if time.monotonic() > ends_s:
             raise TimeoutError("the reply did not end in time")
     return bytes(body)

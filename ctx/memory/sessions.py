@@ -117,7 +117,7 @@ def move_sessions(origin: MemoryRows, target: MemoryRows) -> int:
         engine.connection.executemany("INSERT INTO client_sessions VALUES (?, ?, ?, ?, ?)", rows)
         copied = {tuple(row) for row in engine.connection.execute(select).fetchall()}
     if not copied.issuperset(rows):
-        raise StoreError("the copied sessions differ from the original: run it again")
+        raise StoreError("the copied sessions differ from the original: repeat the migration")
     return len(rows)
 
 

@@ -33,9 +33,9 @@ def dripping() -> Iterator[bytes]:
     ("answer", "encoding", "timeout_s", "reason"),
     [
         ([b"[" * 200_000], "identity", 60, "did not answer with JSON"),
-        (itertools.repeat(b" " * 65536), "identity", 60, "gave a reply of more than 1 MiB"),
+        (itertools.repeat(b" " * 65536), "identity", 60, "sent a reply of more than 1 MiB"),
         (dripping(), "identity", 0.3, "did not answer in time"),
-        ([gzip.compress(gzip.compress(b" " * 5_000_000))], "gzip, gzip", 60, "packed twice"),
+        ([gzip.compress(gzip.compress(b" " * 5_000_000))], "gzip, gzip", 60, "compressed twice"),
     ],
     ids=["nested", "endless", "dripping", "packed"],
 )
