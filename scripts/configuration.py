@@ -88,14 +88,9 @@ def default_cell(rule: Key) -> str:
     return rule.unset if rule.default is None else f"`{toml_value(rule.default)}`"
 
 
-def bounds(rule: Key) -> str:
-    return "" if rule.within is None else f" ({rule.within[0]:g}–{rule.within[1]:.15g})"
-
-
 def reference_table(table: str) -> str:
     rows = [
-        f"| `{name}` | {default_cell(rule)} | {rule.note}{bounds(rule)} |"
-        for name, rule in keys_of(TABLES[table]).items()
+        f"| `{name}` | {default_cell(rule)} | {rule.note} |" for name, rule in keys_of(TABLES[table]).items()
     ]
     return "\n".join(["| key | default | |", "|---|---|---|", *rows])
 
