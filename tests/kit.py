@@ -1,4 +1,4 @@
-"""What tests share: a project in a folder, and a picture of its store to compare with another."""
+"""Helpers for tests: projects, servers, commands, and snapshots of a store to compare."""
 
 import atexit
 import hashlib
@@ -42,7 +42,7 @@ enabled = ["hindsight"]
 
 
 def write_key_file(path: Path, *names: str) -> str:
-    """Writes `keys.json` as earlier versions kept keys; the last key, whose name is "laptop" by default."""
+    """Write `keys.json` as earlier versions did, and return the last key, called "laptop" by default."""
     records = []
     for number, name in enumerate(names or ("laptop",)):
         key = f"ctx_{secrets.token_urlsafe(32)}"
@@ -56,12 +56,12 @@ def write_key_file(path: Path, *names: str) -> str:
 
 
 def snippet_of(matcher: Matcher, chunk: ChunkRow, further: str = "") -> Snippet:
-    """What is shown of one chunk, whose section goes on with `further`."""
+    """The passage to show for one chunk, whose section continues with `further`."""
     return matcher.snippet(chunk, further)
 
 
 def chunk_row(text: str, title: str, heading: str, prose: bool) -> ChunkRow:
-    """A chunk as a search reads it, of a page or of code."""
+    """A chunk of a page or of code, as a search reads it."""
     media_type = "text/markdown" if prose else "text/x-python"
     return ChunkRow(1, 1, 0, 1, 1, heading, text, "id", "files", "file", title, None, 0, media_type)
 
@@ -82,7 +82,7 @@ def shared(*parts: str) -> Path:
 
 @contextmanager
 def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
-    """A web server on 127.0.0.1 for as long as the block; its port."""
+    """Run a web server on 127.0.0.1 during the block; returns its port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -95,7 +95,7 @@ def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> I
 
 
 class PieceByPiece(http.server.BaseHTTPRequestHandler):
-    """Answers in pieces, of which there may be no end, until the client has left."""
+    """Send the reply in pieces, possibly without end, until the client has gone."""
 
     def send_pieces(self, pieces: Iterable[bytes], headers: Mapping[str, str] | None = None) -> None:
         self.send_response(200)
@@ -189,7 +189,7 @@ def trust(config: Path) -> None:
 
 
 def picture(space: Workspace) -> dict[tuple[str, str], Any]:
-    """Everything of a store that a clean build would make the same: documents, their text, their chunks."""
+    """What a clean build of the store would also contain: documents, their text, their chunks."""
     entries_by_name = {}
     for stored in space.catalog.export():
         document = stored.document
@@ -205,7 +205,7 @@ def picture(space: Workspace) -> dict[tuple[str, str], Any]:
 
 
 def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[str]]:
-    """The ids that each query finds, in order of id: what is findable, whatever the scores."""
+    """The sorted ids that each query finds, without scores."""
     from ctx.models import Caller
 
     return [
@@ -226,7 +226,7 @@ def ctx(
     timeout_s: float = 60,
     input_text: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a person would, with no configuration but the folder's."""
+    """Run the command as a user would, with only the folder's configuration."""
     environ = {
         name: value
         for name, value in os.environ.items()
@@ -247,7 +247,7 @@ def _settle(folder: Path) -> None:
 
 
 def lines_run(work: Callable[[], object]) -> int:
-    """How many lines of Python some work runs: what it costs, but for the machine's speed."""
+    """The number of Python lines that some work executes: a cost that does not depend on the machine."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

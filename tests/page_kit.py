@@ -1,6 +1,4 @@
-"""Pages as a reader follows them: the commands that one shows, a terminal to type them into, and what they
-print.
-"""
+"""Follow a page as a reader does: type its commands into a terminal and compare the output."""
 
 import os
 import re
@@ -21,14 +19,14 @@ _FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE |
 
 
 class Command(NamedTuple):
-    """A `$` line, and the lines that it is said to print: none means whatever."""
+    """A `$` line and the output that the page shows; an empty list accepts any output."""
 
     line: str
     output: list[str]
 
 
 class File(NamedTuple):
-    """A block with a title: the reader puts its text into the file of that name."""
+    """A block with a title: the text of a file with that name."""
 
     path: str
     text: str
@@ -38,7 +36,7 @@ Step = Command | File
 
 
 def steps(markdown: str) -> list[Step]:
-    """What a page has its reader do, in order: its console blocks and its titled blocks."""
+    """The steps of a page in order: its console blocks and its titled blocks."""
     sequence: list[Step] = []
     for language, title, text in _FENCE.findall(markdown):
         if title:
@@ -65,14 +63,14 @@ def _loosely(line: str) -> str:
 
 
 def fits(claim: str, line: str) -> bool:
-    """Whether a printed line is the one that a page claims, whose `...` stands for anything."""
+    """Whether a printed line matches the one on the page, where `...` matches any text."""
     pattern = ".*".join(re.escape(part) for part in _loosely(claim).split("..."))
     return re.fullmatch(pattern, _loosely(line)) is not None
 
 
 def mismatch(claims: list[str], lines: list[str]) -> str | None:
-    """The first claim that what was printed does not bear out.
-    A last line `...` stands for any number of lines.
+    """The first line of the page that the output does not match; None if all match.
+    A last line `...` matches any number of lines.
     """
     open_ended = bool(claims) and claims[-1] == "..."
     if claims and not open_ended and len(claims) != len(lines):
@@ -84,7 +82,7 @@ def mismatch(claims: list[str], lines: list[str]) -> str | None:
 
 
 def checkout_program(home: Path) -> Path:
-    """A folder with a `ctx` that runs this checkout."""
+    """A folder with a `ctx` command that runs this checkout."""
     programs = home / "bin"
     programs.mkdir()
     ctx = programs / "ctx"
@@ -94,9 +92,9 @@ def checkout_program(home: Path) -> Path:
 
 
 class Terminal:
-    """A shell in a fresh home, which runs what a reader would type and gives what is printed.
+    """A shell in a fresh home folder that runs commands and returns their output.
 
-    `programs` is the folder of an installed `ctx`, this checkout's where absent; `user` the id to run it as.
+    `programs` is the folder of an installed `ctx`, by default this checkout's; `user` the id to run it as.
     """
 
     def __init__(
@@ -127,8 +125,8 @@ class Terminal:
         )
 
     def type(self, command: str) -> list[str]:
-        """Runs one line, which must succeed; what it prints.
-        One that ends in `&` writes to a file, which is read until it listens.
+        """Run one line, which must succeed, and return its output.
+        The output of a line that ends in `&` goes to a file, which is read as soon as it is not empty.
         """
         assert self.shell.stdin is not None
         assert self.shell.stdout is not None
@@ -156,13 +154,13 @@ class Terminal:
         return [line.replace(str(self.port), "7331") for line in lines]
 
     def write(self, file: File) -> None:
-        """Puts a file into the folder that the shell is in."""
+        """Write a file into the shell's current folder."""
         (folder,) = self.type("pwd")
         path = Path(folder.replace("7331", str(self.port)), file.path)
         path.write_text(file.text)
 
     def follow(self, page: str) -> None:
-        """Does what a page says, and looks whether what is printed is what it claims."""
+        """Run all steps of a page and compare the output."""
         for step in steps(page):
             if isinstance(step, File):
                 self.write(step)
@@ -173,7 +171,7 @@ class Terminal:
             assert difference is None, f"`{step.line}` does not print {difference}, but\n{transcript}"
 
     def close(self) -> None:
-        """Stops the server and the shell."""
+        """Stop the server and the shell."""
         try:
             # Not SIGINT: a shell's background job ignores that until it has set a handler of its own.
             self.shell.communicate("kill $(jobs -p) 2>/dev/null; wait\n", timeout=20)

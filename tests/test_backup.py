@@ -40,7 +40,7 @@ def indexed(folder: Path, *, memories: int = 3) -> Path:
 
 @functools.cache
 def built(memories: int) -> Path:
-    """The same in a folder of its own, made once and gone with the process."""
+    """The same in its own folder, made once and deleted when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="ctx-backup-"))
     atexit.register(shutil.rmtree, folder)
     config = project(folder, PAGES, CONFIG)
@@ -54,7 +54,7 @@ def built(memories: int) -> Path:
 
 
 def answers(config: Path) -> tuple[Any, ...]:
-    """What a store holds and answers, to compare with another."""
+    """The content and answers of a store, to compare with another."""
     with workspace(config) as space:
         bank = space.memory.bank("ana")
         return (
@@ -182,7 +182,7 @@ def with_another_sum(path: Path) -> None:
 
 
 def saying(**fields: Any) -> Callable[[Path], None]:
-    """A manifest in which some of what it says is something else."""
+    """A manifest with some values replaced."""
 
     def damage(path: Path) -> None:
         rewritten(path, {MANIFEST: lambda manifest: manifest | fields})
@@ -203,7 +203,7 @@ def encrypted(path: Path) -> None:
 
 
 def with_keys(content: Any) -> Callable[[Path], None]:
-    """Keys that say so, with the sum that is theirs."""
+    """A `keys.json` with this text and its correct checksum."""
     text = json.dumps(content).encode()
     sums = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
 
@@ -365,7 +365,7 @@ def test_a_catalog_of_another_shape_is_refused_and_the_one_that_is_there_stays(
 
 
 def with_database(backup: Path, statement: str) -> None:
-    """A backup, whole and with its right sum, of a database in which a statement was run."""
+    """A complete backup with a correct checksum, whose database has run a statement."""
     name = MEMORY if "memor" in statement else CATALOG
     with zipfile.ZipFile(backup) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}

@@ -1,4 +1,4 @@
-"""Files that ctx keeps: no link is followed, what is written is whole and private, and a refusal says what to
+"""Files that ctx writes: no link is followed, the content is complete and private, and errors say what to
 do.
 """
 

@@ -24,7 +24,7 @@ def add_options(command: str, options: Parser) -> None:
     create = action(actions, "create", "make a key and print it once")
     create.add_argument("name", help="who or what it is for")
     create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")
-    action(actions, "list", "list the keys; the keys themselves are not stored")
+    action(actions, "list", "list the names of keys, their banks and when they were made")
     revoke = action(actions, "revoke", "revoke a key at once")
     revoke.add_argument("name", help="its name or id")
 

@@ -71,7 +71,7 @@ def help_of(command: str) -> str:
 
 
 def mistakes(line: str) -> list[str]:
-    """What a command line names that ctx lacks."""
+    """The command or flags of a command line that ctx does not have."""
     words = line.split()[1:]
     command = next((word for word in words if not word.startswith("-")), None)
     if command is None or not re.fullmatch(r"[a-z]+", command):

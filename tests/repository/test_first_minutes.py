@@ -1,6 +1,4 @@
-"""The first ten minutes of somebody new: the wheel in a fresh environment, a fresh home, no privilege; what
-is printed is looked at.
-"""
+"""The first ten minutes of a new user: the wheel in a fresh environment, a fresh home, no privileges."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The pages are true: every command in a `console` block is run, and prints what the page says it prints."""
+"""Run every command in a `console` block of the pages and compare the output."""
 
 import re
 import shutil
@@ -38,7 +38,7 @@ def test_the_first_pages_have_commands_to_follow() -> None:
 
 
 def test_links_of_the_readme_work_where_a_package_index_shows_it() -> None:
-    """They are whole addresses, in this repository where they name a file, and the file is there."""
+    """Links are whole addresses, and a file of this repository that they name exists."""
     home = PROJECT["urls"]["Homepage"]
     targets = re.findall(r"(?:\]\(|^\[[\w-]+\]: )([^)\s]+)", README, re.MULTILINE)
     labels = re.findall(r"\]\[([\w-]+)\]", README)

@@ -11,7 +11,7 @@ MODEL = (ROOT / "docs" / "security-model.md").read_text()
 
 
 def promises() -> list[tuple[str, list[str]]]:
-    """(file, names of tests) for every file that is said to hold a promise."""
+    """(file, names of tests) for every file that the page names."""
     return [
         (path, re.findall(r"`(test_\w+)`", names))
         for path, names in re.findall(r"`(tests/[^`]+)`:([^;|]*)", MODEL)
