@@ -276,7 +276,9 @@ class OpenSearchIndex:
             elif part.count(state.name) != state.size:
                 problems.append(f"OpenSearch does not have all of the {label} any more")
             elif state.fingerprint != fingerprint():
-                problems.append(f"the {label} in OpenSearch: words were split differently than this ctx does")
+                problems.append(
+                    f"the {label} in OpenSearch was built with other word rules than this ctx has"
+                )
         self._suspect = bool(problems)
         return problems
 

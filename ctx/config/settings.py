@@ -189,7 +189,9 @@ class Watch:
 @dataclass(frozen=True, kw_only=True)
 class Lua:
     tools_dir: Path | None = guarded(None, "every `*.lua` in it is a tool", shown="./tools")
-    sandbox: str = safe("auto", "`strict`: scripts need the strongest layers", choices=("auto", "strict"))
+    sandbox: str = safe(
+        "auto", "`strict`: run scripts only with the full sandbox", choices=("auto", "strict")
+    )
     workers: int = safe(4, "worker processes kept ready", within=(1, 64))
 
 

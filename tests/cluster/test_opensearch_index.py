@@ -428,7 +428,7 @@ def test_an_index_of_words_that_were_cut_otherwise_is_named_and_built_anew(
     version = f"version={state['_version'] + 1}&version_type=external&refresh=true"
     opensearch.ask(opensearch_url, "PUT", f"{place}?{version}", state["_source"])
     assert index.check() == [
-        "the keyword index in OpenSearch: words were split differently than this ctx does"
+        "the keyword index in OpenSearch was built with other word rules than this ctx has"
     ]
     index.catch_up(catalog)
     assert index.check() == []

@@ -183,8 +183,8 @@ def query_messages(
 def assemble_context(
     call: Call,
     query: Query,
-    context_budget: Annotated[int, whole(1, None, "Tokens, of four characters")] = 4000,
-    preferred_labels: Annotated[list[str] | None, texts("What is in these comes first")] = None,
+    context_budget: Annotated[int, whole(1, None, "The budget in tokens of about four characters")] = 4000,
+    preferred_labels: Annotated[list[str] | None, texts("Conversations with these labels come first")] = None,
     excluded_folders: Texts = None,
 ) -> JSON:
     """The messages that answer a question best, as many as fit the budget, in the order they were said."""
