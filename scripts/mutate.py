@@ -1,11 +1,11 @@
-"""Mutation testing: change one thing at a time in security-critical code, and see whether a test fails.
+"""Whether the tests would notice: one thing at a time is changed in a room that keeps data or a door.
 
-    python scripts/mutate.py [AREA ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE[:LINE]]
+    python scripts/mutate.py [ROOM ...] [--sample 25] [--seed 1] [--seconds N] [--at FILE[:LINE]]
 
-Each printed line is a mutant that no test noticed (`survived`). The last line of an area is the share of
-mutants that a test noticed. A first run without changes finds the tests that execute each line; a mutant is
-tried with those, the fastest first, until one fails. Lines that only another process runs are tried with all
-tests of the area. The tree is copied to a temporary folder, so the working copy is not touched.
+Each line is a mutant that no test noticed (`survived`); the last line of a room is its share of those that
+fell. A mutant is shown to the quick tests that run its line, the quickest first, up to the first that fails:
+one run of the room's tests beforehand tells who they are. What only another process runs is shown to all
+tests of the room. The tree is copied to a temporary folder, so the working copy is never touched.
 """
 
 import argparse
@@ -34,16 +34,16 @@ SLACK_S = 20.0  # beyond four times what the tests take unchanged: a mutant that
 THREADED = ("numpy", "onnxruntime", "tantivy", "lupa", "pyarrow", "psycopg")
 
 
-class Area(NamedTuple):
+class Room(NamedTuple):
     """Files that are changed, and what pytest runs for them."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
 
 
-AREAS = {
-    "indexing": Area(("ctx/indexing/run.py",), ("tests/indexing",)),
-    "store": Area(
+ROOMS = {
+    "indexing": Room(("ctx/indexing/run.py",), ("tests/indexing",)),
+    "store": Room(
         (
             "ctx/store/record.py",
             "ctx/store/documents.py",
@@ -59,7 +59,7 @@ AREAS = {
             "tests/indexing/test_index_run.py",
         ),
     ),
-    "memory": Area(
+    "memory": Room(
         (
             "ctx/memory/change.py",
             "ctx/memory/statement.py",
@@ -73,7 +73,7 @@ AREAS = {
         ),
         ("tests/memory",),
     ),
-    "middleware": Area(
+    "middleware": Room(
         ("ctx/server/middleware.py", "ctx/server/zones.py"),
         (
             "tests/server/test_zones.py",
@@ -83,12 +83,12 @@ AREAS = {
             "tests/server/test_run.py",
         ),
     ),
-    "policy": Area(
+    "policy": Room(
         ("ctx/server/policy.py",),
         ("tests/server/test_policy.py", "tests/server/test_zones.py", "tests/server/test_middleware.py"),
     ),
-    "keys": Area(("ctx/server/keys.py",), ("tests/server/test_keys.py", "tests/server/test_middleware.py")),
-    "frames": Area(("ctx/lua/frames.py",), ("tests/lua/test_lua_frames.py",)),
+    "keys": Room(("ctx/server/keys.py",), ("tests/server/test_keys.py", "tests/server/test_middleware.py")),
+    "frames": Room(("ctx/lua/frames.py",), ("tests/lua/test_lua_frames.py",)),
 }
 
 
@@ -233,12 +233,12 @@ def _pytest(folder: Path, tests: list[str], limit_s: float, *plugins: object) ->
     return int(pytest.main([*options, *spared, *tests], list(plugins)))
 
 
-def survey(area: Area, folder: Path) -> Map:
-    """One run of an area's tests without any change."""
-    tests = [test for test in area.tests if (folder / test).exists()]
+def survey(room: Room, folder: Path) -> Map:
+    """One run of a room's tests without any change."""
+    tests = [test for test in room.tests if (folder / test).exists()]
 
     def work() -> tuple[int, Map]:
-        witness = Witness([str(folder / path) for path in area.files])
+        witness = Witness([str(folder / path) for path in room.files])
         status = _pytest(folder, tests, 300, Chosen(), witness)
         return status, witness.map(folder)
 
@@ -278,9 +278,9 @@ def _survives(mutant: Mutant, folder: Path, source: str, answer: Map) -> bool:
 def sweep(
     name: str, folder: Path, sample: int, seed: int, until_s: float, lines: list[str]
 ) -> tuple[int, int]:
-    """Tries an area's mutants, or those of `lines`, in a copy of the tree: how many fell, of how many."""
-    area = AREAS[name]
-    sources = {path: (folder / path).read_text() for path in area.files}
+    """Tries a room's mutants, or those of `lines`, in a copy of the tree: how many fell, of how many."""
+    room = ROOMS[name]
+    sources = {path: (folder / path).read_text() for path in room.files}
     every = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
     chosen = random.Random(seed).sample(every, min(sample, len(every)))  # noqa: S311 - the same ones each time
     if lines:
@@ -289,7 +289,7 @@ def sweep(
         ]
     if not chosen:
         return 0, 0
-    answer = survey(area, folder)
+    answer = survey(room, folder)
     fell = tried = 0
     for mutant in sorted(chosen, key=lambda mutant: (mutant.path, mutant.line)):
         if time.monotonic() > until_s:
@@ -309,8 +309,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("areas", nargs="*", metavar="AREA", choices=[[], *AREAS], help=", ".join(AREAS))
-    parser.add_argument("--sample", type=int, default=25, help="mutants of each area")
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", choices=[[], *ROOMS], help=", ".join(ROOMS))
+    parser.add_argument("--sample", type=int, default=25, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600, help="in all; what is left then is not tried")
     parser.add_argument(
@@ -325,8 +325,8 @@ def main() -> int:
         spared = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", ".hypothesis")
         shutil.copytree(ROOT, folder, ignore=spared)
         os.environ |= {"CTX_FUZZ_SECONDS": "0.5", "PYTHONPATH": str(folder)}
-        for area in options.areas or AREAS:
-            counts = sweep(area, folder, options.sample, options.seed, until_s, options.at)
+        for room in options.rooms or ROOMS:
+            counts = sweep(room, folder, options.sample, options.seed, until_s, options.at)
             fell, tried = fell + counts[0], tried + counts[1]
     print(f"all: {fell} of {tried} fell ({100 * fell / max(tried, 1):.0f} %)")
     return 0
