@@ -1,9 +1,9 @@
-"""Where a project's memories are: `memory.db`, in the user's data folder and not in the work tree.
+"""Find the folder of a project's memories, in the user's data folder and not in the work tree.
 
-Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db` and `project.json`, which
-says whose it is. NAME and HASH follow from the project's real path; `project.json` also holds its identity
-(the root commit of its repository, or an id that `.ctx/project-id` repeats), so that another project at the
-same path does not get these memories.
+Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db` and `project.json`. NAME
+and HASH come from the project's real path. `project.json` also holds the project's identity (the first commit
+of its repository, or an id that is also in `.ctx/project-id`), so that another project at the same path does
+not get these memories.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _HOW = "set [memory] path in ctx.toml to a file that ctx may write"
 
 @dataclass(frozen=True)
 class Record:
-    """What `project.json` says of the project whose folder this is."""
+    """The content of `project.json`."""
 
     path: str
     folder: str
@@ -42,16 +42,16 @@ class Record:
 
 @dataclass(frozen=True)
 class Project:
-    """A project as it is on the disk now."""
+    """A project on the disk."""
 
     root: str
-    """Its folder; of a linked work tree, the same folder in the main one."""
+    """Its folder; for a linked work tree, the same folder in the main one."""
     here: str
-    """Its folder, wherever that is."""
+    """Its folder, also if that is in a linked work tree."""
     folder: str
-    """The folder of its catalog, which holds `project-id`."""
+    """The folder of its catalog, which contains `project-id`."""
     key: str
-    """What HASH is made of: the real path, and the catalog's place if that is not the usual one."""
+    """The text that HASH is computed from: the real path, and the catalog's path if it is not the default."""
 
     @property
     def name(self) -> str:
@@ -67,29 +67,29 @@ class Project:
         return content.decode("ascii", "replace").strip() or None
 
     def keep_id(self, id: str) -> None:
-        """Writes the id beside the catalog, where there is a folder for it."""
+        """Write the id next to the catalog, if that folder exists."""
         if self.id() == id or not os.path.isdir(self.folder):
             return
         try:
             files.replace(os.path.join(self.folder, ID), f"{id}\n".encode(), beneath=self.folder)
         except OSError as error:
-            logger.info("the project's id is not kept beside its catalog reason=%s", error.strerror)
+            logger.info("the project's id cannot be written next to its catalog reason=%s", error.strerror)
 
     def root_commits(self, *revisions: str) -> list[str]:
-        """The first commits of its repository; none without one, and in a shallow clone."""
+        """The first commits of its repository; empty without a repository and in a shallow clone."""
         top = files.work_tree(self.here)
         if top is None or git_reply(top, "rev-parse", "--is-shallow-repository") != "false":
             return []
         return sorted((git_reply(top, "rev-list", "--max-parents=0", "HEAD", *revisions) or "").split())
 
     def remote(self) -> str | None:
-        """A hash of the address that its repository came from, which may hold a password."""
+        """A hash of the address of its remote. The address itself may contain a password."""
         top = files.work_tree(self.here)
         url = git_reply(top, "config", "--get", "remote.origin.url") if top else None
         return hashlib.sha256(url.encode()).hexdigest()[:16] if url else None
 
     def owns(self, record: Record) -> bool:
-        """Whether the record is of this project, and not of another one that was at its path."""
+        """Whether the record belongs to this project, and not to another one that was at its path."""
         id = self.id()
         if id == record.id:
             return True
@@ -102,18 +102,18 @@ class Project:
         return id is None and not root_commits and record.root_commit is None
 
     def record(self, id: str) -> Record:
-        """What is noted of it now."""
+        """Its current record."""
         root_commit = next(iter(self.root_commits()), None)
         return Record(self.root, self.folder, id, root_commit, self.remote(), now_ms())
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the memories and keys of a project are."""
+    """The place of a project's memories and keys."""
 
     memory: str
     project: Project | None = None
-    """None where the configuration, and not the project, decides on the place."""
+    """None if the configuration names the place."""
 
     @property
     def folder(self) -> str:
@@ -121,12 +121,12 @@ class Place:
 
     @property
     def keys(self) -> str:
-        """The file in which earlier versions kept the keys."""
+        """The file where earlier versions kept the keys."""
         return os.path.join(self.folder, KEYS)
 
 
 def projects_folder(environ: Mapping[str, str]) -> str:
-    """The folder of all projects. Raises `StoreError` where the user has no folder for data."""
+    """The folder of all projects. Raises `StoreError` if the user has no data folder."""
     data = environ.get("XDG_DATA_HOME") or ""
     if not os.path.isabs(data):
         home = environ.get("HOME") or ""
@@ -150,10 +150,10 @@ def project_of(root: str, database: str) -> Project:
 def find_place(
     root: str, database: str, named: str | None, environ: Mapping[str, str], *, make: bool = True
 ) -> Place:
-    """Where the memories of the project in `root` are; its folder is made if need be (`make`).
+    """The place of the memories of the project in `root`. `make` creates its folder.
 
-    `named` is `[memory] path`. Without it they are beside a catalog that lies outside the project and outside
-    every work tree, else in the user's data folder. Raises `StoreError`.
+    `named` is `[memory] path`. Without it, the place is next to a catalog that is outside the project and
+    outside any work tree, else in the user's data folder. Raises `StoreError`.
     """
     if named:
         return Place(os.path.abspath(named))
@@ -169,7 +169,9 @@ def find_place(
                 _claim(folder, project, record)
             return Place(os.path.join(folder, MEMORY), project)
         taken.append(folder)
-    raise StoreError(f"too many projects were at {project.root}: `ctx memory gone` lists their memories")
+    raise StoreError(
+        f"too many different projects have used {project.root}: `ctx memory gone` lists their memories"
+    )
 
 
 def _is_elsewhere(root: str, database: str) -> bool:
@@ -185,13 +187,13 @@ def _candidates(parent: str, name: str) -> Iterator[str]:
 
 
 def _claim(folder: str, project: Project, record: Record | None) -> None:
-    """Makes the folder if need be, and notes whose it is. Raises `StoreError`."""
+    """Create the folder and its record if they are missing. Raises `StoreError`."""
     try:
         files.make_folder(folder, beneath=folder)
         if record is None:
             record = project.record(uuid.uuid4().hex)
-            for said in _others(folder, project, record):
-                logger.warning("%s", said)
+            for hint in _others(folder, project, record):
+                logger.warning("%s", hint)
             write_record(folder, record)
         elif record.seen_ms < now_ms() - DAY_MS:
             write_record(folder, project.record(record.id))
@@ -203,13 +205,13 @@ def _claim(folder: str, project: Project, record: Record | None) -> None:
 
 
 def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
-    """What is said of other memories when a project is first seen: it may have been here, or moved."""
+    """Hints about other memories when a project is first seen, because it may have moved."""
     parent, name = os.path.dirname(folder), os.path.basename(folder)
     base = os.path.join(parent, project.name)
     if folder != base:
         yield (
-            f"another project was at {project.root} before; this one starts without memories. Those of the "
-            f"other are kept: `ctx memory adopt {os.path.basename(base)}` takes them over"
+            f"another project was at {project.root} before, so this one starts without memories; to use the "
+            f"other project's, run `ctx memory adopt {os.path.basename(base)}`"
         )
     id = project.id()
     for entry in entries(parent):
@@ -218,13 +220,13 @@ def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
         )
         if same and entry.gone and entry.name != name:
             yield (
-                f"this project may have been at {entry.record.path}: "
-                f"`ctx memory adopt {entry.name}` takes its memories over"
+                f"this project may have moved here from {entry.record.path}; to use its memories, run "
+                f"`ctx memory adopt {entry.name}`"
             )
 
 
 def read_record(folder: str) -> Record | None:
-    """Whose folder it is; None where it says nothing."""
+    """The record of a folder; None if it has no valid one."""
     try:
         values = json.loads(files.read_file(os.path.join(folder, RECORD), beneath=folder))
         return Record(**{name: values.get(name) for name in Record.__dataclass_fields__})
@@ -243,7 +245,7 @@ def write_record(folder: str, record: Record) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A folder of the data folder, and whether its project has gone from its path."""
+    """A project's folder in the data folder. `gone`: the project is no longer at its path."""
 
     folder: str
     record: Record
@@ -283,16 +285,18 @@ def entry_named(parent: str, name: str) -> Entry:
 
 
 def adopt(entry: Entry, place: Place) -> None:
-    """Makes the memories in the folder of `entry` those of the project of `place`, which must have none.
+    """Move the memories in the folder of `entry` to the project of `place`, which must have none.
 
     Raises `BadRequest`, `StoreError`.
     """
     project = place.project
     if project is None:
-        raise BadRequest("[memory] path names this project's memories: copy the file there yourself")
+        raise BadRequest(
+            "[memory] path names the file of this project's memories: copy the other file there yourself"
+        )
     if not entry.gone:
         raise BadRequest(
-            f"the project of '{entry.name}' is still at {entry.record.path}, and keeps its memories"
+            f"the project of '{entry.name}' is still at {entry.record.path}, so its memories were not moved"
         )
     try:
         if os.path.lexists(place.folder):
@@ -305,7 +309,7 @@ def adopt(entry: Entry, place: Place) -> None:
 
 
 def forget(entry: Entry) -> None:
-    """Deletes the memories of a project that has gone. Raises `BadRequest`, `StoreError`."""
+    """Delete the memories of a project that is gone. Raises `BadRequest`, `StoreError`."""
     if not entry.gone:
         raise BadRequest(
             f"the project of '{entry.name}' is still at {entry.record.path}: nothing was deleted"
@@ -320,9 +324,9 @@ def forget(entry: Entry) -> None:
 
 
 def _in_main_tree(folder: str) -> str:
-    """The same folder in the main work tree, where `folder` is in a linked one.
+    """The same folder in the main work tree if `folder` is in a linked one, else `folder`.
 
-    A `.git` file may come from a stranger: it counts only where git's own folder names that file too.
+    A `.git` file may come from a stranger, so it counts only if git's own folder names that file too.
     """
     top = files.work_tree(folder)
     if top is None or not os.path.isfile(os.path.join(top, ".git")):
@@ -341,6 +345,6 @@ def _in_main_tree(folder: str) -> str:
 
 
 def git_reply(top: str, *arguments: str) -> str | None:
-    """What git says, as text; None where it fails."""
-    told = git.ask(top, *arguments)
-    return None if told is None else told.decode("utf-8", "surrogateescape").strip()
+    """Git's output as text; None if it fails."""
+    reply = git.ask(top, *arguments)
+    return None if reply is None else reply.decode("utf-8", "surrogateescape").strip()

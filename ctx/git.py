@@ -53,9 +53,9 @@ def repository(top: str) -> str | None:
 
 def global_rules(folder: str) -> str | None:
     """The path of the user's own ignore file, for a work tree at `folder`. It may not exist."""
-    told = ask(folder, "config", "--type=path", "--get", "core.excludesFile")
-    if told is not None:
-        return os.path.realpath(os.fsdecode(told.rstrip(b"\n"))) if told.strip() else None
+    named = ask(folder, "config", "--type=path", "--get", "core.excludesFile")
+    if named is not None:
+        return os.path.realpath(os.fsdecode(named.rstrip(b"\n"))) if named.strip() else None
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME") or "/", ".config")
     return os.path.realpath(os.path.join(home, "git", "ignore"))  # often a link to a folder of dotfiles
 
