@@ -15,7 +15,7 @@ from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
-from ctx.memory.imports.item import Source
+from ctx.memory.imports import Source
 from ctx.memory.location import holds_any
 from ctx.memory.products import import_from, piped_source, read_source
 from ctx.memory.records import MOMENTS, iso

@@ -19,12 +19,12 @@
     delete_where{filter, reason} -> {count, op_id}
     undo{op_id}                  -> {count, skipped, ...}
     restore{id}                  a forgotten memory -> {count, op_id}
-    touch{ids}                   counts a reading -> how many
+    touch{ids}                   counts a read -> how many
     list{filter, order="-created", limit, cursor, include_superseded, as_of}  -> {items, cursor}
     count{filter, ...}
     stats{filter, group_by}      -> {count, average_importance, first_created, ..., groups}
     search{query, limit=10, offset=0, mode="hybrid", filter, min_score=0, budget="low", max_tokens, window,
-           as_of, include_superseded, order="rank|score", half_life_days, explain, touch}
+           as_of, include_superseded, order="rank|score", explain, touch}
                                  -> {results=[{record, score, container?, signals?}], total, degraded}
     synthesize{query, budget, context, disposition, filter, as_of}  -> ctx.memory.reflect.reflect
     history{id}  journal{after, limit}  sessions{id}  export{filter}  import{content}

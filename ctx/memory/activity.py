@@ -1,7 +1,7 @@
-"""What clients searched and read: one row a call, the latest 10,000, in `memory.db`.
+"""A log of what clients searched and read: one row a call, the latest 10,000, in `memory.db`.
 
-A call is only queued; a thread writes it after the answer has gone out. Values that look like secrets are
-masked before they are written.
+Calls are queued, and a thread writes them after the answer was sent. Values that look like secrets are masked
+first.
 """
 
 import json
@@ -29,12 +29,12 @@ TABLE = """
         no {key},
         at_ms BIGINT NOT NULL,
         interface TEXT NOT NULL,  -- rest | mcp | stdio | cli
-        client TEXT NOT NULL,  -- the name that it gives itself; "" where it gives none
+        client TEXT NOT NULL,  -- the name that it gives itself, or ""
         tool TEXT NOT NULL,
-        query TEXT NOT NULL,  -- of a search; else what was read
+        query TEXT NOT NULL,  -- of a search, else what was read
         hits BIGINT NOT NULL,
         weak BIGINT NOT NULL,  -- 1: a search without a good hit
-        tokens BIGINT NOT NULL,  -- of the answer, about
+        tokens BIGINT NOT NULL,  -- of the answer, approximately
         paths TEXT NOT NULL  -- JSON: of the best hits, or of what was read
     );
     """
@@ -44,16 +44,16 @@ _INSERT = f"INSERT INTO activity ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, 
 _TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
 _MAX_CHARS = 500  # of a query
 _MAX_PATHS = 10
-_OPENED_MS = 30 * 60_000  # a read within this time of a search that found it belongs to that search
-_TYPED_MS = 60_000  # a search while typing replaces the one of a minute ago that it continues
+_OPENED_MS = 30 * 60_000  # a read within this time after a search that found it belongs to that search
+_TYPED_MS = 60_000  # a search while typing replaces the search within this time before that it continues
 _BATCH = 500
-_GATHER_S = 0.2  # so that answers go out first, and many calls are one transaction
+_GATHER_S = 0.2  # answers are sent first, and several calls are written in one transaction
 _CLOSE_S = 2.0
 _CHARS_A_TOKEN = 4
 
 
 class Entry(NamedTuple):
-    """A call. `opened`: what the client then read of a search's hits."""
+    """A call. `opened`: the hits of a search that the client then read."""
 
     called_ms: int
     interface: str
@@ -95,7 +95,7 @@ class Activity:
     def note(
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
-        """Queues a call: `reply` is the tool's own, `answer` what the client was sent."""
+        """Queues a call: `reply` is from the tool, `answer` was sent to the client."""
         if caller.client is None:  # a script, or ctx itself
             return
         self._queue.put(_Noted(now_ms(), tool, arguments, caller, reply, answer))
@@ -112,14 +112,14 @@ class Activity:
         return _linked([_entry(row) for row in rows])
 
     def clear(self) -> int:
-        """Deletes all entries; how many there were. Raises `StoreError`."""
+        """Deletes all entries; how many. Raises `StoreError`."""
         with self._begin() as connection:
             count = int(connection.execute("SELECT count(*) FROM activity").fetchone()[0])
             connection.execute("DELETE FROM activity")
         return count
 
     def close(self) -> None:
-        """Writes what is queued."""
+        """Writes the queued calls."""
         with self._lock:
             writer, self._writer = self._writer, None
         if writer is not None:
@@ -145,7 +145,7 @@ class Activity:
                 return
 
     def _rest_of_batch(self, first: _Noted) -> tuple[list[_Noted], bool]:
-        """What else comes within `_GATHER_S`, and whether the end is among it."""
+        """This call and those that follow within `_GATHER_S`, and whether the log was closed meanwhile."""
         batch, end_s = [first], time.monotonic() + _GATHER_S
         try:
             while len(batch) < _BATCH:
@@ -167,7 +167,7 @@ def _insert(connection: Statements, call: _Noted) -> None:
 
 
 def _drop_continued(connection: Statements, entry: Entry) -> None:
-    """Deletes the client's last search where this one goes on typing it."""
+    """Deletes the client's last search if this one continues typing it."""
     last = connection.execute(
         "SELECT no, query, at_ms, tool FROM activity WHERE interface = ? AND client = ?"
         " ORDER BY no DESC LIMIT 1",
@@ -212,7 +212,7 @@ def _masked(text: str, most: int) -> str:
 
 
 def _size(answer: JSON) -> int:
-    """How many characters an answer has, about."""
+    """The approximate number of characters in an answer."""
     if isinstance(answer, dict):
         return sum(_size(value) for value in answer.values()) + 4 * len(answer)
     if isinstance(answer, list):
@@ -226,7 +226,7 @@ def _entry(row: Sequence[JSON]) -> Entry:
 
 
 def _linked(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, newest first, each search with what was opened of its hits."""
+    """The entries, newest first, each search with the hits that were opened."""
     opened: dict[int, list[str]] = {}
     for number, read in enumerate(entries):
         if read.tool != "get" or not read.paths:
@@ -246,7 +246,7 @@ def _linked(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def file_activity(path: Callable[[], str]) -> Activity:
-    """The log in a SQLite file, which is made at the first call."""
+    """The log in a SQLite file, which is created at the first call."""
     opened: list[Connection] = []
     lock = threading.Lock()
 

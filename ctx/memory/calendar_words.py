@@ -1,7 +1,7 @@
-"""Words for dates and times in English, German, Spanish and French: tables that translate them to English and
-digits, as `dates` reads them, and tables of tenses.
+"""Words for dates and times in English, German, Spanish and French.
 
-A word that is also English ("am", "war") is left alone.
+`in_english` translates them to the English words and digits that `dates` reads; `tense` tells plans from the
+past. Words that are also English ("am", "war") are not translated.
 """
 
 import re
@@ -30,24 +30,15 @@ _ORDINALS = """
     fifteenth sixteenth seventeenth eighteenth nineteenth twentieth twenty-first twenty-second twenty-third
     twenty-fourth twenty-fifth twenty-sixth twenty-seventh twenty-eighth twenty-ninth thirtieth thirty-first
 """
-_GERMAN_ORDINALS = """
-    erst zweit dritt viert fünft sechst siebt acht neunt zehnt elft zwölft dreizehnt vierzehnt fünfzehnt
-    sechzehnt siebzehnt achtzehnt neunzehnt zwanzigst einundzwanzigst zweiundzwanzigst dreiundzwanzigst
-    vierundzwanzigst fünfundzwanzigst sechsundzwanzigst siebenundzwanzigst achtundzwanzigst neunundzwanzigst
-    dreißigst einunddreißigst
-"""
-_NAMED_MONTH, _GERMAN_MONTH = "|".join(MONTHS), "|".join(GERMAN_MONTHS)
+_NAMED_MONTH = "|".join(MONTHS)
 _DAY_OF = {name: str(day) for day, name in enumerate(_ORDINALS.split(), 1)}
-_STEMS = {stem: f"{day}." for day, stem in enumerate(_GERMAN_ORDINALS.split(), 1)}
 _ordinal = "|".join(sorted(_DAY_OF, key=len, reverse=True))
-_stem = "|".join(sorted(_STEMS, key=len, reverse=True))
-# "The third of March", "March the third" and not its third week, "am dritten März".
+# "The third of March" and "March the third", but not "March the third week".
 _SPELT_DAY = re.compile(
     rf"\b(?:(?P<day>{_ordinal})(?=\s+of\s+(?:{_NAMED_MONTH}))"
-    rf"|(?P<month>{_NAMED_MONTH})\s+the\s+(?P<later>{_ordinal})(?!\s+(?:time|day|week|part|of)\b)"
-    rf"|(?P<stem>{_stem})e[nr]?(?=\s+(?:{_GERMAN_MONTH})))\b"
+    rf"|(?P<month>{_NAMED_MONTH})\s+the\s+(?P<later>{_ordinal})(?!\s+(?:time|day|week|part|of)\b))\b"
 )
-# The German for what is read below, in lower case. A word that is English too ("am", "war") is left alone.
+# German words by their translation, in lower case.
 _ENGLISH_OF = {
     "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today",
     "übermorgen": "the day after tomorrow",
@@ -70,7 +61,8 @@ _ENGLISH_OF = {
     "zehn": "ten", "elf": "eleven", "zwölf": "twelve",
 }  # fmt: skip
 _GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
-# The same of texts in Spanish and French alone: "mars" is English, too.
+# Spanish and French words, each followed by its translation. They are only used in texts of that language,
+# because some are English too ("mars").
 _SPANISH = """
     enero january febrero february marzo march abril april mayo may junio june julio july agosto august
     septiembre september octubre october noviembre november diciembre december lunes monday martes tuesday
@@ -115,7 +107,7 @@ def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict
 
 
 _ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
-# Word orders that differ once the words are English: "il y a three days", "29 de october".
+# Word orders that are still foreign once the words are English: "il y a three days", "29 de october".
 _ROMANCE_ORDER = (
     (re.compile(rf"\b(?:hace|il y a)\s+({NUMBER.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
     (re.compile(rf"\b(week|month|year|{'|'.join(WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
@@ -123,7 +115,7 @@ _ROMANCE_ORDER = (
     (re.compile(rf"\b({'|'.join(MONTHS)})\s+del?\s+(?=\d{{4}}\b)"), r"\1 "),
     (re.compile(rf"\bel\s+(?=(?:{'|'.join(WEEKDAYS)})\b)"), "on "),
 )
-# "Between 1 and 10 November": the month may stand once.
+# "Between 1 and 10 November", with the month once or twice.
 _day = r"(\d{1,2})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?"
 _RANGE = re.compile(
     rf"\b(between|from)\s+(?:the\s+)?{_day}({_NAMED_MONTH})?\s*(and|to|until|till)\s+(?:the\s+)?{_day}"
@@ -133,8 +125,8 @@ _DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 
 
-# The first of these tables with a word of the text decides: what will be or was moved is ahead, then what was
-# is past, then what is or is to be done is ahead.
+# The first table with a word of the text decides: _WILL_BE says that it lies ahead, _WAS that it is past, _IS
+# that it lies ahead.
 _WILL_BE = {
     "en": "will shall 'll postponed rescheduled extended upcoming",
     "de": "wird werden verschoben verlegt verlängert",
@@ -165,7 +157,7 @@ _IS = {
     "es": "es son está vence vencen plazo hasta cita tengo tenemos hay empieza termina",
     "fr": "est sont ai avons doit dois commence finit échéance prévu prévue jusqu",
 }
-# "-ed" and the German participle. A noun, which has a capital, is none.
+# "-ed" and the German participle. German nouns begin with a capital and do not match.
 _WAS_FORMS = {
     "en": r"|\b[a-z]{3,}ed\b",
     "de": r"|\b[a-zäöüß]*(?:ge|ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)\b|\b[a-zäöüß]+iert\b",
@@ -185,7 +177,7 @@ _TENSES = {
     )
     for name in _WAS
 }
-# "Every Friday" names no day.
+# "Every Friday" is not one day.
 RECURRING = re.compile(
     r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer|cada|todos"
     r"|chaque|tous|toutes)\b"
@@ -197,15 +189,16 @@ def tense(text: str) -> str | None:
     will_be, was, present = _TENSES[language(text)]
     if will_be.search(text):
         return "ahead"
-    # "booked" and "beginnt" are spelt like past forms.
+    # "booked" and "beginnt" look like past forms.
     if any(not present.fullmatch(match[0]) for match in was.finditer(text)):
         return "past"
     return "ahead" if present.search(text) else None
 
 
 def in_english(text: str) -> str:
-    """A text in lower case, with its words for times as `dates` reads them."""
-    text = _SPELT_DAY.sub(_figures, _DAY_MONTH_YEAR.sub(_iso_of_day, composed(text)))
+    """A text in lower case with its words for times translated to English."""
+    text = _DAY_MONTH_YEAR.sub(lambda day: f"{day[3]}-{int(day[2]):02d}-{int(day[1]):02d}", composed(text))
+    text = _SPELT_DAY.sub(_in_digits, text)
     text = _DAY_AND_MONTH.sub(_with_month, text)
     name = language(text)
     if name in _ROMANCE:
@@ -218,15 +211,8 @@ def in_english(text: str) -> str:
     return _RANGE.sub(_of_two_days, text)
 
 
-def _iso_of_day(match: re.Match[str]) -> str:
-    return f"{match[3]}-{int(match[2]):02d}-{int(match[1]):02d}"
-
-
-def _figures(match: re.Match[str]) -> str:
-    """A day that is spelt, in figures."""
-    if match["later"]:
-        return f"{match['month']} {_DAY_OF[match['later']]}"
-    return _DAY_OF[match["day"]] if match["day"] else _STEMS[match["stem"]]
+def _in_digits(match: re.Match[str]) -> str:
+    return _DAY_OF[match["day"]] if match["day"] else f"{match['month']} {_DAY_OF[match['later']]}"
 
 
 def _with_month(match: re.Match[str]) -> str:

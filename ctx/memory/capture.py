@@ -1,19 +1,18 @@
-"""The sentences of a person's message that are meant to last: what they ask to remember, standing wishes, and
-how things are with them.
+"""Finds the sentences of a person's message that are worth remembering: what they ask to remember, standing
+wishes, and facts about themselves.
 
-A plain rule on the first words of a sentence: the same words give the same answer, and no model is asked. It
-misses much rather than inventing something. Code, quotations and what a client adds are not the person's
-words.
+The rule looks at the first words of a sentence and asks no model. It misses much, but invents nothing. Code,
+quotations and text that a client adds are ignored.
 """
 
 import re
 from bisect import bisect_right
 
-from ctx.memory.sentences import sentences
+from ctx.memory.language import sentences
 
 MIN_WORDS = 3
-MAX_CHARS = 300  # of a sentence: a longer one is a report, not a wish
-MAX_CAPTURED = 20  # of one message: a longer list was pasted
+MAX_CHARS = 300  # of a sentence; longer ones are reports, not wishes
+MAX_CAPTURED = 20  # of one message; longer lists were pasted
 
 _CODE = re.compile(r"```[\s\S]*?(?:```|\Z)")
 _BEGINNING = re.compile(r"<([a-z][\w-]*)\b[^<>]*>")
@@ -53,9 +52,9 @@ def lasting(text: str) -> list[str]:
 
 
 def _without_elements(text: str) -> str:
-    """A text without what is between a tag and the next end of its name.
+    """A text without the elements in it: from each start tag to the next end tag of its name.
 
-    One look for all ends: a page that was pasted has thousands of tags without one.
+    All end tags are found first, because a pasted page has thousands of start tags without one.
     """
     ends: dict[str, list[int]] = {}
     for match in _END.finditer(text):

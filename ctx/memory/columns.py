@@ -1,8 +1,8 @@
-"""A memory's columns, each declared once. The table, the tuple, the record, the filters and the orders are
-made from them.
+"""The columns of a memory, each declared once, and the checks of values that callers give.
 
-`Memory` is the declaration. The `Column` of a field says how it is stored, its public name, who may set it
-and how it is compared. Times are milliseconds since the epoch, UTC.
+The SQL table, the record, the filters and the orders are derived from `Memory`. The `Column` of a field says
+how it is stored, its public name, how a given value is checked and how it is compared. Times are milliseconds
+since the epoch, UTC.
 """
 
 import json
@@ -18,9 +18,9 @@ from ctx.models import JSON, is_number, is_whole
 MAX_TEXT_CHARS = 1_000_000
 MAX_METADATA_CHARS = 256_000  # as JSON
 MAX_METADATA_DEPTH = 32
-MAX_NUMBER = 2**63 - 1  # what SQLite and Lua keep to the last digit
-MAX_TAGS = 100  # that are given, and that a memory gathers
-MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag, session
+MAX_NUMBER = 2**63 - 1  # larger numbers lose digits in SQLite and Lua
+MAX_TAGS = 100
+MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag or session
 STATUSES = ("active", "archived")
 
 TEXT, NUMBER, TIME, LIST, OBJECT = "text", "number", "time", "list", "object"
@@ -37,7 +37,7 @@ def canonical(value: JSON) -> str:
 
 
 def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None:
-    """Milliseconds of a time given as such or in ISO 8601; a bare date is its first one, or its last."""
+    """A time given in milliseconds or as ISO 8601, in milliseconds; a date is its first or last moment."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -55,12 +55,12 @@ def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None
 
 
 def last_moment(name: str, value: JSON) -> int | None:
-    """Like `moment_ms`, but a bare date means its last moment."""
+    """As `moment_ms`, but a date is its last moment."""
     return moment_ms(name, value, end_of_day=True)
 
 
 def check_unicode(name: str, value: str) -> None:
-    """Raises `BadRequest` for what UTF-8 cannot hold."""
+    """Raises `BadRequest` for a text that UTF-8 cannot encode."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -80,7 +80,6 @@ def body_text(name: str, value: JSON) -> str:
 
 
 def short_text(name: str, value: JSON) -> str | None:
-    """A name of some sort."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > MAX_NAME_CHARS:
@@ -132,7 +131,7 @@ def number(name: str, value: JSON, low: float, high: float) -> float:
 
 
 def whole(name: str, value: JSON, low: int, high: int) -> int:
-    """The whole number, also one that JSON wrote as 3.0. Raises `BadRequest` outside [low, high]."""
+    """The whole number, also if it is given as 3.0. Raises `BadRequest` outside [low, high]."""
     value = plain_number(value)
     if not is_whole(value) or not low <= value <= high:
         raise BadRequest(f"{name}: must be a whole number from {low} to {high}")
@@ -140,9 +139,7 @@ def whole(name: str, value: JSON, low: int, high: int) -> int:
 
 
 def plain_number(value: float | None) -> float | None:
-    """The same number, an integer where it is one: an engine that keeps floating point only gives 5 as
-    5.0.
-    """
+    """The number, as an integer if it is whole: PostgreSQL returns 5 as 5.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -163,7 +160,7 @@ def fits_metadata(value: JSON) -> bool:
 
 
 def check_json(name: str, value: JSON, depth: int) -> None:
-    """Raises `BadRequest` for what JSON cannot say, or says too deeply."""
+    """Raises `BadRequest` for a value that is not JSON or is nested too deeply."""
     if depth > MAX_METADATA_DEPTH:
         raise BadRequest(f"{name}: nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, str):
@@ -190,9 +187,8 @@ def _check_scalar(name: str, value: JSON) -> None:
 
 
 def check_number(name: str, value: float) -> None:
-    """Raises `BadRequest` for a number that would not come back as it was given: beyond 64 bits it is another
-    one, in Lua as in SQLite. (JSON's reader has made a float of it by then, so that a float may not be so
-    large either.)
+    """Raises `BadRequest` for a number that SQLite or Lua cannot store exactly. (A larger integer may arrive
+    as a float, so floats have the same limit.)
     """
     if not math.isfinite(value):
         raise BadRequest(f"{name}: a number that is not finite")
@@ -229,10 +225,10 @@ def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
 
 
 class Column(NamedTuple):
-    """How a field is stored. `sql` declares it; `public` is its public name (None: internal); `check` reads a
-    caller's value (None: callers cannot set it); `fixed`: never changes; `compared`: its kind in filters;
-    `identity`: it is part of a memory's identity; `order`: the value used for NULL when sorting. `since` is
-    the schema's version.
+    """How a field is stored. `sql` declares it; `public` is its public name (None: internal); `check` checks
+    a caller's value (None: callers cannot set it); `fixed`: never changes; `compared`: its type in filters;
+    `identity`: it is part of the content hash; `order`: the value used for NULL when sorting; `since`: the
+    version of the schema that added it.
     """
 
     sql: str
@@ -251,10 +247,10 @@ _REQUIRED = object()  # an order of a column that is never NULL
 class Memory(NamedTuple):
     """A stored memory; the fields are the columns, in order.
 
-    `said_ms` is when it was said, `event_ms` to `event_last_ms` when what it tells of happened, `created_ms`
-    when it was stored. `valid_to_ms` is when another took its place (`superseded_by`); `deleted_ms` when it
-    was forgotten, which can be undone; `expires_ms` when it stops being found. `version` counts from 1 and
-    grows with every change but reading.
+    `said_ms` is when it was said, `event_ms` to `event_last_ms` when its event happened, `created_ms` when it
+    was stored. `valid_to_ms` is when another memory replaced it (`superseded_by`), `deleted_ms` when it was
+    forgotten, which can be undone, and `expires_ms` when it stops being found. `version` starts at 1 and
+    grows with every change except reading.
     """
 
     no: Annotated[int, Column("INTEGER PRIMARY KEY AUTOINCREMENT")] = 0
@@ -282,7 +278,7 @@ class Memory(NamedTuple):
     metadata: Annotated[
         JSON, Column("TEXT NOT NULL", "metadata", _metadata, compared=OBJECT, identity=True)
     ] = None
-    tags: Annotated[list[str], Column("TEXT NOT NULL", "tags", names, compared=LIST, identity=True)] = None  # type: ignore[assignment]  # `draft` gives each memory lists of its own
+    tags: Annotated[list[str], Column("TEXT NOT NULL", "tags", names, compared=LIST, identity=True)] = None  # type: ignore[assignment]  # `draft` gives each memory its own lists
     session: Annotated[str | None, Column("TEXT", "session", short_text, fixed=True, compared=TEXT)] = None
     source: Annotated[JSON, Column("TEXT NOT NULL", "source", compared=OBJECT)] = None
     flags: Annotated[list[str], Column("TEXT NOT NULL", "flags", compared=LIST)] = None  # type: ignore[assignment]
@@ -322,6 +318,11 @@ class Memory(NamedTuple):
         """When it was said; if unknown, when it was stored."""
         return self.created_ms if self.said_ms is None else self.said_ms
 
+    @property
+    def when_ms(self) -> int:
+        """When its event happened; if unknown, when it was said."""
+        return self.uttered_ms if self.event_ms is None else self.event_ms
+
 
 COLUMNS: dict[str, Column] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Memory, include_extras=True).items()
@@ -340,7 +341,7 @@ ORDERS = {PUBLIC[name]: name for name, column in COLUMNS.items() if column.order
 
 
 def order_key(name: str) -> str:
-    """The SQL of the value that a public name sorts by; never NULL, so that a page can go on behind it."""
+    """The SQL of the value that a public name sorts by; never NULL, so that pages can continue after it."""
     value, stand_in = column_sql("m", ORDERS[name]), COLUMNS[ORDERS[name]].order
     return value if stand_in is _REQUIRED else f"coalesce({value}, {stand_in!r})"
 
@@ -360,16 +361,14 @@ def column_sql(alias: str, column: str) -> str:
 
 
 def table_sql(version: int) -> str:
-    """The columns' part of `CREATE TABLE memories` as of a version of the schema; the bank's number comes
-    second.
-    """
+    """The column definitions of `CREATE TABLE memories` in a version of the schema."""
     lines = [f"{name} {column.sql}".rstrip() for name, column in COLUMNS.items() if column.since == version]
     lines.insert(1, "bank_no INTEGER NOT NULL REFERENCES memory_banks (bank_no)")
     return ",\n      ".join([*lines, "UNIQUE (bank_no, id)"])
 
 
 def added_sql(version: int) -> str:
-    """The statements that add what a version of the schema added."""
+    """The statements that add the columns of a version of the schema."""
     return "\n".join(
         f"ALTER TABLE memories ADD COLUMN {name} {column.sql};"
         for name, column in COLUMNS.items()
@@ -378,13 +377,13 @@ def added_sql(version: int) -> str:
 
 
 def checked(fields: dict[str, JSON], allowed: tuple[str, ...] = SETTABLE) -> dict[str, JSON]:
-    """Checked values by column. Raises `BadRequest` that names the field."""
+    """The checked values by column. Raises `BadRequest` that names the field."""
     values = {}
     for name, value in fields.items():
         if name not in allowed:
             raise BadRequest(f"unknown field '{str(name)[:60]}' (known: {', '.join(allowed)})")
         values[COLUMN_OF[name]] = CHECKS[name](name, value)
-    if "contexts" in values:  # callers give all contexts; the table has the first in its own column
+    if "contexts" in values:  # callers give all contexts; the first has a column of its own
         contexts = values["contexts"]
         values.setdefault("context", contexts[0] if contexts else None)
         values["contexts"] = [context for context in contexts if context != values["context"]]

@@ -1,33 +1,40 @@
-"""Rolling copies of `memory.db` next to it: `memory.db.1` is the newest of three, about a day apart.
+"""Protects `memory.db` against loss: rolling copies of it, and a count of its memories.
 
-A copy is made by SQLite's online backup while others read and write, and replaces an older one only once
-every page of it is known to be sound.
+`memory.db.1` is the newest of three copies, which are about a day apart. A copy is made by SQLite's online
+backup while others read and write, and replaces an older one only after all its pages were checked.
+
+`memory.db.count` has the number of acknowledged memories. If the database has fewer, some were lost. The
+number never exceeds the stored memories: it is raised after a write is committed, and lowered, durably,
+before a removal is committed, so that a process killed in between causes no false alarm.
 """
 
+import fcntl
 import glob
+import json
 import logging
 import os
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from threading import Event
 
 from ctx import files
 from ctx.errors import StoreError
-from ctx.memory.ledger import Ledger
 from ctx.store.schema import connect, copy_database, discard_copy, translating
-
-RESTORED = ".restored"  # the suffix of a restored file until it is in place
 
 logger = logging.getLogger(__name__)
 
+RESTORED = ".restored"  # the suffix of a restored file until it is in place
 KEPT = 3
 DAY_S = 86_400
-_CHECK_S = 3600  # how often a server looks whether a day has passed
+_CHECK_S = 3600  # how often a server checks whether a day has passed
+_COUNT_BYTES = 512  # fits in a disk sector, so that a write is never half done
 
 
 def copies(memory: str) -> list[str]:
-    """The copies that are there, the newest first."""
+    """The existing copies, newest first."""
     return [path for path in _names(memory) if os.path.isfile(path)]
 
 
@@ -36,7 +43,7 @@ def _names(memory: str) -> list[str]:
 
 
 def is_sound(path: str) -> bool:
-    """Whether every page of a file is sound. It may be of no length, which SQLite takes for an empty one."""
+    """Whether a file has tables and all its pages are sound."""
     try:
         with closing(connect(path, read_only=True)) as connection, translating():
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -46,9 +53,9 @@ def is_sound(path: str) -> bool:
 
 
 def copy_if_changed(memory: str, *, daily: bool = False) -> bool:
-    """Makes a copy if the memories changed since the newest; whether it did. `daily`: and a day has passed.
+    """Makes a copy if the memories changed since the newest one; whether it did. `daily`: only after a day.
 
-    A file that lost memories, or is damaged, is not copied over sound copies. What goes wrong is logged.
+    A file that is damaged or lost memories is not copied. Errors are logged.
     """
     try:
         changed_s = max(_mtime_s(memory), _mtime_s(f"{memory}-wal"))
@@ -77,7 +84,7 @@ def _copy(memory: str) -> bool:
         logger.error("memory=copy outcome=damaged path=%s mend='ctx doctor'", memory)
         return False
     first, second, *_ = names = _names(memory)
-    # A copy less than a day younger than the one before makes way; else each moves down.
+    # The newest copy is replaced if it is less than a day younger than the second; else all move down.
     if not (os.path.exists(second) and _mtime_s(first) - _mtime_s(second) < DAY_S):
         for newer, older in reversed([*pairwise(names)]):
             if os.path.exists(newer):
@@ -106,7 +113,94 @@ def renew(memory: str) -> None:
 
 
 def keep_copies(memory: str, stop: Event) -> None:
-    """Makes a copy each day until `stop` is set, and one then."""
+    """Makes a copy every day until `stop` is set, and a last one then."""
     while not stop.wait(_CHECK_S):
         copy_if_changed(memory, daily=True)
     copy_if_changed(memory)
+
+
+# -- the count of memories -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Count:
+    """The acknowledged memories. `changes` is the number of the last change; `lost` counts memories found
+    missing since the store was last restored or accepted.
+    """
+
+    memories: int = 0
+    changes: int = 0
+    lost: int = 0
+    lost_changes: int = 0
+
+
+class Ledger:
+    """The file with the count of one `memory.db`. Safe from several threads and processes."""
+
+    def __init__(self, memory: str) -> None:
+        self.path = memory + ".count"
+
+    @contextmanager
+    def held(self) -> "Iterator[Page]":
+        """Locks the count. Held from before a commit until the count is written. Raises `OSError`."""
+        folder = os.path.dirname(os.path.abspath(self.path))
+        descriptor = files.open_file(self.path, os.O_RDWR | os.O_CREAT, beneath=folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield Page(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> Count | None:
+        """The stored count; None if there is none or it cannot be read."""
+        with suppress(OSError):
+            return _parsed(files.read_file(self.path, beneath=os.path.dirname(os.path.abspath(self.path))))
+        return None
+
+    def reset(self, memories: int, changes: int) -> None:
+        """Accepts the present memories as complete. Raises `OSError`."""
+        with self.held() as page:
+            page.write(Count(memories, changes), durable=True)
+
+
+class Page:
+    """The open and locked file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.count = _parsed(os.pread(descriptor, _COUNT_BYTES, 0)) or Count()
+
+    def compare(self, memories: int, changes: int) -> Count:
+        """Records which memories are missing."""
+        count = self.count
+        lost, lost_changes = max(0, count.memories - memories), max(0, count.changes - changes)
+        found = Count(memories, changes, count.lost + lost, count.lost_changes + lost_changes)
+        if found != count:
+            self.write(found, durable=bool(lost or lost_changes))
+        return found
+
+    def lower(self, memories: int, changes: int) -> None:
+        """Before a commit: makes the count no higher than it will be after it."""
+        memories, changes = min(memories, self.count.memories), min(changes, self.count.changes)
+        least = replace(self.count, memories=memories, changes=changes)
+        if least != self.count:
+            self.write(least, durable=True)
+
+    def raise_to(self, memories: int, changes: int) -> None:
+        """After a commit: counts what is stored now."""
+        self.write(replace(self.count, memories=memories, changes=changes))
+
+    def write(self, count: Count, *, durable: bool = False) -> None:
+        content = json.dumps(asdict(count)).encode()
+        os.pwrite(self._descriptor, content.ljust(_COUNT_BYTES), 0)
+        if durable:
+            os.fsync(self._descriptor)
+        self.count = count
+
+
+def _parsed(content: bytes) -> Count | None:
+    try:
+        values = json.loads(content)
+        return Count(**{name: int(values[name]) for name in Count.__dataclass_fields__})
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -1,9 +1,9 @@
-"""Times named in a sentence, in English, German, Spanish or French: ISO dates, months and years, last/this/N
-ago, since, before, between.
+"""Reads the time that a sentence names, in English, German, Spanish or French: dates, months, years,
+weekdays, "last week", "three days ago", "since May".
 
-A day or month without a year is the nearest one; the next one in a plan, the latest one in the past tense.
-Text that is not plainly a time is left alone, and no text raises. A window is `[first, last]` in milliseconds
-since the epoch, UTC, both ends included.
+A day or month without a year is the nearest one; in a plan the next one, in the past tense the latest one.
+Anything that is not clearly a time is ignored, and no text raises. A window is `[first, last]` in
+milliseconds since the epoch, UTC, both ends included.
 """
 
 import re
@@ -22,14 +22,14 @@ LEAP_GAP = 8  # years; among as many there is a 29th of February
 
 
 class Window(NamedTuple):
-    """A time named in a text; one end may be open."""
+    """A period of time; None for an open end."""
 
     first_ms: int | None
     last_ms: int | None
 
 
 class Seen(NamedTuple):
-    """The moment from which a text is read, and its tense: "ahead", "past" or None."""
+    """The moment at which a text is read, and its tense: "ahead", "past" or None."""
 
     now_ms: int
     tense: str | None
@@ -50,7 +50,7 @@ _POINT = (
 
 
 def window(text: str, now_ms: int) -> Window | None:
-    """The first window that the text names, seen from `now_ms`; None if it names none."""
+    """The first period that the text names, as seen from `now_ms`; None if it names none."""
     text = text[:MAX_TEXT]
     seen = Seen(now_ms, tense(text))
     text = in_english(text.lower())
@@ -60,41 +60,37 @@ def window(text: str, now_ms: int) -> Window | None:
 
 
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
-    """When the event in a statement happens or happened: the closed window it names, seen from when it was
+    """When the event in a statement happens or happened: the closed period it names, as seen from when it was
     said. None if it names none, or something that recurs. Days are those of the speaker, whose clock was
-    `ahead_of_utc_ms` ahead.
+    `ahead_of_utc_ms` ahead of UTC.
     """
     if RECURRING.search(text[:MAX_TEXT]):
         return None
-    span = _closed(text, said_ms + ahead_of_utc_ms)
-    return span if span is None or _of_days(span) else _closed(text, said_ms)
+    span = window(text, said_ms + ahead_of_utc_ms)
+    if span is not None and not _is_whole_days(span):
+        span = window(text, said_ms)
+    return None if span is None or None in span else span
 
 
-def _closed(text: str, said_ms: int) -> Window | None:
-    span = window(text, said_ms)
-    return span if span is not None and None not in span else None
-
-
-def _of_days(span: Window) -> bool:
-    """Whether a window is of whole days."""
+def _is_whole_days(span: Window) -> bool:
     ends = (span.first_ms or 0, (span.last_ms or -1) + 1)
     return all(end_ms % DAY_MS == 0 for end_ms in ends)
 
 
 def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tuple[int, Window] | None:
-    """Where a pattern first finds a time in a text, and that time."""
+    """The position of the first time that a pattern finds, and that time."""
     for match in pattern.finditer(text):
         try:
             span = read(match, seen)
         except (ValueError, OverflowError):
-            continue  # the 31st of February, the year 0: not a time
+            continue  # no such day, such as 31 February
         if span is not None:
             return match.start(), span
     return None
 
 
 def _single(text: str, seen: Seen) -> Window | None:
-    """The first time in a text that is no range."""
+    """The first time in a text, other than a range."""
     readings = [_reading(pattern, read, text, seen) for pattern, read in _SINGLES]
     return min(filter(None, readings), key=itemgetter(0), default=(0, None))[1]
 
@@ -124,10 +120,6 @@ def _month_after(first: datetime, months: int = 1) -> datetime:
     return first.replace(year=index // 12, month=index % 12 + 1, day=1)
 
 
-def _month_number(name: str) -> int:
-    return [month[:3] for month in MONTHS].index(name[:3]) + 1
-
-
 def _count(match: re.Match[str]) -> int:
     word = " ".join(match["count"].split())
     return int(word) if word.isdigit() else NUMBERS[word]
@@ -143,20 +135,18 @@ def _year_month(match: re.Match[str], seen: Seen) -> Window:
     return _span(first, _month_after(first))
 
 
-def _named_day(match: re.Match[str], seen: Seen) -> Window:
-    return _days(_dated(match, int(match["day"]), seen))
-
-
-def _named_month(match: re.Match[str], seen: Seen) -> Window:
+def _named_day_or_month(match: re.Match[str], seen: Seen) -> Window:
+    if "day" in match.groupdict():
+        return _days(_dated(match, int(match["day"]), seen))
     first = _dated(match, 1, seen)
     return _span(first, _month_after(first))
 
 
 def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
-    """A day of the month that is named: of its year, else the nearest, the next in a plan, the latest in the
-    past tense. Raises `ValueError`.
+    """A day of the named month: of the named year, else the nearest; in a plan the next, in the past tense
+    the latest. Raises `ValueError`.
     """
-    month = _month_number(match["month"])
+    month = [name[:3] for name in MONTHS].index(match["month"][:3]) + 1
     if match["year"]:
         return datetime(int(match["year"]), month, day, tzinfo=UTC)
     today, this_year = _day(seen.now_ms), _day(seen.now_ms).year
@@ -165,7 +155,7 @@ def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
         for year in range(max(this_year - LEAP_GAP, 1), min(this_year + LEAP_GAP, 9998) + 1)
         if day <= monthrange(year, month)[1]
     ]
-    if "day" not in match.groupdict():  # the month that has begun is this one
+    if "day" not in match.groupdict():  # compare with the current month
         today = today.replace(day=1)
     if seen.tense == "ahead":
         candidates = [candidate for candidate in candidates if candidate >= today]
@@ -174,10 +164,6 @@ def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
     if not candidates:
         raise ValueError("no month of that name has such a day")
     return min(candidates, key=lambda candidate: (abs(candidate - today), candidate))
-
-
-def _year_of(match: re.Match[str], seen: Seen) -> int:
-    return int(match["year"]) if match["year"] else _moment(seen.now_ms).year
 
 
 def _year(match: re.Match[str], seen: Seen) -> Window:
@@ -201,12 +187,15 @@ def _unit_start(unit: str, now_ms: int) -> datetime:
 def _calendar(match: re.Match[str], seen: Seen) -> Window:
     unit = match["unit"]
     shift = {"next": 1, "last": -1, "previous": -1}.get(match["which"], 0)
+    if unit == "weekend":
+        monday = _units_after(_unit_start("week", seen.now_ms), "week", shift)
+        return _days(monday + timedelta(days=5), 2)
     first = _units_after(_unit_start(unit, seen.now_ms), unit, shift)
     return _span(first, _units_after(first, unit, 1))
 
 
 def _units_after(first: datetime, unit: str, count: int) -> datetime:
-    """The beginning of a week, month or year so many of them later."""
+    """The start of the week, month or year that is `count` of them later."""
     if unit == "week":
         return first + timedelta(days=7 * count)
     return _month_after(first, count if unit == "month" else 12 * count)
@@ -226,25 +215,13 @@ def _weekdays_ago(match: re.Match[str], seen: Seen) -> Window:
     return _days(today + timedelta(days=last - 7 * (_count(match) - 1)))
 
 
-def _weekend(match: re.Match[str], seen: Seen) -> Window:
-    monday = _unit_start("week", seen.now_ms)
-    saturday = monday + timedelta(days={"last": -2, "this": 5, "next": 12}[match["which"]])
-    return _days(saturday, 2)
-
-
 def _season(match: re.Match[str], seen: Seen) -> Window:
-    year = _year_of(match, seen)
+    year = int(match["year"] or _moment(seen.now_ms).year)
     first = datetime(year, _SEASONS[match["season"]], 1, tzinfo=UTC)
     if not match["year"] and (
         _ms(first) > seen.now_ms or (match["which"] == "last" and _ms(_month_after(first, 3)) > seen.now_ms)
     ):
         first = first.replace(year=year - 1)
-    return _span(first, _month_after(first, 3))
-
-
-def _quarter(match: re.Match[str], seen: Seen) -> Window:
-    year = _year_of(match, seen)
-    first = datetime(year, 3 * int(match["quarter"]) - 2, 1, tzinfo=UTC)
     return _span(first, _month_after(first, 3))
 
 
@@ -259,11 +236,7 @@ def _ahead(match: re.Match[str], seen: Seen) -> Window:
 def _back(moment: datetime, count: int, unit: str) -> datetime:
     if unit in ("month", "year"):
         first = _units_after(moment, unit, -count)
-        for day in range(moment.day, 0, -1):  # the 31st of a month that has 30 days is its last
-            try:
-                return first.replace(day=day)
-            except ValueError:
-                continue
+        return first.replace(day=min(moment.day, monthrange(first.year, first.month)[1]))
     return moment - timedelta(**{f"{unit}s": count})
 
 
@@ -273,7 +246,7 @@ def _ago(match: re.Match[str], seen: Seen) -> Window:
     if unit == "hour":
         hour = moment.replace(minute=0, second=0, microsecond=0)
         return _span(hour, hour + timedelta(hours=1))
-    if unit == "week":  # "two weeks ago" is a guess of a few days
+    if unit == "week":  # "two weeks ago" is accurate to a few days
         return _days(_day(_ms(moment)) - timedelta(days=3), 7)
     first = _unit_start(unit, _ms(moment))
     return _days(first) if unit == "day" else _span(first, _units_after(first, unit, 1))
@@ -294,7 +267,7 @@ def _between(match: re.Match[str], seen: Seen) -> Window | None:
     year = _YEAR.search(match["last"])
     backwards = last.last_ms < first.first_ms
     if year and (backwards or not _YEAR.search(match["first"])):
-        # "between January and March 2024": the year stands once.
+        # "between January and March 2024": the year belongs to both.
         first = _single(f"{match['first']} {year[0]}", seen) or first
     elif backwards:
         first = last
@@ -337,7 +310,7 @@ def _compiled(*readings: tuple[str, _Read]) -> tuple[tuple[re.Pattern[str], _Rea
 _RANGES = _compiled(
     (rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b", _between),
     (rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b", _between),
-    # The day before yesterday is a day.
+    # Not "the day before yesterday", which is a day.
     (rf"(?<!\bday )\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b", _open_ended),
 )
 _SINGLES = _compiled(
@@ -346,16 +319,16 @@ _SINGLES = _compiled(
         _iso,
     ),
     (r"\b(\d{4})-(\d{2})(?![-\d])", _year_month),
-    (rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b", _named_day),
+    (rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b", _named_day_or_month),
     (
         rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b",
-        _named_day,
+        _named_day_or_month,
     ),
-    (rf"\b{_month},?\s+(?P<year>\d{{4}})\b", _named_month),
-    # A month alone may be a name or a verb ("march", "may", "mark"): only after a word that wants a time.
+    (rf"\b{_month},?\s+(?P<year>\d{{4}})\b", _named_day_or_month),
+    # A month alone may be another word ("march", "may"), so it needs a preposition or the like before it.
     (
         rf"\b(?:in|during|of|last|this|early|late|mid|since|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])",
-        _named_month,
+        _named_day_or_month,
     ),
     (
         r"\b(?:in|during|of|year|early|late|mid|since|before|after|until|between|and|from|to)[ -]"
@@ -363,18 +336,16 @@ _SINGLES = _compiled(
         _year,
     ),
     (r"^\s*(?P<year>(?:19|20)\d{2})\s*$", _year),
-    (rf"^\s*{_month}(?P<year>\b)\s*$", _named_month),
+    (rf"^\s*{_month}(?P<year>\b)\s*$", _named_day_or_month),
     (rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b", _near_day),
-    (r"\b(?P<which>last|previous|this|next)\s+(?P<unit>week|month|year)\b", _calendar),
+    (r"\b(?P<which>last|previous|this|next)\s+(?P<unit>weekend|week|month|year)\b", _calendar),
     (rf"\b(?P<side>last|on|this|next|am)\s+{_WEEKDAY}\b", _last_weekday),
-    (r"\b(?P<which>last|this|next)\s+weekend\b", _weekend),
     (
         r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?"
         r"(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
         r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)",  # of any year
         _season,
     ),
-    (r"\bq(?P<quarter>[1-4])(?:[ /]+(?P<year>\d{4}))?\b", _quarter),
     (rf"\b(?:in|within)\s+{NUMBER}\s+{_unit}\b(?!\s+ago)", _ahead),
     (rf"\b{NUMBER}\s+{_unit}\s+ago\b", _ago),
     (rf"\b{NUMBER}\s+{_WEEKDAY}s?\s+ago\b", _weekdays_ago),

@@ -1,7 +1,7 @@
-"""The embedder as memory uses it: texts to packed vectors, a question to a unit vector, and the banks'
-vectors kept in memory.
+"""Embeds memories and questions, and caches the vectors of the banks that were searched last.
 
-Where there is no embedder, or it fails, a memory is stored and found by its words; it is embedded later.
+Without an embedder, or if it fails, memories are still stored and found by their words. They are embedded
+later.
 """
 
 import logging
@@ -14,20 +14,20 @@ import numpy as np
 
 from ctx.errors import CtxError
 from ctx.memory.gist import first_person
-from ctx.memory.packed import pack
 from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.memory.reader import Reader
-from ctx.memory.vectors import BankVectors, Floats
+from ctx.memory.vectors import BankVectors, Floats, pack
 
 logger = logging.getLogger(__name__)
 
 VECTOR_CACHE_MB = 1536
-# Of one text: a second of the embedder. A longer one is found by its words at once, and embedded behind.
+# Takes the embedder a second. A longer text is stored at once, found by its words, and embedded in the
+# background.
 MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
 
 
 class Embedder(Protocol):
-    """What memory needs of an embedder (ctx/embed/base.py)."""
+    """An embedder (ctx/embed/base.py)."""
 
     @property
     def model(self) -> str: ...
@@ -40,9 +40,7 @@ class Embedder(Protocol):
 
 
 class Embedding:
-    """One store's embedder, or none, with the vectors of the banks last searched.
-    Safe from several threads.
-    """
+    """One store's embedder, if it has one, and the cached vectors. Safe from several threads."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class Embedding:
         cache_mb: int = VECTOR_CACHE_MB,
         deferred: Callable[[], None] = lambda: None,
     ) -> None:
-        """`deferred` is called when a memory was stored without its vectors."""
+        """`deferred` is called after a memory was stored without vectors."""
         self.embedder = embedder
         self._deferred = deferred
         self._cache_bytes = cache_mb << 20
@@ -68,8 +66,8 @@ class Embedding:
     def packed(
         self, texts: Sequence[str], *, patient: bool = False, stop: threading.Event | None = None
     ) -> list[list[bytes]]:
-        """The packed vectors of each text's passages; [] for each where there is no embedder, or it failed,
-        and unless `patient` for a long text, or once `stop` is set, soon.
+        """The packed vectors of each text's passages. All are [] if there is no embedder, if it failed or if
+        `stop` was set meanwhile; a very long text's are, unless `patient`.
         """
         if self.embedder is None or not texts:
             return [[] for _ in texts]
@@ -80,7 +78,7 @@ class Embedding:
         try:
             vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
         except CtxError as error:
-            # A memory without a vector is found by its words, and embedded later; one not stored is lost.
+            # The memories must be stored all the same.
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             vectors = []
         if len(vectors) < len(listed):
@@ -89,8 +87,8 @@ class Embedding:
         return [[next(packed) for _ in entry] for entry in passages]
 
     def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
-        """To be said once memories are stored, with the vectors they were given: those that have none are
-        embedded behind.
+        """Must be called after memories were stored, with their vectors: those without any are embedded in
+        the background.
         """
         if self.embedder is not None and not all(vectors):
             self._deferred()

@@ -1,9 +1,9 @@
-"""What SQLite and PostgreSQL do differently for the memory tables; the rest of the SQL is the same.
+"""The interface of a database with memory tables. SQLite and PostgreSQL differ in how words are stored and
+ranked, how a bank is locked while it is written, and how operations are numbered; all other SQL is shared.
 
 A statement has `?` for a value; lists of numbers or ids are JSON (`IN_NUMBERS`, `IN_TEXTS`). Where PostgreSQL
-lacks a function of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema has one of that
-name. What differs: how the words are stored and ranked, how a bank is locked while it is written, and
-how operations are numbered.
+lacks a function of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema defines one of
+that name.
 """
 
 import json
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from ctx.models import JSON
 from ctx.store.record import Statements
 
-PARTING = "|"  # between the terms of two passages; no term holds it
+PARTING = "|"  # separates passages; no term contains it
 IN_NUMBERS = "IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
 IN_TEXTS = "IN (SELECT value FROM json_each(?))"
 
 
 def listed(values: Iterable[JSON]) -> str:
-    """The value that is bound to `IN_NUMBERS` or `IN_TEXTS`."""
+    """The value to bind to `IN_NUMBERS` or `IN_TEXTS`."""
     return json.dumps(list(values))
 
 
 class Posting(NamedTuple):
-    """The terms of a query that are read from the word index, each with the number of memories that contain
-    it, and the first memory that is looked at.
+    """What to read from the word index: terms, each with the number of memories that contain it, and the
+    number of the first memory to look at.
     """
 
     frequencies: dict[str, int]
@@ -42,11 +42,11 @@ class Engine:
         self.connection = connection
 
     def stream(self, sql: str, values: Sequence[JSON]) -> Iterator[JSON]:
-        """Rows one after the other, however many there are."""
+        """Yields rows without loading all of them."""
         raise NotImplementedError
 
     def indexed_by(self, index: str) -> str:
-        """The hint, after a table's name, for an index that this engine's planner would not choose."""
+        """The hint, after a table's name, for an index that the planner might not choose."""
         raise NotImplementedError
 
     def damage(self) -> list[str]:
@@ -55,14 +55,14 @@ class Engine:
 
     # -- writing ---------------------------------------------------------------------------------------------
     def holding(self, select: str) -> str:
-        """The statement that reads the row of a bank and locks it until the transaction ends, followed by the
-        number of the next operation, which is higher than all before.
+        """A statement that reads the row of a bank and locks it until the transaction ends. It adds a column:
+        the number of the next operation, higher than all before.
         """
         raise NotImplementedError
 
     def note_erasure(self) -> None:
-        """Notes that deleted content still has to be overwritten (`MemoryRows.shred`), in case
-        the process dies before that.
+        """Records that deleted content still has to be overwritten (`MemoryRows.shred`), in case the process
+        dies before.
         """
 
     def continue_numbers(self) -> None:
@@ -80,7 +80,7 @@ class Engine:
         raise NotImplementedError
 
     def move_words(self, nos: Sequence[int], origin_no: int, home_no: int) -> None:
-        """Gives the words of memories to another bank."""
+        """Moves the words of memories to another bank."""
         raise NotImplementedError
 
     def words(self, bank_no: int, nos: Iterable[int]) -> dict[int, list[list[str]]]:
@@ -88,15 +88,15 @@ class Engine:
         raise NotImplementedError
 
     def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
-        """How many memories of the bank contain each term; terms of none are left out."""
+        """How many memories of the bank contain each term; terms in none are left out."""
         raise NotImplementedError
 
     def likeliest(
         self, bank_no: int, posting: Posting, k: int, clause: str = "", values: Sequence[JSON] = ()
     ) -> list[int]:
-        """Numbers of up to k memories with any of the terms, the best first by FTS5's BM25.
+        """Numbers of up to k memories that contain any of the terms, best first by FTS5's BM25.
 
-        `clause`: a condition on the memory `m`, which is looked up for every entry read.
+        `clause`: a condition on the memory `m`, which is then looked up for every entry.
         """
         raise NotImplementedError
 

@@ -1,19 +1,18 @@
-"""The filter language of memories: a closed set of keys and operators, compiled to SQL whose values are all
-bound.
+"""Compiles filters to SQL in which all values are bound.
 
-A filter is a JSON object; its entries must all hold:
+A filter is a JSON object. A memory must meet all its entries:
 
     {"kind": "fact"}                                a value: equal (null: absent)
     {"importance": {"gte": 5, "lt": 8}}             operators: all must hold
     {"folder": {"under": "/work"}}                  the folder or any below it
-    {"tags": {"has": "auth"}}                       has, has_any, has_all; has_only: nothing else
+    {"tags": {"has": "auth"}}                       has, has_any, has_all; has_only: no others
     {"metadata.type": {"in": ["code", "note"]}}     metadata by key, nested by dots
     {"parent.label": "API design"}                  a field of the container
     {"any": [filter, ...]}, {"all": [...]}, {"none": [...]}
 
-Comparisons with something absent are false, also below `none`. Times are milliseconds since the epoch or ISO
-8601; a bare date means its first moment, or its last with `lte` and `gt`. Every mistake is a
-`BadRequest` that names the key.
+A comparison with an absent value is false, also within `none`. Times are milliseconds since the epoch or ISO
+8601; a date is its first moment, with `lte` and `gt` its last. A mistake is a `BadRequest` that names the
+key.
 """
 
 import re
@@ -51,9 +50,7 @@ _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
 
 class Condition(NamedTuple):
-    """SQL over the table alias `m` that SQLite and PostgreSQL both know, and the values it binds, in
-    order.
-    """
+    """SQL on the table alias `m`, valid in SQLite and PostgreSQL, and the values to bind, in order."""
 
     sql: str
     values: tuple[JSON, ...]
@@ -64,7 +61,7 @@ _NOTHING = Condition("FALSE", ())
 
 
 def compile_filter(filter: JSON) -> Condition:
-    """The condition of a filter; `None` and `{}` hold of everything. Raises `BadRequest`."""
+    """The condition of a filter; `None` and `{}` match everything. Raises `BadRequest`."""
     if filter is None:
         return EVERYTHING
     return _Compiler().group(filter, "all", 0)
@@ -104,8 +101,7 @@ class _Compiler:
         else:
             raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _KNOWN_KEYS)}")
         if alias == "p":
-            # The container is in the same bank as the row: the subquery takes its number, never one from
-            # the filter.
+            # The container must be in the bank of the row.
             exists = (
                 "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND "
                 "p.deleted_ms IS NULL AND "
@@ -114,7 +110,7 @@ class _Compiler:
         return condition
 
     def context(self, key: str, alias: str, value: JSON) -> Condition:
-        """A memory said in several contexts is in each of them."""
+        """Compares all contexts of a memory."""
         first = self.field(key, TEXT, f"{alias}.context", value)
         if not isinstance(value, str):
             return first
@@ -158,7 +154,7 @@ class _Compiler:
 
 
 def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
-    """One operator on a column that holds a list of texts."""
+    """One operator on a column with a list of texts."""
     if operator == "exists":
         return Condition(f"{column} {'<>' if _boolean(key, operand) else '='} '[]'", ())
     members = [operand] if operator == "has" else _choices(key, operator, operand)
@@ -173,7 +169,7 @@ def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
 
 
 class _Side(NamedTuple):
-    """The value that is compared, as SQL that is NULL without a value, and its parameters."""
+    """The left side of a comparison: SQL that is NULL if there is no value, and its parameters."""
 
     sql: str
     values: tuple[JSON, ...] = ()
@@ -200,7 +196,7 @@ def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) ->
 
 
 def _json_compared(key: str, column: str, path: str, operator: str, operand: JSON) -> Condition:
-    """One operator on what a JSON column holds at a path. Values of another type than the operand differ."""
+    """One operator on the value at a path of a JSON column. Values of different types differ."""
     if operator == "exists":
         return _json_type(column, path).exists(_boolean(key, operand))
     if operator in ("in", "not_in"):
@@ -210,7 +206,7 @@ def _json_compared(key: str, column: str, path: str, operator: str, operand: JSO
     if operand is None or isinstance(operand, bool):
         named = {None: None, True: "true", False: "false"}[operand]
         if operator not in ("eq", "ne") and named is not None:
-            named = _operand(key, NUMBER, operator, operand)  # raises: a truth is no number
+            named = _operand(key, NUMBER, operator, operand)  # raises, because it is not a number
         return _tested(key, TEXT, _json_type(column, path), operator, named)
     kind, types, value = NUMBER, "('integer', 'real')", f"CAST(json_extract({column}, ?) AS NUMERIC)"
     if isinstance(operand, str):
@@ -224,7 +220,7 @@ def _json_type(column: str, path: str) -> _Side:
 
 
 def _tested(key: str, kind: str, side: _Side, operator: str, operand: JSON) -> Condition:
-    """A value that is equal to another, before, behind, or part of it."""
+    """One operator that compares a value with a single operand."""
     if operator in ("contains", "starts", "under"):
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
@@ -242,13 +238,13 @@ def _tested(key: str, kind: str, side: _Side, operator: str, operand: JSON) -> C
 
 
 def same(column: str, value: JSON) -> Condition:
-    """Whether a column has a value, or has none where that is None."""
+    """Whether a column has this value; None: has no value."""
     return Condition(f"{column} IS NULL", ()) if value is None else Condition(f"{column} = ?", (value,))
 
 
 def _join(group: str, parts: list[Condition]) -> Condition:
     if group == "none":
-        # A comparison with NULL is unknown, and NOT unknown would drop the row.
+        # A comparison with NULL is NULL, and NOT NULL would exclude the row.
         parts = [Condition(f"NOT coalesce(({part.sql}), FALSE)", part.values) for part in parts]
     if not parts:
         return _NOTHING if group == "any" else EVERYTHING
@@ -272,20 +268,16 @@ def _boolean(key: str, operand: JSON) -> bool:
     return operand
 
 
-def _text_operand(key: str, value: JSON) -> str:
-    if not isinstance(value, str):
-        raise BadRequest(f"filter: '{key}' is compared with texts")
-    check_unicode(f"filter: '{key}'", value)
-    return value
-
-
 def _operand(key: str, kind: str, operator: str, value: JSON) -> JSON:
     if value is None:
         return None
     if kind == TIME and isinstance(value, str):
         return moment_ms(f"filter: '{key}'", value, end_of_day=operator in ("lte", "gt"))
     if kind == TEXT:
-        return _text_operand(key, value)
+        if not isinstance(value, str):
+            raise BadRequest(f"filter: '{key}' is compared with texts")
+        check_unicode(f"filter: '{key}'", value)
+        return value
     if not is_number(value):
         raise BadRequest(f"filter: '{key}' is compared with {'times' if kind == TIME else 'numbers'}")
     check_number(f"filter: '{key}'", value)

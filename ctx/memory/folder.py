@@ -1,39 +1,172 @@
-"""A bank as a folder of Markdown files, both ways: what is in the store is written, what a person changed is
-read.
+"""A bank as a folder of Markdown files, in both directions.
 
-One file a fact that holds (ctx/memory/notes.py); conversations and what was replaced stay in the store. A
-file keeps its name and may be moved within the folder; a new file is a new memory; a file that is gone
-forgets its memory only where that is asked. `LEDGER` says which memories the folder has had, so that one
-which was stored since is not taken for one whose file was deleted. Every file is replaced at once and whole,
-and the ledger last.
+Each current fact is one file; conversations and replaced memories stay in the store. A file keeps its name
+and may be moved within the folder. A new file is a new memory. A deleted file only forgets its memory if that
+is asked for. `LEDGER` lists the memories that the folder has had, so that a memory stored later is not taken
+for one whose file was deleted. Files are replaced as a whole, the ledger last.
+
+    ---
+    id: "0a1b…"
+    said: "2026-11-20T10:00:00Z"
+    happened: "2026-11-18"
+    contexts: ["work"]
+    tags: []
+    version: 3
+    digest: "5e1c…"
+    ---
+
+    I prefer tabs.
+
+The same memory is the same bytes. `version` is the memory's when the file was written; `digest` covers the
+file without that line. Together they show whether the file, the memory, or both were changed since.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+import uuid
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ctx import files
 from ctx.errors import BadRequest, Conflict, CtxError
+from ctx.formats.frontmatter import read_front_matter
 from ctx.memory.bank import MemoryBank
-from ctx.memory.notes import (
-    MAX_NOTE_CHARS,
-    Note,
-    changes,
-    file_name,
-    from_note,
-    note_paths,
-    settings,
-    to_note,
-)
-from ctx.models import JSON
+from ctx.memory.columns import moment_ms
+from ctx.models import JSON, is_whole
 
 LEDGER = ".ctx-memories.json"
+MAX_NOTE_CHARS = 1_100_000  # a memory's text with its front matter
+_DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
+_ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_SLUG_WORDS = 6
+# The record's fields in the front matter, besides the id. `_ALWAYS` are written without a value too.
+_FIELDS = ("said", "happened", "contexts", "tags", "type", "importance")
+_ALWAYS = ("said", "contexts", "tags")
+_USUAL_IMPORTANCE = 5
 _NOT_MEMORIES = ("readme.md",)
 _PAGE = 1000
 _OUTDATED = (
     "it was edited, but its memory was forgotten or replaced; remove the id to store it as a new memory"
 )
+
+
+# -- one file ------------------------------------------------------------------------------------------------
+
+
+class Note(NamedTuple):
+    """A parsed file: `fields` are from its front matter; `edited` if it changed since ctx wrote it."""
+
+    id: str | None
+    version: int
+    fields: dict[str, JSON]
+    edited: bool
+
+
+def to_note(record: JSON) -> str:
+    """The file of a record."""
+    lines = [_line("id", record["id"])]
+    for name in _FIELDS:
+        value = record[name]
+        usual = name == "importance" and value == _USUAL_IMPORTANCE
+        if name in _ALWAYS or not (usual or value in (None, "", [])):
+            lines.append(_line(name, value))
+    head = "---\n" + "".join(lines) + _line("version", record["version"])
+    body = f"---\n\n{record['text']}\n"
+    return head + _line("digest", _digest(head + body)) + body
+
+
+def from_note(text: str) -> Note:
+    """A file as a memory's fields. Raises `BadRequest` that says what is wrong with it."""
+    if len(text) > MAX_NOTE_CHARS:
+        raise BadRequest(f"more than {MAX_NOTE_CHARS:,} characters")
+    edited = not _as_written(text)
+    if edited:  # perhaps only by a program that ends lines differently
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        edited = not _as_written(text)
+    front = read_front_matter(text)
+    metadata = front.metadata
+    body = text[front.end :].removeprefix("\n").removesuffix("\n")
+    if not body.strip():
+        raise BadRequest("the file has no text")
+    version = metadata.get("version", 0)
+    if not is_whole(version):
+        raise BadRequest("version: must be a whole number")
+    id = metadata.get("id")
+    try:
+        id = None if id is None else str(uuid.UUID(id))
+    except (ValueError, AttributeError, TypeError):
+        raise BadRequest("id: not the id of a memory; leave it out for a new memory") from None
+    fields = {"text": body, **{name: metadata[name] for name in _FIELDS if name in metadata}}
+    for name in fields.keys() & {"contexts", "tags"}:  # a person may leave them empty, or write commas
+        names = fields[name]
+        if isinstance(names, str):
+            fields[name] = [part.strip() for part in names.split(",") if part.strip()]
+        elif names is None:
+            fields[name] = []
+    return Note(id, version, fields, edited)
+
+
+def changes(note: Note, record: JSON) -> dict[str, JSON]:
+    """What differs between a file and a record, as a patch of `update`; {} if nothing does."""
+    differing = {
+        name: value
+        for name, value in note.fields.items()
+        if _comparable(name, value) != _comparable(name, record[name])
+    }
+    return settings(differing)
+
+
+def settings(fields: dict[str, JSON]) -> dict[str, JSON]:
+    """A note's fields under the names that `put` and `update` have for them."""
+    columns = {name: value for name, value in fields.items() if name not in ("said", "happened")}
+    if "said" in fields:
+        columns["timestamp"] = fields["said"]
+    if "happened" in fields:
+        first, _, last = map(str.strip, str(fields["happened"] or "").partition("/"))
+        columns["event_date"] = first or None
+        # A day lasts until its last moment; a moment has no end.
+        columns["event_end"] = last or (first if _DAY.fullmatch(first) else None)
+    return columns
+
+
+def _line(name: str, value: JSON) -> str:
+    # JSON is YAML, but YAML has more line breaks, and forbids some characters.
+    quoted = json.dumps(value, ensure_ascii=False)
+    escaped = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    return f"{name}: {escaped}\n"
+
+
+def _as_written(text: str) -> bool:
+    """Whether a file is unchanged since `to_note` wrote it, according to its digest."""
+    match = _DIGEST.search(text)
+    return match is not None and match[1] == _digest(text[: match.start()] + text[match.end() :])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _comparable(name: str, value: JSON) -> JSON:
+    try:
+        return moment_ms("said", value) if name == "said" else value
+    except BadRequest:  # it differs from the record, and is refused when it is stored
+        return value
+
+
+def note_paths(folder: str) -> list[str]:
+    """The Markdown files in a folder and below, relative to it and sorted, without hidden ones."""
+    paths = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        notes = (name for name in names if name.endswith(".md") and not name.startswith("."))
+        paths += [os.path.relpath(os.path.join(parent, name), folder) for name in notes]
+    return sorted(paths)
+
+
+# -- the folder ----------------------------------------------------------------------------------------------
 
 
 class Entry(NamedTuple):
@@ -49,8 +182,9 @@ class Entry(NamedTuple):
 
 
 class Folder:
-    """One bank's folder. Raises `BadRequest` if the path is not a folder, and `Conflict` for the folder
-    of another bank."""
+    """One bank's folder. Raises `BadRequest` if the path is not a folder, and `Conflict` for the folder of
+    another bank.
+    """
 
     def __init__(self, bank: MemoryBank, path: str) -> None:
         self._bank = bank
@@ -59,98 +193,47 @@ class Folder:
             raise BadRequest(f"{path} is not a folder")
         self._ledger = self._read_ledger()
         name = self._ledger.get("bank", bank.id)
-        if name != bank.id:
-            self._check_heir(path, name)
-
-    def _check_heir(self, path: str, name: str) -> None:
-        """Raises `Conflict` unless the folder's bank was renamed, or merged, into this one."""
-        sentence = f"{path} is the folder of the bank '{name}', not of '{self._bank.id}'"
-        if name in self._bank.neighbours():
+        if name == bank.id:
+            return
+        sentence = f"{path} is the folder of the bank '{name}', not of '{bank.id}'"
+        if name in bank.neighbours():
             raise Conflict(f"{sentence}: use that bank, or another folder")
-        ids = self._ledger.get("ids", [])
-        if not any(self._bank.get(id, include_deleted=True) for id in ids):
+        # The folder may belong to a bank that was renamed to this one, or merged into it.
+        if not any(bank.get(id, include_deleted=True) for id in self._ledger.get("ids", [])):
             raise Conflict(
                 f"{sentence}, and has none of this bank's memories. If the bank was renamed or merged, use "
                 f"its new name. To import the files into this bank anyway, delete {LEDGER} in the folder"
             )
 
-    # -- the store into the folder --
+    # -- from the store into the folder --
     def export(self, *, dry_run: bool = False) -> JSON:
         """Writes what changed in the store: `{"written", "removed", "unchanged", "conflicts", "dry_run"}`.
 
-        What was edited in the folder and not imported is never written over: it is a conflict, named, and
-        left.
+        A file that was edited and not imported is never overwritten: it is reported as a conflict.
         """
-        reply: dict[str, JSON] = {
-            "written": 0,
-            "removed": 0,
-            "unchanged": 0,
-            "conflicts": [],
-            "dry_run": dry_run,
-        }
+        reply: dict[str, JSON] = {"written": 0, "removed": 0, "unchanged": 0, "conflicts": []}
+        reply["dry_run"] = dry_run
         entries = {entry.note.id: entry for entry in self._entries(reply["conflicts"]) if entry.note.id}
         ids = []
         for record in self._bank.every({"kind": "fact"}, order="created"):
             ids.append(record["id"])
-            self._lay_out(record, entries.pop(record["id"], None), reply)
+            self._write_record(record, entries.pop(record["id"], None), reply)
         for entry in entries.values():  # forgotten, replaced, or not of this store
-            self._withdraw(entry, reply)
+            if entry.record is None and not entry.erased:
+                conflict = _conflict(entry.path, "its memory is not in the bank: import it first")
+                reply["conflicts"].append(conflict)
+            elif entry.note.edited and (entry.record is None or changes(entry.note, entry.record)):
+                reply["conflicts"].append(_conflict(entry.path, _OUTDATED))
+            else:
+                if not dry_run:
+                    os.unlink(os.path.join(self.path, entry.path))
+                reply["removed"] += 1
         if not dry_run:
             self._write_ledger(ids)
         return reply
 
-    def _withdraw(self, entry: Entry, reply: dict[str, JSON]) -> None:
-        if entry.record is None and not entry.erased:
-            reply["conflicts"].append(_conflict(entry.path, "its memory is not in the bank: import it first"))
-        elif entry.note.edited and (entry.record is None or changes(entry.note, entry.record)):
-            reply["conflicts"].append(_conflict(entry.path, _OUTDATED))
-        else:
-            if not reply["dry_run"]:
-                os.unlink(os.path.join(self.path, entry.path))
-            reply["removed"] += 1
-
-    # -- the folder into the store --
-    def import_(self, *, prune: bool = False, dry_run: bool = False) -> JSON:
-        """Reads what changed in the folder: `{"new", "changed", "unchanged", "missing", "forgotten",
-        "conflicts", "op_ids", "dry_run"}`.
-
-        An edit is an edit with history; what both sides changed is a conflict, named, and left. Files that
-        are gone are counted (`missing`), and their memories forgotten with `prune`, in one operation that can
-        be undone. The head of a file that was taken in is brought up to date.
-        """
-        reply: dict[str, JSON] = {
-            "new": 0,
-            "changed": 0,
-            "unchanged": 0,
-            "missing": 0,
-            "forgotten": 0,
-            "conflicts": [],
-            "op_ids": [],
-            "dry_run": dry_run,
-        }
-        entries = list(self._entries(reply["conflicts"]))
-        ids = {entry.note.id for entry in entries}
-        for entry in entries:
-            try:
-                ids.add(self._take_in(entry, reply, ids))
-            except CtxError as error:
-                reply["conflicts"].append(_conflict(entry.path, error.message))
-        absent = sorted(set(self._ledger.get("ids", ())) - ids)
-        doomed = list(filter(self._is_current, absent))
-        # A file that could not be read is not a file that is gone.
-        reply["missing"] = len(doomed) if not reply["conflicts"] else 0
-        if prune and reply["missing"]:
-            self._forget(doomed, reply)
-        if not dry_run and not reply["conflicts"]:
-            self._write_ledger([id for id in ids if id] + ([] if prune else absent))
-        return reply
-
-    def _is_current(self, id: str) -> bool:
-        record = self._bank.get(id)
-        return record is not None and not record["superseded_by"]
-
-    def _lay_out(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
-        """Writes a memory's file, unless it says the same, or what was not imported yet."""
+    def _write_record(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
+        """Writes a memory's file, unless it says the same or was edited."""
         text = to_note(record)
         if entry is not None and entry.text == text:
             reply["unchanged"] += 1
@@ -158,28 +241,57 @@ class Folder:
         if entry is not None and entry.note.edited and changes(entry.note, record):
             reply["conflicts"].append(_conflict(entry.path, "it was edited: import it first"))
             return
-        path = entry.path if entry is not None else file_name(record)
-        if entry is None and os.path.lexists(os.path.join(self.path, path)):
-            reply["conflicts"].append(_conflict(path, "it is in the place of a memory's file"))
-            return
+        if entry is not None:
+            path = entry.path
+        else:
+            words = re.findall(r"[^\W_]+", record["text"][:200].lower())[:_SLUG_WORDS]
+            path = f"{'-'.join(words)[:60] or 'memory'}-{record['id'][:8]}.md"
+            if os.path.lexists(os.path.join(self.path, path)):
+                reply["conflicts"].append(_conflict(path, "it is in the place of a memory's file"))
+                return
         self._write(path, text, reply["dry_run"])
         reply["written"] += 1
 
-    def _forget(self, ids: Sequence[str], reply: dict[str, JSON]) -> None:
-        """Forgets the memories whose files are gone."""
-        for start in range(0, len(ids), _PAGE):
-            filter = {"id": {"in": ids[start : start + _PAGE]}}
-            deleted = self._bank.delete_where(filter, reason="its file was deleted", dry_run=reply["dry_run"])
-            reply["forgotten"] += deleted["count"]
-            reply["op_ids"] += [deleted["op_id"]] if deleted["op_id"] else []
+    # -- from the folder into the store --
+    def import_(self, *, prune: bool = False, dry_run: bool = False) -> JSON:
+        """Reads what changed in the folder: `{"new", "changed", "unchanged", "missing", "forgotten",
+        "conflicts", "op_ids", "dry_run"}`.
 
-    def _take_in(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
+        An edited file changes its memory, with history; if the memory changed too, that is reported as a
+        conflict. Deleted files are counted (`missing`); with `prune` their memories are forgotten, which can
+        be undone. The front matter of an imported file is updated.
+        """
+        counts = dict.fromkeys(("new", "changed", "unchanged", "missing", "forgotten"), 0)
+        reply: dict[str, JSON] = {**counts, "conflicts": [], "op_ids": [], "dry_run": dry_run}
+        entries = list(self._entries(reply["conflicts"]))
+        ids = {entry.note.id for entry in entries}
+        for entry in entries:
+            try:
+                ids.add(self._import_entry(entry, reply, ids))
+            except CtxError as error:
+                reply["conflicts"].append(_conflict(entry.path, error.message))
+        absent = sorted(set(self._ledger.get("ids", ())) - ids)
+        records = [record for id in absent if (record := self._bank.get(id)) is not None]
+        doomed = [record["id"] for record in records if not record["superseded_by"]]
+        # A file that could not be read was not deleted.
+        reply["missing"] = len(doomed) if not reply["conflicts"] else 0
+        if prune and reply["missing"]:
+            for start in range(0, len(doomed), _PAGE):
+                filter = {"id": {"in": doomed[start : start + _PAGE]}}
+                deletion = self._bank.delete_where(filter, reason="its file was deleted", dry_run=dry_run)
+                reply["forgotten"] += deletion["count"]
+                reply["op_ids"] += [deletion["op_id"]] if deletion["op_id"] else []
+        if not dry_run and not reply["conflicts"]:
+            self._write_ledger([id for id in ids if id] + ([] if prune else absent))
+        return reply
+
+    def _import_entry(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
         """Stores what a file says; the id of its memory. `ids` are those that files have."""
         note, record = entry.note, entry.record
         if entry.erased:
             if note.edited:
                 raise Conflict(_OUTDATED)
-            reply["unchanged"] += 1  # the next export takes it away
+            reply["unchanged"] += 1  # the next export deletes the file
             return note.id
         if record is None:
             id = None if reply["dry_run"] else self._store_new(entry, reply, ids)
@@ -187,26 +299,28 @@ class Folder:
             return id
         patch = changes(note, record)
         if not patch or (not note.edited and note.version <= record["version"]):
-            reply["unchanged"] += 1  # the same, or as it was written
+            reply["unchanged"] += 1
             return note.id
-        _check_current(note, record)
+        if record["deleted_at"] or record["superseded_by"]:
+            raise Conflict(_OUTDATED)
+        if note.version < record["version"]:
+            raise Conflict(
+                f"both the file and the memory were changed. To keep the file's text, write version "
+                f"{record['version']} into it. To keep the memory's, delete the file and sync"
+            )
         if not reply["dry_run"]:
-            self._store_edit(entry.path, record, patch, reply)
+            updated = self._bank.update(record["id"], patch, expect_version=record["version"])
+            reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
+            self._write(entry.path, to_note(updated["record"]), False)
         reply["changed"] += 1
         return note.id
-
-    def _store_edit(self, path: str, record: JSON, patch: JSON, reply: dict[str, JSON]) -> None:
-        updated = self._bank.update(record["id"], patch, expect_version=record["version"])
-        reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
-        self._write(path, to_note(updated["record"]), False)
 
     def _store_new(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
         bank = self._bank.with_id(entry.note.id) if entry.note.id else self._bank
         stored = bank.put(**settings(entry.note.fields))
         reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
         record = self._bank.get(stored["id"])
-        # A memory that no file has is the file's own: it was stored, and the process died before it wrote the
-        # head.
+        # An existing memory that no other file has is this file's: the process died before it wrote the head.
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record), False)
         elif record is not None and record["id"] != entry.note.id:
@@ -214,23 +328,18 @@ class Folder:
         return str(stored["id"])
 
     # -- files --
-    def _note_at(self, path: str, paths: dict[str, str]) -> tuple[str, Note]:
-        """A file's text, and what it says; `paths` are those of the notes before it, by their ids."""
-        text = self._read(path)
-        note = from_note(text)
-        if note.id is not None and note.id in paths:
-            raise Conflict(f"it has the same id as {paths[note.id]}; remove the id for a new memory")
-        return text, note
-
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
-        """The files that are memories, by path; what cannot be read is named among the conflicts."""
+        """The files that are memories, by path. Files that cannot be read are added to the conflicts."""
         paths: dict[str, str] = {}
         erased_ids = self._bank.erased_ids()
         for path in note_paths(self.path):
             if os.path.basename(path).lower() in _NOT_MEMORIES:
                 continue
             try:
-                text, note = self._note_at(path, paths)
+                text = self._read(path)
+                note = from_note(text)
+                if note.id is not None and note.id in paths:
+                    raise Conflict(f"it has the same id as {paths[note.id]}; remove the id for a new memory")
             except UnicodeDecodeError:
                 conflicts.append(_conflict(path, "it is not UTF-8: save it as UTF-8"))
                 continue
@@ -274,17 +383,6 @@ class Folder:
         if ledger != self._ledger:
             self._write(LEDGER, json.dumps(ledger, indent=0) + "\n", False)
             self._ledger = ledger
-
-
-def _check_current(note: Note, record: JSON) -> None:
-    """Raises `Conflict` if a file was edited and its memory changed meanwhile."""
-    if record["deleted_at"] or record["superseded_by"]:
-        raise Conflict(_OUTDATED)
-    if note.version < record["version"]:
-        raise Conflict(
-            f"both the file and the memory were changed. To keep the file's text, write version "
-            f"{record['version']} into it. To keep the memory's, delete the file and sync"
-        )
 
 
 def _conflict(path: str, reason: str) -> JSON:

@@ -1,8 +1,8 @@
-"""What a text says apart from how it is put: capitals, full stops, spacing, and whether its speaker is "I" or
-"the user".
+"""The gist of a text: its words without capitals, punctuation, spacing, articles and the speaker ("I", "the
+user").
 
-Two texts of one gist are one memory. The rule is narrow on purpose: a word more, a number, a tense or a "not"
-makes another gist.
+Two statements with the same gist are one memory. The rule is narrow on purpose: another word, number or
+tense, or a "not", makes another gist.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from ctx.identity import TEXT_HASH_BYTES
 _SELF = re.compile(
     r"(?i)\b(?:(?P<verb>is|does|has)\s+)?(?:(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|the\s+user\b)"
 )
-# The same in German, Spanish and French, and the function words that it becomes; "die Nutzer" are many.
+# The same in German, Spanish and French, with its replacement. "Die Nutzer" is plural and left out.
 _SELF_ABROAD = (
     (re.compile(r"(?i)\bdes\s+(?:be)?nutzers\b"), "von mir"),
     (re.compile(r"(?i)\b(?:(?:der|dem|den)\s+(?:be)?nutzer|(?:die|der)\s+(?:be)?nutzerin)\b"), "ich"),
@@ -42,7 +42,7 @@ _SPEAKER = frozenset(("i", "my", "we", "our", "user", "user's", "user’s", "use
 
 
 def normal_words(text: str) -> list[str]:
-    """The words of a text in order, folded, without articles and without the speaker."""
+    """The words of a text, folded, without articles and the speaker."""
     words: list[str] = []
     third_person = False
     for match in _WORD.finditer(unicodedata.normalize("NFKC", text).casefold()):
@@ -71,7 +71,7 @@ def _first_person(verb: str) -> str:
 
 
 def gist(text: str) -> str:
-    """The same for texts that say the same; 32 hexadecimal digits."""
+    """32 hexadecimal digits that are equal for texts that say the same."""
     words = " ".join(normal_words(text)) or " ".join(text.split())
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 

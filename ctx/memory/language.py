@@ -1,4 +1,4 @@
-"""In which of four languages a text is written, judged by its function words."""
+"""The language of a text, judged by its function words, and its sentences."""
 
 import re
 from functools import lru_cache
@@ -53,7 +53,7 @@ def _language(beginning: str) -> str:
 
 
 def silent_terms(text: str) -> frozenset[str]:
-    """The terms of a text's language that say nothing about its subject, besides English stop words."""
+    """The function words of a text's language, as terms. English stop words are not indexed anyway."""
     return _silent_terms(language(text))
 
 
@@ -61,3 +61,15 @@ def silent_terms(text: str) -> frozenset[str]:
 def _silent_terms(name: str) -> frozenset[str]:
     known = _FUNCTION_WORDS.get(name)
     return frozenset(terms(" ".join(sorted(known)) if known else _ENGLISH_SILENT))
+
+
+# A full stop does not end a sentence after the number of a day ("am 15. Februar") or a title.
+_SENTENCE = re.compile(
+    r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+"
+    r"|\n+"
+)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, without empty ones."""
+    return [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]

@@ -1,5 +1,5 @@
-"""The place of a project's memories, ready to be opened: what an earlier version kept elsewhere is moved
-there first, and what a killed process had begun is finished.
+"""Finds a project's memories. Moves them there first if an earlier version stored them elsewhere, and
+finishes what a killed process began.
 """
 
 import json
@@ -16,9 +16,8 @@ from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, project
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
 from ctx.memory import split
-from ctx.memory.copies import RESTORED
-from ctx.memory.ledger import Ledger
-from ctx.store.schema import Connection, connect, discard_copy, is_damage, translating
+from ctx.memory.copies import RESTORED, Ledger
+from ctx.store.schema import connect, discard_copy, is_damage, translating
 from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Location:
-    """Where memories, keys and scripts' values are. `waiting`: why those of an earlier version next to
+    """Where memories, keys and scripts' values are. `waiting`: why those that an earlier version left next to
     the catalog are not used; None if there are none.
     """
 
@@ -40,8 +39,8 @@ class Location:
 
     @property
     def keys(self) -> str:
-        """The file in which earlier versions kept the keys. Raises `ConfigError` where such a file waits to
-        be adopted: without its keys the server would be open.
+        """The file in which earlier versions stored keys. Raises `ConfigError` if it must be adopted first:
+        without its keys the server would be open.
         """
         if self.waiting and os.path.isfile(old_keys(self.catalog)):
             raise ConfigError(
@@ -52,12 +51,12 @@ class Location:
 
     @property
     def leftovers(self) -> tuple[str, ...]:
-        """Files that may hold what is erased later."""
+        """Files that may contain memories that are erased later."""
         return (self.catalog + split.MOVED,)
 
 
 def old_keys(catalog: str) -> str:
-    """Where earlier versions kept the keys."""
+    """Where earlier versions stored keys."""
     return os.path.join(os.path.dirname(catalog), KEYS)
 
 
@@ -67,7 +66,7 @@ def memory_place(config: Config, environ: Mapping[str, str], *, make: bool = Tru
 
 
 def holds_any(config: Config, environ: Mapping[str, str]) -> bool:
-    """Whether there may be memories to read: looking makes none. Raises `StoreError`."""
+    """Whether there may be memories. Creates nothing. Raises `StoreError`."""
     if config.store.url:
         return True
     memory = memory_place(config, environ, make=False).memory
@@ -105,14 +104,14 @@ def locate(config: Config, environ: Mapping[str, str]) -> Location:
 
 
 def _beside(place: Place, catalog: str) -> bool:
-    """Whether the memories stay in the folder of the catalog, or below it: then nothing is brought in."""
+    """Whether the memories are in the folder of the catalog, or below it."""
     folder = os.path.realpath(os.path.dirname(catalog))
     return os.path.commonpath([folder, os.path.realpath(place.folder)]) == folder
 
 
 def is_known(config: Config, environ: Mapping[str, str]) -> bool:
-    """Whether this user's state knows the store: a model was noted for it, or something of the project was
-    trusted.
+    """Whether this user has used the store: its model was recorded, or the user trusted something in the
+    project.
     """
     try:
         noted = json.loads(files.read_file(notes_path(environ)))
@@ -142,7 +141,7 @@ def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
 
 
 def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
-    """Makes the memories of a project that has gone those of this one; how many there are now. Raises
+    """Gives this project the memories of one that no longer exists; how many there are now. Raises
     `BadRequest`, `NotFound`, `StoreError`.
     """
     entry = entry_named(projects_folder(environ), name)
@@ -154,7 +153,7 @@ def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
 
 
 def count_memories(memory: str) -> int:
-    """How many memories a file holds."""
+    """How many memories a file has."""
     from ctx.memory.rows import stored_counts  # 100 ms with numpy
 
     return stored_counts(memory)[0] if os.path.isfile(memory) else 0
@@ -198,8 +197,14 @@ def loss(memory: str) -> str | None:
             connection = None
             if os.path.isfile(memory) and os.stat(memory).st_size:
                 connection = opened.enter_context(closing(connect(memory, read_only=True)))
-            page = opened.enter_context(ledger.held())  # nobody is between a commit and its count
-            memories, changes = _stored(connection)
+            page = opened.enter_context(ledger.held())  # no process is between a commit and its count
+            memories = changes = 0
+            with translating():
+                tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
+                if connection is not None and connection.execute(tables).fetchone()[0]:
+                    from ctx.memory.rows import counts_of  # 100 ms with numpy
+
+                    memories, changes = counts_of(connection)
             count = page.count
     except StoreError as error:
         return f"the memories cannot be read: {error.message}" if is_damage(error) else None
@@ -214,20 +219,9 @@ def loss(memory: str) -> str | None:
     return None
 
 
-def _stored(connection: Connection | None) -> tuple[int, int]:
-    """How many memories there are, and the number of the last change."""
-    if connection is None:
-        return 0, 0
-    from ctx.memory.rows import counts_of  # 100 ms with numpy
-
-    with translating():
-        tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
-        return counts_of(connection) if connection.execute(tables).fetchone()[0] else (0, 0)
-
-
 def problems(memory: str) -> list[str]:
-    """What is wrong with the memories as a file, and what is missing of them, a sentence each. Raises
-    `StoreError` where it cannot be opened for another reason.
+    """What is wrong with the file of memories, and how many are missing, as sentences. Raises `StoreError` if
+    it is not damaged and still cannot be opened.
     """
     if not (os.path.lexists(memory) or Ledger(memory).read()):
         return []

@@ -1,7 +1,8 @@
-"""Moves memories between stores of any engine: every bank with its words, vectors, history and journal, under
+"""Moves memories between SQLite and PostgreSQL: every bank with its words, vectors, history and journal, with
 the same numbers.
 
-It can be interrupted and run again: an equal bank in the target is skipped, a different one is moved again.
+It can be interrupted and run again: a bank that is equal in the target is skipped, another one is moved
+again.
 """
 
 import hashlib
@@ -23,12 +24,12 @@ Progress = Callable[[str, int, int], None]
 
 
 class _Table(NamedTuple):
-    """A table whose rows belong to banks: its columns, and by which of them they are found and in order."""
+    """A table whose rows belong to banks: its columns, and those that identify a row within a bank."""
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    of_memory: bool = False  # keyed by the memory's number, its first column; else by the bank's
+    of_memory: bool = False  # the first key is the memory's number; else the table has the bank's number
 
     @property
     def condition(self) -> str:
@@ -50,12 +51,6 @@ _TABLES = (
     _Table("memory_aliases", ("bank_no", "alias", "memory_no"), ("alias",)),
     _Table("memory_replies", ("bank_no", "key", "request", "reply"), ("key",)),
     _Table("memory_journal", ("no", "bank_no", "op_id", "op", "at_ms", "actor", "detail", "hash"), ("no",)),
-    _Table(
-        "memory_links",
-        ("memory_no", "other_no", "kind", "score"),
-        ("memory_no", "other_no", "kind"),
-        of_memory=True,
-    ),
     _Table("memory_sessions", ("memory_no", "session"), ("memory_no", "session"), of_memory=True),
     _Table(
         "memory_history",
@@ -68,7 +63,7 @@ _BANKS = f"SELECT {', '.join(BankRow._fields)} FROM memory_banks"
 
 
 class MovedMemories(NamedTuple):
-    """What a move came to. `digest` is of all that was compared: every row of every bank."""
+    """The result of a move. `digest` covers every row of every bank."""
 
     banks: int
     memories: int
@@ -77,8 +72,8 @@ class MovedMemories(NamedTuple):
 
 
 def check_target(origin: MemoryRows, target: MemoryRows) -> None:
-    """Raises `BadRequest` where the target holds banks that the origin lacks, or that were written there
-    since they were moved. Changes nothing.
+    """Raises `BadRequest` if the target has banks that the origin lacks, or that were written since they were
+    moved. Changes nothing.
     """
     banks = _banks(origin)
     with origin.view() as engine:
@@ -95,8 +90,8 @@ def check_target(origin: MemoryRows, target: MemoryRows) -> None:
 
 
 def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress) -> MovedMemories:
-    """Copies all banks of `origin` to `target`, drops what only that one holds, and compares the two. Nobody
-    may write either meanwhile. Raises `StoreError` where the two are not equal afterwards.
+    """Copies all banks of `origin` to `target`, removes all others there, and compares the two. Neither may
+    be written meanwhile. Raises `StoreError` if they are not equal afterwards.
     """
     banks = _banks(origin)
     for bank in _banks(target).values():
@@ -142,30 +137,30 @@ def _count(rows: MemoryRows) -> int:
 
 
 def _same(bank: BankRow, other: BankRow | None) -> bool:
-    """Whether two rows are of one bank, in whichever state."""
+    """Whether two rows are the same bank, in any state."""
     return other is not None and bank.created_ms == other.created_ms
 
 
 def _behind(origin: Engine, bank: BankRow, other: BankRow | None) -> bool:
-    """Whether all that a bank of the target went through is in the journal of the origin's, `other`."""
+    """Whether the origin's bank `other` has all operations of the target's bank in its journal."""
     if other is None or not _same(bank, other):
         return False
     if bank.bank.startswith("/"):  # dropped: it would come back
         return other.bank.startswith("/")
     select = "SELECT 1 FROM memory_journal WHERE bank_no = ? AND hash = ?"
-    # A bank whose move was broken off has no place in its journal yet.
+    # A bank whose move was interrupted has no head yet.
     return not bank.head or bool(origin.connection.execute(select, (bank.bank_no, bank.head)).fetchone())
 
 
 def _drop(engine: Engine, bank_no: int) -> None:
-    """Removes a bank, and that it ever was."""
+    """Removes a bank and its row."""
     empty(engine, bank_no)
     for table in ("memory_journal", "memory_banks"):
         engine.connection.execute(f"DELETE FROM {table} WHERE bank_no = ?", (bank_no,))
 
 
 def _move_models(origin: MemoryRows, target: MemoryRows) -> None:
-    """The models have the same numbers in both, or the vectors would be another one's."""
+    """Gives the models the same numbers in both stores, because vectors refer to them."""
     select = "SELECT model_no, model FROM memory_models ORDER BY model_no"
     with origin.view() as engine:
         models = engine.connection.execute(select).fetchall()
@@ -178,8 +173,8 @@ def _move_models(origin: MemoryRows, target: MemoryRows) -> None:
 
 
 def _move_bank(origin: MemoryRows, target: MemoryRows, bank: BankRow) -> Iterator[int]:
-    """Copies a bank, a batch a transaction; the sizes of the batches of memories. Its row gets its place in
-    the journal last.
+    """Copies a bank in batches, and yields the sizes of the batches of memories. The head of its journal is
+    written last.
     """
     with target.change() as engine:
         _drop(engine, bank.bank_no)
@@ -208,7 +203,7 @@ def _insert(engine: Engine, table: str, columns: tuple[str, ...], rows: list[JSO
 
 
 def _rows(engine: Engine, table: _Table, bank_no: int) -> Iterator[tuple[JSON, ...]]:
-    """A bank's rows of a table, in the order of their key, as either engine is given them."""
+    """A bank's rows of a table, in the order of their key, alike for both databases."""
     rows = engine.stream(
         f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {table.condition} ORDER BY "
         f"{', '.join(table.key)}",
@@ -218,7 +213,7 @@ def _rows(engine: Engine, table: _Table, bank_no: int) -> Iterator[tuple[JSON, .
 
 
 def _digest(rows: MemoryRows, bank_no: int) -> str:
-    """A digest of all that a bank holds, whatever engine keeps it."""
+    """A digest of everything in a bank, the same for both databases."""
     total = hashlib.sha256()
     with rows.view() as engine:
         bank = engine.connection.execute(f"{_BANKS} WHERE bank_no = ?", (bank_no,)).fetchone()

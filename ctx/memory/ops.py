@@ -1,5 +1,5 @@
-"""Operations of a bank by name, JSON in and JSON out (`call`). `BankCall` has those of one tool call, and
-undoes what it wrote if the call fails. `context.memory` of a script uses it.
+"""Calls the operations of a bank by name, JSON in and JSON out (`call`). `BankCall` has the operations of one
+tool call and can undo them if the call fails; scripts have it as `context.memory`.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from ctx.text.strings import one_line
 
 logger = logging.getLogger(__name__)
 
-MAX_EXPORT_CHARS = 8 << 20  # of one reply: more goes through `ctx memory export`
+MAX_EXPORT_CHARS = 8 << 20  # of one reply; `ctx memory export` has no limit
 MAX_BRIEFED = 100
 CATEGORIES = ("context", "type")
 _LINE_CHARS = 500
@@ -35,9 +35,7 @@ class Op(NamedTuple):
 
 
 def _op(run: Callable[..., JSON], *, writes: bool = False) -> Op:
-    """An operation by its signature: parameters without a default are required, `**fields` are those of a
-    memory.
-    """
+    """An operation with the arguments of its signature; `**fields` stands for the fields of a memory."""
     _, *parameters = inspect.signature(run).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     required = tuple(parameter.name for parameter in named if parameter.default is parameter.empty)
@@ -68,12 +66,12 @@ def _import(bank: MemoryBank, content: str) -> JSON:
 
 
 def _briefing(bank: MemoryBank, topic: str = "", category: str = "context", limit: int = 12) -> JSON:
-    """The start of a conversation, `{"lines", "text"}`: up to `limit` memories on the topic, or the latest
-    ones without a topic.
+    """Notes for the start of a conversation, `{"lines", "text"}`: up to `limit` memories on the topic, or the
+    latest ones without a topic.
 
-    A line has the day, the memory's `category` ("context" or "type") and what it says; `text` is all of them
-    between marks that no memory can contain, under a sentence that they are notes. Text that looks like a
-    secret or an instruction is left out, because a model may obey it.
+    A line has the day, the memory's `category` ("context" or "type") and its text; `text` has all lines
+    between tags that no memory can contain, and says that they are notes. Memories that look like a secret or
+    an instruction are left out, because a model may obey them.
     """
     if not isinstance(topic, str):
         raise BadRequest("topic: must be a text")
@@ -95,7 +93,7 @@ def _briefing(bank: MemoryBank, topic: str = "", category: str = "context", limi
 
 
 def _line(record: JSON, category: str) -> str:
-    day = (record["happened"] or iso_utc(record["created"]))[:10]  # what no calendar has did not happen
+    day = (record["happened"] or iso_utc(record["created"]))[:10]
     text = one_line(" ".join(_FENCE.sub("", record["text"]).split()), _LINE_CHARS)
     return f"- ({day}, {record[category] or 'general'}) {text}"
 
@@ -113,7 +111,7 @@ _OTHERWISE: dict[str, Callable[..., JSON]] = {
     "briefing": _briefing,
     "export": _export,
     "import": _import,
-}  # all others are the bank's methods of that name
+}  # all others are methods of the bank with the same name
 OPS: dict[str, Op] = {
     name: _op(_OTHERWISE.get(name) or getattr(MemoryBank, name), writes=name in _WRITES)
     for name in (*_READS, *_WRITES)
@@ -138,9 +136,9 @@ def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
 
 
 def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
-    """Runs an operation. `null` arguments count as absent, except inside `patch`, `filter` and the like.
+    """Runs an operation. Arguments that are `null` count as absent, but not values inside them.
 
-    Raises `BadRequest` for an unknown operation or argument, and what the operation itself raises.
+    Raises `BadRequest` for an unknown operation or argument, and the errors of the operation.
     """
     operation = OPS.get(op)
     if operation is None:
@@ -149,14 +147,12 @@ def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
 
 
 class BankCall:
-    """The operations of a bank, as one call of a tool uses them: `bank.put(text=...)` is `call(bank, "put",
-    {"text": ...})`.
-    """
+    """The operations of a bank for one tool call: `put(text=...)` is `call(bank, "put", {"text": ...})`."""
 
     def __init__(self, bank: MemoryBank) -> None:
         self._bank = bank
         self._writing = threading.Lock()
-        # Operations in order, and the memories that each made.
+        # The operations in order, and the memories that each created.
         self._written: list[tuple[str, list[str]]] = []
         self._ended = False
 
@@ -173,15 +169,13 @@ class BankCall:
             if self._ended:  # a script's deadline passed while this was on its way
                 raise ToolError("the call has ended")
             reply = call(self._bank, op, arguments)
-            # A repeated request has the reply of another call.
+            # A repeated request has the reply of an earlier call.
             if isinstance(reply, dict) and isinstance(reply.get("op_id"), str) and not reply.get("repeated"):
                 self._written.append((reply["op_id"], _made(reply)))
             return reply
 
     def take_back(self) -> None:
-        """Ends the call as if it had written nothing: waits for a running write, undoes all writes, refuses
-        later ones.
-        """
+        """Undoes all writes of the call. Waits for a running write, and refuses later ones."""
         with self._writing:
             self._ended = True
             if not self._written:
@@ -194,7 +188,7 @@ class BankCall:
 
 
 def _made(reply: dict[str, JSON]) -> list[str]:
-    """The memories that a `put` or a `put_many` made."""
+    """The ids of the memories that a `put` or a `put_many` created."""
     if not reply.get("created"):
         return []
     return [id for id in (reply.get("id"), *reply.get("ids", ())) if id]

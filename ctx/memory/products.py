@@ -1,5 +1,4 @@
-"""Memories from other products: what their tools reply, what they export, and the files in which they keep
-them.
+"""Imports memories from other products: from their tools' replies, their exports and their files.
 
     claude-recall   replies of `retrieve_memory` and `search`; its SQLite file
     hindsight       replies of `recall` and `hindsight_search`; the REST API's list and recall
@@ -8,7 +7,7 @@ them.
     basic-memory    a folder of its notes, or one of them
 
 Memories that were imported before are skipped, also if they were forgotten since. An entry that cannot be
-read is reported with its position, and the others are imported.
+read is reported with its position; the others are imported.
 """
 
 import math
@@ -20,8 +19,7 @@ from typing import BinaryIO
 from ctx.errors import BadRequest, Conflict, CtxError
 from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import moment_ms
-from ctx.memory.imports import basic_memory, recall_file, replies
-from ctx.memory.imports.item import Item, Source, Unread
+from ctx.memory.imports import Item, Source, Unread, basic_memory, recall_file, replies
 from ctx.models import JSON
 
 _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
@@ -33,13 +31,14 @@ MAX_SOURCE_BYTES = 1 << 30  # also for a database file, though only its header i
 
 
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
-    """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for what is not that
-    product's at all."""
+    """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for a source that is
+    not from that product.
+    """
     read = _READERS[product]
     if source.content.startswith(recall_file.SQLITE):
         if product != "claude-recall":
             raise BadRequest(
-                f"this is a database file; of {product} what its tools and its interface reply is read"
+                f"this is a database file; of {product} only replies of its tools and its API can be read"
             )
         read = recall_file.read
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "unread": []}
@@ -59,7 +58,7 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
 
 
 def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[Item]:
-    """The memories in the order in which they were said, so that the newest takes the older one's place."""
+    """The memories in the order in which they were said, so that newer ones can replace older ones."""
     readable = []
     for item in items:
         if isinstance(item, Unread):
@@ -73,14 +72,14 @@ def _said_ms(item: Item) -> float:
     """When a memory was said, in UTC; infinity if unknown."""
     try:
         ms = moment_ms("timestamp", item.fields.get("timestamp"))
-    except BadRequest:  # it is refused when it is to be stored
+    except BadRequest:  # it is refused when it is stored
         return math.inf
     return math.inf if ms is None else ms
 
 
 def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> tuple[bool, str]:
-    """Stores one memory, or one conversation: whether it is new, and its id. Raises `Conflict` where it was
-    imported before and is not the same any more.
+    """Stores one memory or conversation: whether it is new, and its id. Raises `Conflict` if it was imported
+    before and has changed since.
     """
     request = f"import:{product}:{item.key}"
     if item.messages:
@@ -112,7 +111,7 @@ def read_source(path: str) -> Source:
 
 
 def piped_source(file: BinaryIO) -> Source:
-    """What comes through a pipe, to import. Raises `BadRequest`."""
+    """A pipe to import. Raises `BadRequest`."""
     return Source(None, _read(file, "standard input"))
 
 

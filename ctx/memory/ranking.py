@@ -1,73 +1,227 @@
-"""Steps on ranked hits: a time window as a lift, age, and replaced memories as the ones that replaced them.
+"""Ranks the memories of a bank for a question.
 
-Each takes hits best first, gives hits best first, and notes what it did in their signals.
+`find` asks keyword and vector search and fuses what they return. The other steps take hits best first and
+give hits best first: `timely` lifts a time window, `succeeded` shows a replaced memory as the one that
+replaced it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from ctx.clock import DAY_MS
+from ctx.memory.columns import Memory
 from ctx.memory.dates import Window
-from ctx.memory.legs import MemoryHit, rank_key
-from ctx.memory.reader import Candidate
-from ctx.memory.vectors import BankVectors
+from ctx.memory.embedding import Embedding
+from ctx.memory.filters import Condition
+from ctx.memory.gist import first_person
+from ctx.memory.language import language, silent_terms
+from ctx.memory.passages import MAX_STATEMENT_CHARS
+from ctx.memory.reader import Reader
+from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
+from ctx.memory.vectors import BankVectors, Floats
 from ctx.models import JSON
+from ctx.text.analyze import STOP_WORDS, query_counts, words
 
-RECENCY_SPAN = 0.1  # the most that age moves a rank, up or down
-# A memory whose own time is in the window that the question names goes above all others, whose best has 1.
-NAMED_TIME_LIFT = 1.01
-STORED_TIME_LIFT = 0.3  # of one that was merely stored then
-NAMED_TIME_SCORE = 0.75  # such a memory counts as evidence
-MOSTLY = 0.5  # of its time has to be in the window for that
-NEAR_TWIN = 0.75  # cosine; LoCoMo facts have one earlier memory that near on average
-MAX_NEWER = 3
+# The weight of the best BM25 relative to a cosine when texts and question are short: then meaning finds the
+# memory that uses other words than the question.
+_LEAST_SHARE = 0.07
+_SHORT_QUESTION = 8  # words; a question of twice as many counts as a paragraph
+_DIGITS = 6  # of BM25 and cosine: the digits beyond depend on the order of additions
+_NAME = re.compile(r"[A-ZÄÖÜ][a-zäöüß]\w*")
+_WIDER = 16  # how many times more neighbours are asked for when the conditions exclude too many
+
+# The best hit has rank 1. A memory whose own time is in the window that the question names goes above all
+# others.
+_NAMED_TIME_LIFT = 1.01
+_STORED_TIME_LIFT = 0.3  # of a memory that was only stored then
+_NAMED_TIME_SCORE = 0.75  # the least score of a memory mostly in the window
+_MOSTLY = 0.5  # this share of its time
+_NEAR_TWIN = 0.75  # cosine; a LoCoMo fact has one earlier memory that near on average
+_MAX_NEWER = 3
 _STRENGTHS = ("fused", "bm25", "cosine", "nameless", "lexical", "semantic")
 
 
-def aged(hits: Sequence[MemoryHit], half_life_days: float, now_ms: int) -> list[MemoryHit]:
-    """Ranks moved by age, by a tenth at most."""
-    moved = []
-    for hit in hits:
-        age_days = max(0.0, (now_ms - hit.memory.when_ms) / DAY_MS)
-        factor = 1 + RECENCY_SPAN * (2 * 0.5 ** (age_days / half_life_days) - 1)
-        moved.append(_with_signals(hit, fused=hit.signals["fused"] * factor))
-    return sorted(moved, key=rank_key)
+class MemoryHit(NamedTuple):
+    """A result. `score` in [0, 1] depends on query and memory alone; `signals` holds what it is made of."""
+
+    memory: Memory
+    score: float
+    signals: dict[str, JSON]
 
 
-def timely(hits: Sequence[MemoryHit], window: Window) -> list[MemoryHit]:
-    """Memories of the window come first; those that were merely stored then are lifted."""
+def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:
+    """Sorts hits by fused rank, then score, then newest first; the id only makes the order definite."""
+    return (-hit.signals["fused"], -hit.score, -hit.memory.uttered_ms, hit.memory.id)
+
+
+# -- keyword and vector search -------------------------------------------------------------------------------
+
+
+def find(
+    reader: Reader,
+    embedding: Embedding,
+    query: str,
+    mode: str,
+    conditions: Sequence[Condition],
+    depth: int,
+) -> tuple[list[MemoryHit], bool]:
+    """Up to `depth` memories from each search that `mode` includes, best first, and whether the embedder
+    failed.
+
+    They are ranked by the mean of the cosines with the question and with the question without its names, plus
+    a share of BM25. `fused` is 1 for the best.
+    """
+    first_person_query = first_person(query)  # "the user" distinguishes nothing: all memories are theirs
+    if query_counts(first_person_query).keys() - {"i", "my"}:
+        query = first_person_query
+    question, frequencies = words_of(reader, query)
+    nos = [] if mode == "semantic" else reader.by_words(frequencies, conditions, depth)
+    by_words = bool(nos)
+    vectors = embedding.of_bank(reader) if mode != "keyword" else None
+    vector = embedding.query_vector(query) if vectors is not None else None
+    cosines: dict[int, float] = {}
+    without_names = cosines
+    if vectors is not None and vector is not None:
+        nos = list(dict.fromkeys((*nos, *nearest(reader, vectors, vector, conditions, depth))))
+        cosines = without_names = _cosines(vectors, vector, nos)
+        nameless = _nameless(query)
+        if nameless != query and (unnamed := embedding.query_vector(nameless)) is not None:
+            without_names = _cosines(vectors, unnamed, nos)
+    rows, stored = reader.rows(nos), reader.words(nos)
+    weights = {no: round(bm25(question, stored.get(no, ())), _DIGITS) if by_words else 0.0 for no in rows}
+    nearness = {no: (cosines[no] + without_names[no]) / 2 for no in rows if no in cosines}
+    fused = _fused(weights, nearness, _share_of_words(question, [row.text for row in rows.values()]))
+    top = max(fused.values(), default=0.0)
+    likelihood = calibration(embedding.model or "")
+    hits = []
+    for no, strength in fused.items():
+        lexical = coverage(question, stored.get(no, ()), rows[no].text)
+        semantic = likelihood(cosines[no]) if no in cosines else 0.0
+        signals: dict[str, JSON] = {
+            "fused": round(strength / top, 9) if top > 0 else strength,
+            "bm25": weights[no],
+            "cosine": cosines.get(no),
+            "nameless": without_names.get(no),
+            "lexical": round(lexical, 6),
+            "semantic": round(semantic, 6),
+        }
+        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
+    return sorted(hits, key=rank_key), vectors is not None and vector is None
+
+
+def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
+    """A question's words, and how many memories of the bank have each."""
+    silent = silent_terms(query)
+    counts = query_counts(query)
+    counts = {term: count for term, count in counts.items() if term not in silent} or counts
+    frequencies = reader.frequencies(counts)
+    bank = reader.bank
+    mean_terms = bank.live_terms / (bank.live or 1)
+    return word_query(query, counts, frequencies, bank.live, mean_terms), frequencies
+
+
+def nearest(
+    reader: Reader, vectors: BankVectors, vector: Floats, conditions: Sequence[Condition], depth: int
+) -> list[int]:
+    """Numbers of the nearest memories that meet the conditions. The conditions are first tested on the
+    nearest few; only if too few meet them, on the whole bank.
+    """
+    for width in (depth, depth * _WIDER):
+        nos = vectors.nearest(vector, width)
+        passing = set(reader.numbers(conditions, nos))
+        matches = [no for no in nos if no in passing]
+        if len(matches) >= depth or len(nos) < width:
+            return matches[:depth]
+    return vectors.nearest(vector, depth, among=reader.numbers(conditions))
+
+
+def _cosines(vectors: BankVectors, vector: Floats, nos: list[int]) -> dict[int, float]:
+    return {no: round(cosine, _DIGITS) for no, cosine in vectors.cosines(vector, nos).items()}
+
+
+def _nameless(question: str) -> str:
+    """The question without names: capitalised words, except the first of a sentence. Everything that was said
+    about Yuki is close to a question about Yuki; the rest of the question says what is asked.
+
+    Unchanged in other languages than English, where capitals mean less or questions are asked differently.
+    """
+    if language(question) != "en":
+        return question
+    kept: list[str] = []
+    first = True
+    for word in question.split():
+        stripped = word.strip("\"'“”‘’«»()[],;:.?!")
+        is_name = not first and _NAME.match(stripped) is not None and not STOP_WORDS.issuperset(words(word))
+        first = word.endswith((".", "!", "?"))
+        if not is_name:
+            kept.append(word)
+    return " ".join(kept)
+
+
+def _fused(
+    weights: Mapping[int, float], nearness: Mapping[int, float], share_of_words: float
+) -> dict[int, float]:
+    """The fused score of each memory; one with neither cosine nor BM25 is left out."""
+    nearest_of_all = max(nearness.values(), default=0.0)
+    most = max(weights.values(), default=0.0) or 1.0
+    # A memory that is not embedded yet counts as near as its words suggest.
+    return {
+        no: nearness.get(no, nearest_of_all * weight / most) + share_of_words * weight / most
+        for no, weight in weights.items()
+        if no in nearness or weight > 0
+    }
+
+
+def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
+    """The weight of the best BM25 relative to a cosine: low for short statements and short questions, equal
+    for longer texts or a paragraph as the question, where cosines separate less well.
+    """
+    mean_chars = sum(map(len, texts)) / (len(texts) or 1)
+    length = mean_chars / MAX_STATEMENT_CHARS * 1.5 - 1  # 0 at two thirds of the longest statement, 1 at four
+    breadth = (len(question.words) - _SHORT_QUESTION) / _SHORT_QUESTION
+    return _LEAST_SHARE + (1 - _LEAST_SHARE) * min(1.0, max(0.0, length, breadth))
+
+
+# -- steps on ranked hits ------------------------------------------------------------------------------------
+
+
+def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) -> list[MemoryHit]:
+    """Puts memories of the window first, and lifts those that were only stored then. `others` are of the
+    window and were not found by either search.
+    """
+    unfound: dict[str, JSON] = {"fused": 0.0, "bm25": 0.0, "cosine": None, "nameless": None}
+    unfound |= {"lexical": 0.0, "semantic": 0.0}
     lifted = []
-    for hit in hits:
-        if not _in_window(hit.memory, window):
+    for hit in (*hits, *(MemoryHit(memory, 0.0, unfound) for memory in others)):
+        memory, rank = hit.memory, hit.signals["fused"]
+        share = _share_within(memory, window)
+        if share is None:
             lifted.append(hit)
-        elif hit.memory.event_ms is None and hit.memory.said_ms is None:
-            lifted.append(_with_signals(hit, fused=hit.signals["fused"] * (1 + STORED_TIME_LIFT)))
+        elif memory.event_ms is None and memory.said_ms is None:
+            lifted.append(_with_signals(hit, fused=rank * (1 + _STORED_TIME_LIFT)))
         else:
-            share = _share_within(hit.memory, window)
-            if share >= MOSTLY:
-                hit = _with_signals(hit._replace(score=max(hit.score, NAMED_TIME_SCORE)), in_window=True)
-            lift = NAMED_TIME_LIFT * (1 + share) / 2
-            lifted.append(_with_signals(hit, fused=max(0.0, hit.signals["fused"]) + lift))
+            if share >= _MOSTLY:
+                hit = _with_signals(hit._replace(score=max(hit.score, _NAMED_TIME_SCORE)), in_window=True)
+            lift = _NAMED_TIME_LIFT * (1 + share) / 2
+            lifted.append(_with_signals(hit, fused=max(0.0, rank) + lift))
     return sorted(lifted, key=rank_key)
 
 
-def _in_window(memory: Candidate, window: Window) -> bool:
-    first_ms = memory.when_ms
-    last_ms = first_ms if memory.event_ms is None or memory.event_last_ms is None else memory.event_last_ms
-    return (window.first_ms is None or last_ms >= window.first_ms) and (
-        window.last_ms is None or first_ms <= window.last_ms
-    )
+def _share_within(memory: Memory, window: Window) -> float | None:
+    """The share of a memory's time that is in the window: "in November" is mostly not on one day of it. None
+    if none of it is.
+    """
+    first_ms = last_ms = memory.when_ms
+    if memory.event_ms is not None and memory.event_last_ms is not None:
+        last_ms = memory.event_last_ms
+    begin_ms = first_ms if window.first_ms is None else max(first_ms, window.first_ms)
+    end_ms = last_ms if window.last_ms is None else min(last_ms, window.last_ms)
+    if end_ms < begin_ms:
+        return None
+    return (end_ms - begin_ms) / (last_ms - first_ms) if last_ms > first_ms else 1.0
 
 
-def _share_within(memory: Candidate, window: Window) -> float:
-    """The share of a memory's time that is in the window: "in November" is mostly not on one day of it."""
-    if memory.event_ms is None or memory.event_last_ms is None or memory.event_last_ms <= memory.event_ms:
-        return 1.0
-    first_ms = max(memory.event_ms, memory.event_ms if window.first_ms is None else window.first_ms)
-    last_ms = min(memory.event_last_ms, memory.event_last_ms if window.last_ms is None else window.last_ms)
-    return max(0, last_ms - first_ms) / (memory.event_last_ms - memory.event_ms)
-
-
-def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) -> list[MemoryHit]:
+def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> list[MemoryHit]:
     """Puts the replacing memories in the place of the replaced ones. `heads`: the last successor by the
     replaced memory's id; None if it must not be shown.
     """
@@ -84,7 +238,7 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Candidate | None]) 
 
 
 def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
-    """Merges two hits of one memory, found by its own words or by those of a memory it replaced."""
+    """Merges two hits of one memory, found by its own words and by those of a memory it replaced."""
     signals = {**second.signals, **hit.signals}
     for name in _STRENGTHS:
         strengths = (hit.signals[name], second.signals[name])
@@ -93,8 +247,8 @@ def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
 
 
 def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[str, list[str]]:
-    """By the id of each memory of a page those of the page that are later and close in meaning, or that
-    replaced it; most alike first. Memories without any are left out.
+    """By the id of each memory of a page, the ids of those on the page that are later and close in meaning,
+    or that replaced it, closest first. Memories without any are left out.
     """
     cosines = {} if vectors is None else vectors.cosines_among([hit.memory.no for hit in page])
     newer: dict[str, list[str]] = {}
@@ -103,10 +257,10 @@ def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[
         for other in (hit.memory for hit in page):
             is_later = other.uttered_ms > memory.uttered_ms
             cosine = cosines.get((memory.no, other.no), 0.0) if is_later else 0.0
-            if other.id == memory.superseded_by or cosine >= NEAR_TWIN:
+            if other.id == memory.superseded_by or cosine >= _NEAR_TWIN:
                 twins.append((other.id == memory.superseded_by, cosine, other.id))
         if twins:
-            newer[memory.id] = [id for _, _, id in sorted(twins, reverse=True)[:MAX_NEWER]]
+            newer[memory.id] = [id for _, _, id in sorted(twins, reverse=True)[:_MAX_NEWER]]
     return newer
 
 

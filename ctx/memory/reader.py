@@ -1,7 +1,7 @@
-"""Reads one bank in one snapshot of the tables: SQL alone.
+"""The SQL that reads one bank in one snapshot.
 
-Every statement binds the number of its bank, so neither a row nor a document frequency crosses from one bank
-into another. A bank that does not exist has the number -1, which no row has.
+Every statement binds the number of its bank, so that neither rows nor word frequencies of another bank are
+read. A bank that does not exist has the number -1, which no row has.
 """
 
 import json
@@ -15,17 +15,17 @@ from ctx.memory.filters import Condition
 from ctx.models import JSON
 from ctx.store.documents import EVERY
 
-# The bank of a number, and those that were merged into it, however often: their journals go on in its own.
+# The numbers of a bank and of all banks that were merged into it, whose journals it continues.
 LINEAGE = (
     "(WITH RECURSIVE lineage (no) AS (SELECT CAST(? AS BIGINT) UNION SELECT b.bank_no FROM memory_banks b"
     " JOIN lineage l ON CAST(json_extract(b.config, '$.merged_into') AS TEXT) = CAST(l.no AS TEXT)"
     " WHERE b.bank LIKE '/%') SELECT no FROM lineage)"
 )
 MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
-ABSENT = -1  # the number of a bank that is not there
+ABSENT = -1  # the number of a bank that does not exist
 TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
-# Another group: the value at a path in the metadata, as a letter and the value; the path is bound each time.
-# A list or an object counts as absent, as null does.
+# Another group: the value at a path in the metadata, with a letter for its type; the path is bound each time.
+# Lists, objects and null count as absent.
 SCALAR = (
     "CASE WHEN json_type(m.metadata, ?) = 'text' THEN 's' || json_extract(m.metadata, ?)"
     " WHEN json_type(m.metadata, ?) IN ('integer', 'real') THEN 'n' || json_extract(m.metadata, ?)"
@@ -40,37 +40,8 @@ _IMPORTANCE_INDEX = COLUMN_NAMES.index("importance")
 UNDELETED = Condition("m.deleted_ms IS NULL", ())
 
 
-class Candidate(NamedTuple):
-    """The part of a memory that ranking needs: a search reads hundreds and returns ten."""
-
-    no: int
-    id: str
-    kind: str
-    text: str
-    event_ms: int | None
-    event_last_ms: int | None
-    created_ms: int
-    said_ms: int | None
-    superseded_by: str | None
-
-    @property
-    def uttered_ms(self) -> int:
-        """When it was said."""
-        return self.created_ms if self.said_ms is None else self.said_ms
-
-    @property
-    def when_ms(self) -> int:
-        """When the event in it happened, else when it was said."""
-        return self.uttered_ms if self.event_ms is None else self.event_ms
-
-
-_CANDIDATE = "SELECT " + ", ".join(f"m.{name}" for name in Candidate._fields) + " FROM memories m"
-
-
 class BankRow(NamedTuple):
-    """The row of a bank. `live` counts memories that are not deleted, `live_terms` their terms (for the mean
-    length in BM25).
-    """
+    """The row of a bank. `live` counts undeleted memories, `live_terms` their terms (for BM25)."""
 
     bank_no: int
     bank: str
@@ -84,9 +55,7 @@ class BankRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One line of a memory's history. `before` holds the columns it changed with the values they had; None:
-    it was made.
-    """
+    """One change of a memory. `before` has the old values of the changed columns; None: it was created."""
 
     memory_no: int
     version: int
@@ -113,7 +82,7 @@ FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # can be restored
 
 
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
-    """Memories to show: not deleted, expired or superseded; as of a moment, those that were valid then."""
+    """Not deleted, expired or superseded; with `as_of_ms`, valid at that moment and not deleted."""
     if as_of_ms is not None:
         return Condition(
             "m.deleted_ms IS NULL AND m.valid_from_ms <= ? AND (m.valid_to_ms IS NULL OR m.valid_to_ms > ?)"
@@ -130,8 +99,8 @@ class Reader:
     """One bank in one snapshot; `bank.bank_no` is `ABSENT` if nothing was ever written to it."""
 
     def __init__(self, engine: Engine, bank: str, *, locked: bool = False) -> None:
-        """`locked`: no one else writes the bank until the transaction ends, and `op_no` is the number of the
-        next operation.
+        """`locked`: nobody else can write the bank until the transaction ends, and `op_no` is the number of
+        the next operation.
         """
         self.op_no = 0
         self.engine = engine
@@ -141,7 +110,6 @@ class Reader:
 
     @property
     def exists(self) -> bool:
-        """Whether the bank is there."""
         return self.bank_no != ABSENT
 
     def _bank_row(self, bank: str, *, locked: bool) -> BankRow | None:
@@ -156,7 +124,7 @@ class Reader:
         return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]])
 
     def banks(self) -> list[str]:
-        """The names of all banks of the file. (A slash begins the name of one that was removed.)"""
+        """The names of all banks of the store. (The names of removed banks begin with a slash.)"""
         cursor = self.connection.execute(
             "SELECT bank FROM memory_banks WHERE bank NOT LIKE '/%' ORDER BY bank"
         )
@@ -173,19 +141,12 @@ class Reader:
         return dict(cursor)
 
     # -- rows ------------------------------------------------------------------------------------------------
-    # `+bank_no` where numbers are given: without the sign SQLite would rather walk an index over the whole
-    # bank.
+    # `+bank_no` with a list of numbers: without the plus SQLite would walk an index over the whole bank.
     def rows(self, nos: Iterable[int]) -> dict[int, Memory]:
-        return {memory.no: memory for memory in self._numbered(_SELECT, nos, memory_of)}
-
-    def candidates(self, nos: Iterable[int]) -> dict[int, Candidate]:
-        return {candidate.no: candidate for candidate in self._numbered(_CANDIDATE, nos, Candidate._make)}
-
-    def _numbered(self, select: str, nos: Iterable[int], make: JSON) -> Iterator[JSON]:
         cursor = self.connection.execute(
-            f"{select} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, listed(nos))
+            f"{_SELECT} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, listed(nos))
         )
-        return map(make, cursor)
+        return {memory.no: memory for memory in map(memory_of, cursor)}
 
     def _first(self, clause: str, *values: JSON) -> Memory | None:
         row = self.connection.execute(
@@ -203,20 +164,12 @@ class Reader:
             alias,
         )
 
-    def rows_with_prefix(self, prefix: str) -> list[Memory]:
-        """At most two memories whose id has this prefix: two mean that it is ambiguous."""
-        span = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
-        return list(self.select([span], limit=2))
-
-    def rows_created(self, created_ms: int) -> list[Memory]:
-        return list(self.select([Condition("m.created_ms = ?", (created_ms,))]))
-
     def same_gist(self, gist: str, now_ms: int) -> list[Memory]:
         """The visible memories of a gist, oldest first."""
         return list(self.select([Condition("m.gist = ?", (gist,)), visible(now_ms)]))
 
     def successors(self, ids: Iterable[str]) -> dict[str, str]:
-        """Which memory replaced each of these, where one did."""
+        """The id of the memory that replaced each of these; the others are left out."""
         cursor = self.connection.execute(
             "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
             f" AND id {IN_TEXTS}",
@@ -224,22 +177,18 @@ class Reader:
         )
         return dict(cursor.fetchall())
 
-    def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Candidate]]:
+    def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Memory]]:
         """The memories that each of these replaced, latest first; those that replaced none are left out."""
-        cursor = self.connection.execute(
-            f"{_CANDIDATE} WHERE m.bank_no = ? AND m.deleted_ms IS NULL"
-            f" AND m.superseded_by {IN_TEXTS} ORDER BY m.valid_from_ms DESC, m.no DESC",
-            (self.bank_no, listed(ids)),
-        )
-        replaced: dict[str, list[Candidate]] = {}
-        for candidate in map(Candidate._make, cursor):
-            replaced.setdefault(candidate.superseded_by or "", []).append(candidate)
+        condition = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
+        replaced: dict[str, list[Memory]] = {}
+        for memory in self.select([UNDELETED, condition], "m.valid_from_ms DESC, m.no DESC"):
+            replaced.setdefault(memory.superseded_by or "", []).append(memory)
         return replaced
 
     def select(
         self, conditions: Sequence[Condition], order: str = "m.no", limit: int = EVERY
     ) -> Iterator[Memory]:
-        """Rows under all conditions. `order` is the caller's constant, never a user's text."""
+        """Memories that meet all conditions. `order` is inserted into the SQL: never a user's text."""
         clause, values = self._where(conditions)
         cursor = self.connection.execute(
             f"{_SELECT} WHERE {clause} ORDER BY {order} LIMIT ?", (*values, limit)
@@ -254,15 +203,12 @@ class Reader:
         self,
         conditions: Sequence[Condition],
         among: Sequence[int] | None = None,
-        order: str | None = None,
-        limit: int = EVERY,
     ) -> list[int]:
-        """The numbers of the rows under all conditions, of those given if any are."""
+        """The numbers of the memories that meet all conditions. `among`: only these are tested."""
         clause, values = self._where(conditions)
         if among is not None:
             clause, values = f"+{clause} AND {_NUMBERED}", (*values, listed(among))
-        ending = f" ORDER BY {order} LIMIT {limit:d}" if order else ""
-        cursor = self.connection.execute(f"SELECT m.no FROM memories m WHERE {clause}{ending}", values)
+        cursor = self.connection.execute(f"SELECT m.no FROM memories m WHERE {clause}", values)
         return [row[0] for row in cursor]
 
     def count(self, conditions: Sequence[Condition]) -> int:
@@ -272,8 +218,8 @@ class Reader:
     def summary(
         self, conditions: Sequence[Condition], group: str | None, group_values: Sequence[JSON] = ()
     ) -> list[JSON]:
-        """`(value, count, mean importance, first created, last created, characters)` of each group, largest
-        group first.
+        """`(value, count, mean importance, first created, last created, characters)` of groups, largest
+        first.
         """
         clause, values = self._where(conditions)
         table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
@@ -288,7 +234,9 @@ class Reader:
         return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))
 
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
-        """What containers hold: (members, their characters, the first one's text) by the container's id."""
+        """By the ids of containers: how many members they have, the characters of these, and the text of the
+        first.
+        """
         cursor = self.connection.execute(
             "SELECT m.parent, count(*), sum(length(m.text)),"
             " (SELECT f.text FROM memories f WHERE f.bank_no = ? AND f.parent = m.parent"
@@ -299,18 +247,19 @@ class Reader:
         )
         return {row[0]: (row[1], row[2], row[3]) for row in cursor}
 
-    def with_contents(self, memory: Memory) -> list[Memory]:
-        """A memory and all that it contains, however deep."""
-        members, ids = [memory], {memory.id}
-        for member in members:
-            for inner in self.select([Condition("m.parent = ?", (member.id,))]):
-                if inner.id not in ids:
-                    ids.add(inner.id)
-                    members.append(inner)
-        return members
+    def with_contents(self, memories: Sequence[Memory]) -> list[Memory]:
+        """These memories and all that they contain, at any depth, each once."""
+        members = {memory.no: memory for memory in memories}
+        pending: Sequence[Memory] = memories
+        while pending:
+            ids = listed(memory.id for memory in pending)
+            inside = self.select([Condition(f"m.parent {IN_TEXTS}", (ids,))])
+            pending = [memory for memory in inside if memory.no not in members]
+            members |= {memory.no: memory for memory in pending}
+        return list(members.values())
 
     def aliases(self, nos: Iterable[int]) -> dict[int, list[str]]:
-        """The names that memories were given, by number; those without are left out."""
+        """The aliases that memories were given, by number; memories without are left out."""
         aliases: dict[int, list[str]] = {}
         for no, alias in self.connection.execute(
             "SELECT memory_no, alias FROM memory_aliases "
@@ -328,7 +277,7 @@ class Reader:
         return [row[0] for row in cursor]
 
     def reply(self, key: str) -> tuple[str, JSON] | None:
-        """(hash of the request, reply) kept under an idempotency key."""
+        """(hash of the request, reply) stored under an idempotency key."""
         row = self.connection.execute(
             "SELECT request, reply FROM memory_replies WHERE bank_no = ? AND key = ?", (self.bank_no, key)
         ).fetchone()
@@ -336,14 +285,14 @@ class Reader:
 
     # -- words -----------------------------------------------------------------------------------------------
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
-        """How many memories of the bank hold each term; terms of none are left out."""
+        """How many memories of the bank contain each term; terms in none are left out."""
         return self.engine.frequencies(self.bank_no, words)
 
     def by_words(self, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
-        """Numbers of up to k memories that hold any of the terms, the likeliest first by FTS5's BM25.
+        """Numbers of up to k memories that contain any of the terms, best first by FTS5's BM25.
 
-        Reads at most about `MAX_POSTINGS` entries of the index: the commonest terms are passed over, and
-        where even the rarest is commoner than that, only the newest memories are looked at.
+        Reads at most about `MAX_POSTINGS` entries of the index: the most common terms are skipped, and if
+        even the rarest is more common than that, only the newest memories are searched.
         """
         posting = self._posting(frequencies)
         if posting is None:
@@ -352,7 +301,8 @@ class Reader:
         passing = set(self.numbers(conditions, likeliest))
         if len(passing) == len(likeliest) or len(likeliest) < k:
             return [no for no in likeliest if no in passing]
-        # The conditions took some: ask again with them inside, which looks up a row for every entry read.
+        # The conditions excluded some: ask again with them in the query, which looks up a row for every
+        # entry.
         clause, values = self._where(conditions)
         return self.engine.likeliest(self.bank_no, posting, k, clause, values)
 
@@ -377,7 +327,7 @@ class Reader:
         return Posting(terms, first_no or 0)
 
     def words(self, nos: Iterable[int]) -> dict[int, list[list[str]]]:
-        """The terms stored for these memories, as `segments` gave them."""
+        """The indexed terms of these memories, as `segments` returned them."""
         return self.engine.words(self.bank_no, nos)
 
     # -- vectors ---------------------------------------------------------------------------------------------
@@ -386,7 +336,7 @@ class Reader:
         return model_no
 
     def vectors(self, model_no: int, nos: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
-        """(memory number, vector) of every passage of the bank, or of these memories, in order of both."""
+        """(memory number, vector) of every passage of the bank, or of these memories, in order."""
         narrowed = "" if nos is None else f" AND memory_no {IN_NUMBERS}"
         values = () if nos is None else (listed(nos),)
         yield from self.engine.stream(
@@ -395,27 +345,27 @@ class Reader:
             (self.bank_no, model_no, *values),
         )
 
-    def withdrawn(self) -> list[tuple[int, bool]]:
-        """(number, deleted?) of memories that were deleted or superseded."""
+    def deleted(self) -> list[int]:
+        """Numbers of deleted memories."""
         cursor = self.connection.execute(
-            f"SELECT no, deleted_ms IS NOT NULL FROM memories {self.engine.indexed_by('memories_withdrawn')}"
-            " WHERE bank_no = ? AND (deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL)",
+            f"SELECT no FROM memories {self.engine.indexed_by('memories_withdrawn')} WHERE bank_no = ?"
+            " AND (deleted_ms IS NOT NULL OR valid_to_ms IS NOT NULL) AND deleted_ms IS NOT NULL",
             (self.bank_no,),
         )
-        return [(row[0], bool(row[1])) for row in cursor]
+        return [row[0] for row in cursor]
 
-    def changed_since(self, seq: int) -> list[tuple[int, bool, bool]]:
-        """(number, deleted?, superseded?) of memories changed after `seq`."""
+    def changed_since(self, seq: int) -> list[tuple[int, bool]]:
+        """(number, deleted?) of memories changed after `seq`."""
         cursor = self.connection.execute(
-            "SELECT no, deleted_ms IS NOT NULL, valid_to_ms IS NOT NULL"
+            "SELECT no, deleted_ms IS NOT NULL"
             f" FROM memories {self.engine.indexed_by('memories_by_seq')}"
             " WHERE bank_no = ? AND seq > ?",
             (self.bank_no, seq),
         )
-        return [(row[0], bool(row[1]), bool(row[2])) for row in cursor]
+        return [(row[0], bool(row[1])) for row in cursor]
 
     def without_vectors(self, model: str, limit: int) -> list[tuple[str, Memory]]:
-        """(bank, memory) of memories of any bank that the model has not embedded, oldest first."""
+        """(bank, memory) of the memories in any bank that have no vector of the model, oldest first."""
         columns = ", ".join(f"m.{name}" for name in COLUMN_NAMES)
         cursor = self.connection.execute(
             f"SELECT b.bank, {columns} FROM memories m JOIN memory_banks b ON b.bank_no = m.bank_no"
@@ -427,7 +377,7 @@ class Reader:
 
     # -- history ---------------------------------------------------------------------------------------------
     def operation(self, op_id: JSON) -> int | None:
-        """The number of a journal line of this bank, or of one that was merged into it."""
+        """The number of an operation on this bank, or on one that was merged into it; None if unknown."""
         if not isinstance(op_id, str):
             return None
         select = f"SELECT no FROM memory_journal WHERE bank_no IN {LINEAGE} AND op_id = ?"
@@ -435,16 +385,14 @@ class Reader:
         return op_no
 
     def erased_ids(self) -> set[str]:
-        """The ids of memories purged from this bank, or from a bank merged into it."""
+        """The ids of memories that were erased from this bank, or from a bank merged into it."""
         rows = self.connection.execute(
             f"SELECT detail FROM memory_journal WHERE bank_no IN {LINEAGE} AND op = 'purge'", (self.bank_no,)
         )
         return {id for row in rows for id in json.loads(row[0]).get("erased", ())}
 
     def changes_of(self, op_no: int) -> list[tuple[int, int, dict[str, JSON] | None]]:
-        """(memory number, version it made, what was before) of every change an operation made, latest version
-        first.
-        """
+        """(memory number, new version, old values) of every change by an operation, latest version first."""
         cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, h.before FROM memory_history h"
             " JOIN memories m ON m.no = h.memory_no WHERE h.op_no = ? AND m.bank_no = ?"
@@ -467,8 +415,8 @@ class Reader:
         ]
 
     def following_ms(self, now_ms: int) -> int:
-        """Now, or just behind the bank's last operation where the clock was set back since, by a day at most:
-        what is said next is later all the same.
+        """Now; if the clock was set back since the bank's last operation, by a day at most, just after that
+        operation, so that memories keep their order.
         """
         last_ms = self.scalar(
             "SELECT at_ms FROM memory_journal WHERE bank_no = ? ORDER BY no DESC LIMIT 1", self.bank_no
@@ -477,7 +425,7 @@ class Reader:
         return last_ms + 1 if set_back else now_ms
 
     def journal(self, after: int = 0, limit: int = EVERY) -> Iterator[JournalLine]:
-        """The bank's journal, in order, with those of the banks that were merged into it."""
+        """The journal of the bank and of the banks that were merged into it, in order."""
         cursor = self.connection.execute(
             f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal"
             f" WHERE bank_no IN {LINEAGE} AND no > ? ORDER BY no LIMIT ?",
@@ -486,8 +434,8 @@ class Reader:
         return map(JournalLine._make, cursor)
 
     def chains(self) -> Iterator[tuple[str, list[JournalLine]]]:
-        """(the last hash, the lines) of the bank's own journal and of each that was merged into it: every one
-        is a chain.
+        """(last hash, lines) of the journal of the bank and of each bank that was merged into it. Each is a
+        chain of hashes.
         """
         banks = self.connection.execute(
             f"SELECT bank_no, head FROM memory_banks WHERE bank_no IN {LINEAGE}", (self.bank_no,)

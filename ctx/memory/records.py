@@ -1,4 +1,4 @@
-"""A memory as the outside sees it: the JSON record, its other names, and the line of an export."""
+"""The JSON record of a memory, its aliases, and its line in an export."""
 
 import hashlib
 import re
@@ -32,7 +32,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Provenance(NamedTuple):
-    """Who writes, by what tool and door: kept with each memory and in the journal."""
+    """Who writes, and with which tool: stored with each memory and in the journal."""
 
     pack: str | None = None
     client: str | None = None
@@ -42,7 +42,7 @@ class Provenance(NamedTuple):
     session: str | None = None
 
     def to_json(self) -> JSON:
-        """Without what is unknown."""
+        """Only the known fields."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
@@ -50,7 +50,7 @@ UNKNOWN = Provenance()
 
 
 def check_bank_id(bank: str) -> str:
-    """The id itself. Raises `BadRequest` for one that is reserved or malformed."""
+    """Returns the id. Raises `BadRequest` if it is reserved or malformed."""
     if not isinstance(bank, str) or not BANK.fullmatch(bank):
         raise BadRequest(f"a bank id has {BANK_RULE}")
     if bank in RESERVED_BANKS:
@@ -59,7 +59,7 @@ def check_bank_id(bank: str) -> str:
 
 
 def check_nameable(bank: str) -> str:
-    """As `check_bank_id`. Raises `BadRequest` for a pack's own bank too, which no caller can name."""
+    """As `check_bank_id`, but also refuses a pack's private bank."""
     if check_bank_id(bank).startswith(OWN_BANK):
         raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
     return bank
@@ -71,7 +71,7 @@ def no_bank(bank: str) -> str:
 
 
 MOMENTS = frozenset(public for column, public in PUBLIC.items() if column.endswith("_ms"))
-"""What a record calls its moments, which it holds in milliseconds."""
+"""The fields of a record with times, in milliseconds."""
 
 
 def public_name(column: str) -> str:
@@ -79,7 +79,7 @@ def public_name(column: str) -> str:
 
 
 def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
-    """The record; `aliases` has one name for each dialect, `given_names` among them."""
+    """The record; `aliases` has one name for each dialect, taken from `given_names` if possible."""
     record: dict[str, JSON] = {"id": memory.id, "bank": bank}
     for column, public in PUBLIC.items():
         if column != "id":
@@ -93,7 +93,7 @@ def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
 
 
 def iso(ms: int) -> str | None:
-    """ISO 8601 in UTC; None for a moment that no calendar has."""
+    """ISO 8601 in UTC; None for a moment outside the calendar."""
     try:
         return iso_utc(ms)
     except OverflowError:
@@ -101,7 +101,7 @@ def iso(ms: int) -> str | None:
 
 
 def happened(memory: Memory) -> str | None:
-    """The time of a memory's event: a day, an interval of days `FIRST/LAST`, or a moment; None if unknown."""
+    """When a memory's event happened: a day, days `FIRST/LAST`, or a moment; None if unknown."""
     if memory.event_ms is None:
         return None
     first = iso(memory.event_ms)
@@ -112,13 +112,13 @@ def happened(memory: Memory) -> str | None:
 
 
 def all_contexts(memory: Memory) -> list[str]:
-    """Every context in which a memory was said, the first one first."""
+    """All contexts in which a memory was said, in order."""
     return [*([memory.context] if memory.context else []), *memory.contexts]
 
 
 def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
-    """The memory's name in each dialect that does not use UUIDs; derived from id and time of creation, so it
-    never changes.
+    """The memory's name in each dialect that does not use UUIDs. It is derived from the id and the time of
+    creation, so it never changes.
     """
     bits = memory.id.replace("-", "")[:12]
     try:
@@ -136,13 +136,13 @@ def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
 
 
 def creation_of(alias: str) -> int | None:
-    """When the memory of a Claude Recall name was made, in milliseconds; None for other names."""
+    """The time of creation in a Claude Recall name, in milliseconds; None for other names."""
     match = _ALIAS_RECALL.fullmatch(alias)
     return int(match[1]) if match else None
 
 
 def id_prefix_of(alias: str) -> str | None:
-    """How the id of the memory of a Hindsight name begins; None for other names."""
+    """The beginning of the id in a Hindsight name; None for other names."""
     match = _ALIAS_HINDSIGHT.fullmatch(alias)
     return f"{match[1][:8]}-{match[1][8:]}" if match else None
 
@@ -156,13 +156,13 @@ def _base36(value: int) -> str:
 
 
 def content_hash(memory: Memory) -> str:
-    """The digest of a memory's content, by which an export is checked."""
+    """The digest of a memory's content, which protects an export."""
     content = canonical({name: getattr(memory, name) for name in IDENTITY})
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 
 
 def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Callable[[], str]) -> Memory:
-    """A new memory from checked columns, not yet stored. It holds from when it was said."""
+    """A new memory from checked columns, not yet stored. It is valid from when it was said."""
     memory = Memory(
         id=new_id(),
         metadata={},
@@ -183,20 +183,19 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Call
 
 _EXTRAS = ("names", "sessions")
 _MANY = 1_000_000  # names and sessions that a line may list
-# What a line need not have: lines of an earlier version lack it, and the same memory is the same bytes as
-# there.
+# Fields that lines of earlier versions lack. They are left out when empty, so that the bytes are the same.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
 
 
 def to_line(memory: Memory, given_names: Iterable[str], sessions: Iterable[str]) -> str:
-    """A memory as one line of JSON: the same memory, the same bytes, whatever bank or file it is in."""
+    """A memory as one line of JSON. The same memory is the same bytes in any bank and file."""
     record: dict[str, JSON] = {public: getattr(memory, column) for column, public in PUBLIC.items()}
     record = {name: value for name, value in record.items() if value or name not in _OPTIONAL}
     return canonical({**record, "names": sorted(given_names), "sessions": sorted(sessions)})
 
 
 def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
-    """(memory, its given names, its sessions) of an exported line. Raises `BadRequest`."""
+    """(memory, given names, sessions) of an exported line. Raises `BadRequest`."""
     if not isinstance(record, dict):
         raise BadRequest("a line of an export must be a JSON object")
     fields_of_line = {*PUBLIC.values(), *_EXTRAS}

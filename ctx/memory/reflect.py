@@ -1,7 +1,7 @@
-"""`reflect`: an answer to a question from many memories.
+"""Answers a question from many memories.
 
-With a language model it is the model's answer: every sentence must cite memories, and sentences without a
-citation are dropped. Without one it is a few dated quotes, and the reply says that no model is configured.
+With a language model it is the model's answer; sentences that cite no memory are dropped. Without a model it
+is a few dated quotes, and the reply says that no model is configured.
 """
 
 import re
@@ -10,16 +10,16 @@ from typing import NamedTuple, Protocol
 
 from ctx.errors import BadRequest, CtxError
 from ctx.memory.columns import Memory, whole
+from ctx.memory.language import sentences
 from ctx.memory.records import iso
 from ctx.memory.screen import INSTRUCTION
-from ctx.memory.sentences import sentences
 from ctx.models import JSON
 from ctx.text.analyze import query_terms, terms
 from ctx.text.strings import cut
 
-MEMORIES = {"low": 8, "mid": 30, "high": 60}  # read at most, by budget
+MEMORIES = {"low": 8, "mid": 30, "high": 60}  # the most that are read, by budget
 QUOTES = 5
-LEAST_SHARE = 0.45  # of the best score: less relevant memories are no evidence
+LEAST_SHARE = 0.45  # of the best score; less relevant memories are left out
 LEAST_SCORE = 0.25
 MAX_QUOTE_CHARS = 240
 MAX_MODEL_CHARS = 1200  # of one memory, as the model reads it
@@ -44,7 +44,7 @@ class LanguageModel(Protocol):
 
 
 class Disposition(NamedTuple):
-    """How a bank's answers are to sound; each trait is 1 to 5, 3 is neutral."""
+    """The style of a bank's answers; each trait is 1 to 5, 3 is neutral."""
 
     mission: str | None = None
     skepticism: int = 3
@@ -135,7 +135,7 @@ def reflect(
 
 
 def _gathered(query: str, find: Find, count: int, context: str | None) -> list[Evidence]:
-    """The evidence, best first; with a context, what that adds comes behind."""
+    """The evidence, best first; with a context, also what is found with it."""
     found = find(query, count)
     if context and context.strip():
         found = list(
@@ -159,7 +159,7 @@ def _quote(entry: Evidence, query: str) -> str:
 
 
 def excerpt(text: str, query: str, limit: int) -> str:
-    """A text on one line; of a long one the part around the sentence with most of the question's words."""
+    """A text on one line; of a long text the part with most of the question's words."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
@@ -222,9 +222,7 @@ def _for_model(memory: Memory, query: str) -> str:
 
 
 def cited_only(answer: str, memories: int) -> str:
-    """The sentences of an answer that cite one of so many memories, and no other; headings stay before
-    them.
-    """
+    """The sentences of an answer that cite existing memories only, with their headings."""
     answer = _CITED_BEHIND.sub(_put_before_the_stop, _THINKING.sub("", answer))
     lines: list[str] = []
     heading = ""

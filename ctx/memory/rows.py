@@ -1,8 +1,8 @@
-"""The memory tables: reading and writing, each in one transaction.
+"""Transactions on the memory tables, and their SQLite database.
 
-One write is the row, its words, its vectors, what it replaced (`memory_history`) and a line of the bank's
-journal, whose hash covers the line before it. It is on disk and visible when `writing()` ends. `seq` of a
-row is the number of the operation that last changed it, so that caches know what they have not applied yet.
+A write stores the row, its words, its vectors, the old values (`memory_history`) and a line of the bank's
+journal, whose hash covers the line before it. When `writing()` ends it is on disk and visible. `seq` of a row
+is the number of the operation that last changed it, so that caches know what to read again.
 """
 
 import logging
@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 
 from ctx.errors import Busy, Conflict, NotFound, StoreError
 from ctx.memory import copies
+from ctx.memory.copies import Count, Ledger, Page
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
-from ctx.memory.ledger import Count, Ledger, Page
 from ctx.memory.reader import LINEAGE, Reader
 from ctx.memory.records import no_bank
 from ctx.memory.schema import bring_up_to_date, is_up_to_date
@@ -32,20 +32,19 @@ from ctx.store.schema import (
     translating,
 )
 
-# What remains of a bank that is gone: its number, which is not given again. The banks merged into it go with
-# their journals.
+# Leaves a removed bank's number, so that it is not used again. Banks merged into it are removed too.
 _ENDING = (
     f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
     "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
     "purges + 1, head = ''"
     f" WHERE bank_no IN {LINEAGE}",
 )
-# How many memories there are, and the number of the last change.
+# The number of memories, and the number of the last change.
 _TALLY = (
     "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
     " (SELECT coalesce(max(no), 0) FROM memory_journal)"
 )
-_UNSHREDDED = "memory.unshredded"  # in `meta` while the file or its log may hold what was erased
+_UNSHREDDED = "memory.unshredded"  # in `meta` while the file or its log may still contain erased data
 WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
 
 logger = logging.getLogger(__name__)
@@ -68,33 +67,33 @@ class MemoryRows:
         raise NotImplementedError
 
     def change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
-        """One transaction, which leaves no trace if the block raises."""
+        """One transaction, which is rolled back if the block raises."""
         raise NotImplementedError
 
     def close(self) -> None:
         raise NotImplementedError
 
     def shred(self) -> None:
-        """Overwrites what was deleted, as far as the engine can."""
+        """Overwrites deleted data, as far as the database can."""
         raise NotImplementedError
 
     def missing(self) -> Count:
-        """What was acknowledged and is no longer there."""
+        """How many stored memories were lost."""
         return Count()
 
     def unfinished(self) -> bool:
-        """Whether a move into this store was begun and has not come to its end."""
+        """Whether a move into this store was begun and not finished."""
         with self.view() as engine:
             return is_unfinished(engine.connection)
 
     def mark_unfinished(self, unfinished: bool) -> None:
-        """Notes that a move into this store is under way, or that it has ended."""
+        """Records that a move into this store has begun, or that it is finished."""
         with self.change() as engine:
             set_unfinished(engine.connection, unfinished)
 
     @contextmanager
     def reading(self, bank: str = "") -> Iterator[Reader]:
-        """One snapshot of the tables, seen from a bank; "" is no bank's name."""
+        """One snapshot of a bank; "" if only other tables are read."""
         with self.view() as engine:
             yield Reader(engine, bank)
 
@@ -102,10 +101,9 @@ class MemoryRows:
     def writing(
         self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True
     ) -> Iterator[Writer]:
-        """One transaction on one bank, which is made if it is not there. It leaves no trace if the block
-        raises.
+        """One operation on a bank, which is created if it does not exist; rolled back if the block raises.
 
-        Not `durable`: the death of the process loses nothing, the power's may (for counting who read what).
+        Not `durable`: a power failure may lose it, the death of the process does not (for counting reads).
         """
         with self.change(durable=durable) as engine:
             writer = Writer(engine, bank, op, at_ms, actor)
@@ -113,9 +111,7 @@ class MemoryRows:
             writer.finish()
 
     def rename_bank(self, bank: str, name: str) -> None:
-        """Gives a bank another name. Its rows are bound to its number, so nothing in it changes. Raises
-        `NotFound`, and `Conflict` where that name is taken.
-        """
+        """Renames a bank. Raises `NotFound`, and `Conflict` if the name is taken."""
         with self.change() as engine:
             names = Reader(engine, bank).banks()
             if bank not in names:
@@ -125,8 +121,8 @@ class MemoryRows:
             engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
 
     def drop_bank(self, bank: str) -> None:
-        """Removes a bank with everything in it, its journal too. Its number is not given again: a projection
-        may know it.
+        """Removes a bank with everything in it, also its journal. Its number is not used again, because
+        caches may know it.
         """
         with self.change() as engine:
             bank_no = Reader(engine, bank, locked=True).bank_no
@@ -137,20 +133,20 @@ class MemoryRows:
 
 
 def counts_of(connection: Statements) -> tuple[int, int]:
-    """How many memories are stored, and the number of the last change."""
+    """The number of memories, and the number of the last change."""
     memories, changes = connection.execute(_TALLY).fetchone()
     return int(memories), int(changes)
 
 
 def stored_counts(path: str) -> tuple[int, int]:
-    """How many memories a file holds, and the number of its last change. Raises `StoreError`."""
+    """`counts_of` a file. Raises `StoreError`."""
     with closing(SqliteRows(path)) as rows:
         return rows.tally()
 
 
 class SqliteEngine(Engine):
-    """The memory tables of a catalog file: FTS5 over ready-made terms, each behind its bank's number
-    (`7:oauth`), so that neither a row nor a document frequency crosses from one bank into another.
+    """The memory tables of a SQLite file. FTS5 indexes terms with the bank's number in front (`7:oauth`), so
+    that banks share neither rows nor document frequencies.
     """
 
     strays = (
@@ -241,9 +237,9 @@ class SqliteEngine(Engine):
 
 
 class SqliteRows(MemoryRows):
-    """The memory tables of one file; one that may only be read answers too, and refuses writes.
+    """The memory tables of one file. A read-only file can be searched, and refuses writes.
 
-    `leftovers`: files that may hold what is erased, and are deleted with it.
+    `leftovers`: files that may contain erased data, and are deleted with it.
     """
 
     def __init__(self, path: str, leftovers: Sequence[str] = ()) -> None:
@@ -254,7 +250,7 @@ class SqliteRows(MemoryRows):
         self._lock_of_idle = threading.Lock()
         self._idle: list[Connection] = []
         self._log_holds_erased = False
-        self._bare = False  # no tables, and none may be made: reads find nothing
+        self._bare = False  # a read-only file without the tables: reads find nothing
         if is_locked(path):
             self._writer = connect(path, read_only=True)  # SQLite refuses writes
             self._bare = not is_up_to_date(self._writer)
@@ -268,12 +264,12 @@ class SqliteRows(MemoryRows):
         return self._ledger.read() or Count()
 
     def tally(self) -> tuple[int, int]:
-        """How many memories are stored, and the number of the last change. Raises `StoreError`."""
+        """`counts_of` this file. Raises `StoreError`."""
         with translating():
             return counts_of(self._writer)
 
     def _compare(self) -> None:
-        """Notes which of the acknowledged memories are missing, and says so."""
+        """Compares the stored memories with the ledger, and logs new losses."""
         before = self._ledger.read() or Count()
         try:
             with self._ledger.held() as page:
@@ -356,15 +352,15 @@ class SqliteRows(MemoryRows):
             self._lock.release()
 
     def shred(self) -> None:
-        """Overwrites deleted data in the file's pages, in the word index and in the log. While another
-        process reads the log, this is left to the next change or the next start.
+        """Overwrites deleted data in the file, in the word index and in the log. If another process is
+        reading the log, the next change or the next start does that.
         """
         with self._lock:
             self._check_open()
             self._shred()
 
     def _counted(self, stack: ExitStack) -> Page:
-        """The page of the ledger, locked until the stack ends. Raises `StoreError`."""
+        """The page of the ledger, locked until the stack is closed. Raises `StoreError`."""
         try:
             return stack.enter_context(self._ledger.held())
         except OSError as error:
@@ -388,7 +384,7 @@ class SqliteRows(MemoryRows):
             self._writer.execute(f"DELETE FROM meta WHERE key = '{_UNSHREDDED}'")
 
     def _cut_log_if_free(self) -> None:
-        """As `_cut_log`, without waiting for who reads."""
+        """As `_cut_log`, without waiting for readers."""
         self._writer.execute("PRAGMA busy_timeout = 0")
         try:
             self._cut_log()
@@ -396,7 +392,7 @@ class SqliteRows(MemoryRows):
             self._writer.execute(f"PRAGMA busy_timeout = {int(self._writer.timeout_s * 1000)}")
 
     def _finish_shredding(self) -> None:
-        """Overwrites what a process erased that died before it had."""
+        """Overwrites what another process erased, if it died before that."""
         marker = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{_UNSHREDDED}'").fetchone()
         if marker is None:
             return

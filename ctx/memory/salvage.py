@@ -1,49 +1,64 @@
-"""Restores a damaged `memory.db` from the newest sound copy, and from the rows that can still be read of it.
+"""Restores a damaged `memory.db` from the newest sound copy, and from the rows of it that can still be read:
+first by the numbers of the rows, then page by page.
 
 The restored file is complete under another name before the damaged one is set aside. If the process is
-killed, one of the two files is there, and `finish` completes the restore.
+killed, one of the two files exists, and `finish` completes the restore.
 """
 
 import json
 import os
+import shutil
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.errors import BadRequest, Busy, StoreError
-from ctx.memory.copies import RESTORED, copies, is_sound
-from ctx.memory.damaged import Readable, Row, read_damaged
-from ctx.memory.ledger import Count, Ledger
+from ctx.memory.columns import Memory
+from ctx.memory.copies import RESTORED, Count, Ledger, copies, is_sound
+from ctx.memory.reader import COLUMN_NAMES, memory_of
 from ctx.memory.records import from_line, to_line
 from ctx.memory.rows import SqliteRows, stored_counts
+from ctx.memory.schema import bring_up_to_date
 from ctx.memory.store import MemoryStore
-from ctx.store.schema import COMPANIONS, connect, copy_database, discard_copy
+from ctx.models import JSON
+from ctx.store.schema import COMPANIONS, begin_copy, connect, copy_database, discard_copy, passing_connection
 
-_RESTORING = ".restoring"
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
 _BUSY = "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
+_TABLE_LEAF = b"\x0d"  # the first byte of a page with rows of a table
+_COLUMNS = ", ".join(("bank_no", *COLUMN_NAMES))
+# A page may belong to another table, whose rows have other types and fewer columns.
+_SELECT = (
+    f"SELECT {_COLUMNS} FROM memories WHERE typeof(id) = 'text' AND typeof(text) = 'text'"
+    " AND typeof(bank_no) = 'integer' AND typeof(version) = 'integer' AND typeof(term_count) = 'integer'"
+)
+_BANK_SELECT = (
+    "SELECT bank_no, bank FROM memory_banks WHERE typeof(bank) = 'text' AND typeof(created_ms) = 'integer'"
+    " AND typeof(live) = 'integer' AND typeof(head) = 'text'"
+)
+Row = tuple[JSON, ...]
 
 
 @dataclass(frozen=True)
 class Salvage:
-    """What a restore came to."""
+    """The result of a restore. `copy` is the copy it began with, and its date; `from_rows` counts memories
+    that only the damaged file had; `missing` counts acknowledged memories that could not be read anywhere;
+    `aside` is the damaged file.
+    """
 
     copy: str | None
-    """The copy it began with, and of when."""
     from_copy: int
     from_rows: int
-    """Memories that only the damaged file had."""
     missing: int
-    """Memories that were acknowledged and could not be read anywhere."""
     aside: str | None
-    """The damaged file."""
 
 
 def finish(memory: str) -> None:
-    """Puts a restored file in place where a process was killed before it did. Raises `OSError`."""
+    """Puts a restored file in place, if a process was killed before it did. Raises `OSError`."""
     if os.path.lexists(memory + RESTORED):
         with files.locked(memory, beneath=os.path.dirname(memory)):
             if os.path.lexists(memory + RESTORED):
@@ -51,32 +66,27 @@ def finish(memory: str) -> None:
 
 
 def restore(memory: str) -> Salvage:
-    """Restores the file from its copies and from itself. Raises `StoreError` before anything is changed where
-    the disk has too little room, and `Busy` where the file is in use.
+    """Restores the file from its copies and from itself. Raises `StoreError` before anything is changed if
+    the disk has too little room, and `Busy` if the file is in use.
     """
     folder = os.path.dirname(memory)
     try:
         with files.locked(memory, beneath=folder):
-            _check_room(memory)
+            paths = filter(os.path.exists, (memory, f"{memory}-wal", *copies(memory)))
+            needed = (4 << 20) + 3 * max((os.stat(path).st_size for path in paths), default=0)
+            if files.free_bytes(folder) < needed:
+                raise StoreError(
+                    f"restoring the memories needs {needed / 1e6:,.0f} MB of disk space; nothing was "
+                    "changed. Free some space and try again"
+                )
             check_unused(memory)
             return _restore(memory)
     except OSError as error:
         raise StoreError(f"the memories cannot be restored in {folder}: {error.strerror}") from error
 
 
-def _check_room(memory: str) -> None:
-    sizes = [
-        os.stat(path).st_size for path in (memory, f"{memory}-wal", *copies(memory)) if os.path.exists(path)
-    ]
-    needed = (4 << 20) + 3 * max(sizes, default=0)
-    if files.free_bytes(os.path.dirname(memory)) < needed:
-        raise StoreError(
-            f"restoring the memories needs {needed / 1e6:,.0f} MB of disk space; nothing was changed. Free "
-            "some space and try again"
-        )
-
-
 def check_unused(memory: str) -> None:
+    """Raises `Busy` if another process has the file open."""
     if not os.path.exists(memory):
         return
     with closing(sqlite3.connect(memory, timeout=0, isolation_level=None)) as connection:
@@ -92,7 +102,7 @@ def check_unused(memory: str) -> None:
 
 def _restore(memory: str) -> Salvage:
     expected = Ledger(memory).read() or Count()
-    building = memory + _RESTORING
+    building = memory + ".restoring"
     discard_copy(building)
     copy = next(filter(is_sound, copies(memory)), None)
     if copy is not None:
@@ -102,21 +112,18 @@ def _restore(memory: str) -> Salvage:
     with MemoryStore(rows) as store:
         from_copy = rows.tally()[0]
         readable = read_damaged(memory)
-        _bring(store, readable)
-        from_rows = rows.tally()[0] - from_copy
+        _add_memories(store, readable)
+        total = rows.tally()[0]
         problems = store.check(deep=True)
         if problems:
             raise StoreError(f"the restored memories are damaged ({problems[0]}); nothing was changed")
-        total = rows.tally()[0]
-    _keep_values(building, readable.values)
-    _keep_keys(building, readable.keys)
+    _add_values_and_keys(building, readable)
     os.unlink(Ledger(building).path)
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
     files.sync(building)
     os.replace(building, memory + RESTORED)  # from here on `finish` completes it after a kill
-    aside = _switch(memory)
-    return Salvage(made, from_copy, max(0, from_rows), missing, aside)
+    return Salvage(made, from_copy, max(0, total - from_copy), missing, _switch(memory))
 
 
 def _switch(memory: str) -> str | None:
@@ -129,7 +136,7 @@ def _switch(memory: str) -> str | None:
         if os.path.lexists(aside):
             os.unlink(aside)
         os.link(memory, aside)
-    for suffix in COMPANIONS:  # SQLite would take them for the restored file's
+    for suffix in COMPANIONS:  # SQLite would apply them to the restored file
         if os.path.lexists(memory + suffix):
             os.replace(memory + suffix, aside + suffix)
     os.replace(memory + RESTORED, memory)
@@ -138,8 +145,22 @@ def _switch(memory: str) -> str | None:
     return aside if os.path.lexists(aside) else None
 
 
-def _bring(store: MemoryStore, readable: Readable) -> None:
-    """Stores each memory that could be read, where it is new or newer than in the store."""
+# -- adding to the copy --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Readable:
+    """What can be read of a damaged file: memories by bank and id, each with its aliases and sessions, and
+    the rows of scripts' values and of keys.
+    """
+
+    memories: dict[tuple[str, str], tuple[Memory, list[str], list[str]]] = field(default_factory=dict)
+    values: list[Row] = field(default_factory=list)
+    keys: list[Row] = field(default_factory=list)
+
+
+def _add_memories(store: MemoryStore, readable: Readable) -> None:
+    """Stores each memory that is new to the store, or newer."""
     new: dict[str, list[str]] = {}
     for (bank, id), (memory, aliases, sessions) in readable.memories.items():
         with store.rows.reading(bank) as reader:
@@ -157,20 +178,126 @@ def _bring(store: MemoryStore, readable: Readable) -> None:
         store.bank(bank).import_(lines)
 
 
-def _keep_values(path: str, values: list[Row]) -> None:
-    if not values:
-        return
-    from ctx.scripts.store import FileScriptStore
+def _add_values_and_keys(path: str, readable: Readable) -> None:
+    """Adds scripts' values and keys to those of the copy; a key that was revoked since stays revoked."""
+    if readable.values:
+        from ctx.scripts.store import FileScriptStore
 
-    with closing(FileScriptStore(path)) as store:
-        store.take_over(dict.fromkeys(values), time.monotonic() + 60)
+        with closing(FileScriptStore(path)) as store:
+            store.take_over(dict.fromkeys(readable.values), time.monotonic() + 60)
+    if readable.keys:
+        from ctx.server.keys import KeyRing, record_of
+
+        with closing(KeyRing(path)) as ring, suppress(ValueError, TypeError, LookupError):
+            ring.add(map(record_of, readable.keys))
 
 
-def _keep_keys(path: str, rows: list[Row]) -> None:
-    """Adds the keys to those of the copy; one that was revoked since stays revoked."""
-    if not rows:
-        return
-    from ctx.server.keys import KeyRing, record_of
+# -- reading the damaged file --------------------------------------------------------------------------------
 
-    with closing(KeyRing(path)) as ring, suppress(ValueError, TypeError, LookupError):
-        ring.add(map(record_of, rows))
+
+def read_damaged(memory: str) -> Readable:
+    """Reads everything readable from a copy of the file. Raises `OSError`."""
+    scratch = memory + ".salvaging"
+    begin_copy(scratch)
+    for suffix in ("", "-wal"):
+        if os.path.isfile(memory + suffix):
+            shutil.copyfile(memory + suffix, scratch + suffix)
+    with closing(sqlite3.connect(scratch, isolation_level=None)) as connection:
+        list(_rows(connection, "PRAGMA journal_mode = DELETE"))  # writes the log into the file
+    readable = Readable()
+    with closing(_opened(scratch)) as damaged:
+        sound = next(_rows(damaged, "PRAGMA quick_check(1)"), None) == ("ok",)
+        rows = list(_by_number(damaged))
+        banks = list(_rows(damaged, "SELECT bank_no, bank FROM memory_banks"))
+        aliases = list(_rows(damaged, "SELECT memory_no, alias FROM memory_aliases"))
+        sessions = list(_rows(damaged, "SELECT memory_no, session FROM memory_sessions"))
+        for order in ("", "DESC"):  # from both ends of the table, because a damaged page is in between
+            select = (
+                f"SELECT script, key, bytes, value FROM script_value ORDER BY script {order}, key {order}"
+            )
+            readable.values += _rows(damaged, select)
+        readable.keys += _rows(damaged, "SELECT * FROM api_key")
+    if not sound:
+        banks += _by_page(scratch, "memory_banks", _BANK_SELECT)
+        rows += _by_page(scratch, "memories", _SELECT)
+    discard_copy(scratch)
+    names = dict(reversed([(row[0], str(row[1])) for row in banks]))
+    for row in rows:
+        bank = names.get(row[0], f"salvaged-{row[0]}")
+        with suppress(ValueError, TypeError, LookupError):  # the row itself is damaged
+            found = memory_of(row[1:])
+            known = readable.memories.get((bank, found.id))
+            # The name of a removed bank begins with a slash.
+            if not bank.startswith("/") and (known is None or found.version > known[0].version):
+                readable.memories[bank, found.id] = (found, _of(found.no, aliases), _of(found.no, sessions))
+    return readable
+
+
+def _of(no: int, rows: list[Row]) -> list[str]:
+    return [str(row[1]) for row in rows if row[0] == no]
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True, isolation_level=None)
+    connection.text_factory = lambda content: content.decode("utf-8", "replace")
+    return connection
+
+
+def _rows(connection: sqlite3.Connection, sql: str, values: Row = ()) -> Iterator[Row]:
+    """The rows up to the first that cannot be read."""
+    with suppress(sqlite3.DatabaseError, OverflowError):
+        yield from connection.execute(sql, values)
+
+
+def _by_number(damaged: sqlite3.Connection) -> Iterator[Row]:
+    """The rows of memories that can be found by their number."""
+    last = next(_rows(damaged, "SELECT max(no) FROM memories"), None) or next(
+        _rows(damaged, "SELECT max(memory_no) FROM memory_history"), (0,)
+    )
+    for no in range(1, int(last[0] or 0) + 1):
+        yield from _rows(damaged, f"SELECT {_COLUMNS} FROM memories WHERE no = ?", (no,))
+
+
+def _by_page(scratch: str, table: str, select: str) -> Iterator[Row]:
+    """The rows of a table on every page that could contain some, including pages that nothing refers to.
+
+    The schema may be damaged too: the first page is replaced by one that has this table alone, with a single
+    page behind the last one. Each leaf page is copied there in turn, and read as the whole table.
+    Source: https://www.sqlite.org/fileformat2.html#b_tree_pages
+    """
+    with open(scratch, "r+b", buffering=0) as file:
+        head = os.pread(file.fileno(), 100, 0)
+        size = int.from_bytes(head[16:18], "big")
+        size = 65_536 if size == 1 else size
+        if size < 512 or size & (size - 1):
+            size = 4096
+        pages = os.fstat(file.fileno()).st_size // size
+        if not pages:
+            return
+        os.pwrite(file.fileno(), _first_page(scratch, table, size, pages + 1), 0)
+        for page in range(1, pages):
+            content = os.pread(file.fileno(), size, page * size)
+            if content[:1] == _TABLE_LEAF:
+                os.pwrite(file.fileno(), content, pages * size)
+                with closing(_opened(scratch)) as connection:
+                    yield from list(_rows(connection, select))
+        os.ftruncate(file.fileno(), pages * size)
+
+
+def _first_page(scratch: str, table: str, size: int, pages: int) -> bytes:
+    """The first page of a database of so many pages, whose only table has its rows on the last."""
+    with closing(passing_connection()) as empty:
+        bring_up_to_date(empty)
+        [sql] = empty.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    path = f"{scratch}.schema"
+    discard_copy(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {size}")
+        connection.execute(sql)
+        connection.execute("PRAGMA writable_schema = 1")
+        connection.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (pages, table))
+    with open(path, "rb") as file:
+        page = bytearray(file.read(size))
+    discard_copy(path)
+    page[28:32] = pages.to_bytes(4, "big")
+    return bytes(page)

@@ -1,17 +1,16 @@
-"""The tables of memory, and how older files are brought up to date.
+"""The memory tables and their migrations.
 
-Version 2 says when a memory was said and keeps its vectors as the document index does (ctx/memory/packed.py):
-both follow from what is stored, so an old file is brought up to date without an embedder. Version 3 adds the
-sessions of clients.
+Version 2 adds when a memory was said and changes the coding of vectors. Neither needs an embedder. Version 3
+adds the sessions of clients.
 """
 
 from ctx.errors import StoreError
 from ctx.memory.columns import added_sql, table_sql
 from ctx.memory.gist import gist
-from ctx.memory.packed import recoded
+from ctx.memory.vectors import recoded
 from ctx.store.schema import Connection, migrate, schema_version
 
-# The tables and indexes that are the same in every engine, each in its own words for types.
+# The tables and indexes that SQLite and PostgreSQL share; PostgreSQL replaces the types.
 COMMON = """
     CREATE TABLE memory_banks (
       bank_no INTEGER PRIMARY KEY,
@@ -117,14 +116,14 @@ MIGRATIONS = (_VERSION_1, _VERSION_2, SESSIONS)
 
 
 def bring_up_to_date(connection: Connection) -> None:
-    """Makes the tables, or brings older ones to this version. Raises `StoreError`."""
+    """Creates the tables, or migrates older ones. Raises `StoreError`."""
     connection.create_function("gist_of", 1, gist, deterministic=True)
     connection.create_function("recoded", 1, recoded, deterministic=True)
     migrate(connection, COMPONENT, MIGRATIONS)
 
 
 def is_up_to_date(connection: Connection) -> bool:
-    """Whether the tables are there. Raises `StoreError` where they are another version's."""
+    """Whether the tables exist. Raises `StoreError` if they have another version."""
     version = schema_version(connection, COMPONENT)
     if version not in (0, len(MIGRATIONS)):
         raise StoreError(

@@ -1,9 +1,9 @@
-"""What a score means: how sure we are, in [0, 1], that a memory answers a query.
+"""The score of a result: how likely a memory answers a query, in [0, 1].
 
-A score is a matter of the query and the memory alone, never of the other hits: score = 1 - (1 - semantic)(1 -
-lexical), where semantic is a logistic function of the cosine, fitted once per embedding model, and lexical is
-the share of the query's words, each weighed by its rarity in the bank, that stand together in one passage.
-Either is enough to pass a threshold, so 0.7 means the same with and without the embedder.
+A score depends on the query and the memory alone, never on the other hits: 1 - (1 - semantic)(1 - lexical).
+`semantic` is a logistic function of the cosine, fitted for each embedding model. `lexical` is the share of
+the query's words, weighted by their rarity in the bank, that occur together in one passage. Either is enough
+to pass a threshold, so that 0.7 means the same with and without an embedder.
 """
 
 import math
@@ -15,46 +15,35 @@ from typing import NamedTuple
 from ctx.memory.passages import ABOUT_WEIGHT, weighed_length
 from ctx.text.analyze import MAX_QUERY_CHARS, composed, query_terms, words
 
-SUBSTRING_FLOOR = 0.95  # of a memory that holds the query word for word
-PART_CREDIT = 0.5  # of a query's identifier whose parts are there and which is not there whole
+SUBSTRING_FLOOR = 0.95  # the least lexical score of a memory that contains the query word for word
+PART_CREDIT = 0.5  # for the parts of an identifier in the query, if it does not occur as a whole
 PRIOR_HOLDERS = (
-    5  # memories that hold any word, for its weight: so that one more does not change what a score means
+    5  # memories that are assumed to contain any word: one more must not change what a score means
 )
-PRIOR_MEMORIES = 1000  # a bank counts as at least so large: in a bank of three, no word is common
+PRIOR_MEMORIES = 1000  # the least size a bank is assumed to have: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
 _WORD = re.compile(r"[^\W_]+")
 
 
-def calibrated(model: str | None) -> bool:
-    """Whether the cosines of a model were measured. Of other models only a very high one is trusted."""
-    return model is not None and calibration(model) is not UNKNOWN_MODEL
-
-
-def logistic(weighed: float) -> float:
-    """1 / (1 + exp(-x)): what is weighed, as a likelihood."""
-    return 1.0 / (1.0 + math.exp(-weighed))
-
-
 class Logistic(NamedTuple):
-    """The logistic function of slope * (cosine - middle)."""
+    """A logistic function of a cosine."""
 
     slope: float
     middle: float
 
     def __call__(self, cosine: float) -> float:
-        return logistic(self.slope * (cosine - self.middle))
+        return 1.0 / (1.0 + math.exp(-self.slope * (cosine - self.middle)))
 
 
-# Fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv (docs/ranking.md): P(the memory
-# answers the query).
+# P(the memory answers the query), fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv.
 CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(11.0, 0.3823)}
 # For other models: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine counts.
 UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 
 def calibration(model: str) -> Logistic:
-    """By the model's name, whatever the maker's prefix or our suffix."""
+    """The calibration of a model, found by its name without the maker's prefix or our suffix."""
     low = model.lower()
     return next((fit for name, fit in CALIBRATIONS.items() if name.lower() in low), UNKNOWN_MODEL)
 
@@ -65,42 +54,23 @@ def either(semantic: float, lexical: float) -> float:
 
 
 class QueryWord(NamedTuple):
-    """A word of a query: its term, the terms of its parts (an identifier in camel case), its share of the
+    """A word of a query: its term, the terms of its parts (an identifier in camel case), and its share of the
     query.
     """
 
-    whole: str | None  # None: a run without spaces, which is looked up by its pairs of characters
+    whole: str | None  # None: a run of text without spaces, which is found by its pairs of characters
     parts: tuple[str, ...]
     share: float
 
 
 class WordQuery(NamedTuple):
-    """A query as the word leg sees it.
-    Shares sum to 1; words that no memory of the bank holds weigh like the rarest.
-    """
+    """The words of a query. Shares sum to 1; words in no memory of the bank weigh like the rarest."""
 
-    query: str
-    text: str  # the query folded
-    counts: Mapping[str, int]  # how often the query says each term: what it repeats it means
+    text: str  # the query, folded
+    counts: Mapping[str, int]  # how often the query contains each term
     rarity: Mapping[str, float]
     words: tuple[QueryWord, ...]
     mean_terms: float
-
-
-def _weights_of_words(
-    query: str, weight: Mapping[str, float]
-) -> dict[tuple[str | None, tuple[str, ...]], float]:
-    """The weight of each word, that of its rarest term, by the term of the whole word and those of its
-    parts.
-    """
-    weights: dict[tuple[str | None, tuple[str, ...]], float] = {}
-    for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
-        looked_for = [term for term in query_terms(word) if term in weight]
-        if looked_for:  # else a stop word among others
-            whole = next((term for term in words(word) if term in looked_for), None)
-            parts = tuple(term for term in looked_for if term != whole)
-            weights[whole, parts] = max(weight[term] for term in looked_for)
-    return weights
 
 
 def word_query(
@@ -119,18 +89,21 @@ def word_query(
         frequency = min(frequencies.get(term, 0), size)
         rarity[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
         weight[term] = math.log(1.0 + (size - frequency + 0.5) / (frequency + PRIOR_HOLDERS))
-    weights_of_words = _weights_of_words(query, weight)
-    total = sum(weights_of_words.values()) or 1.0
-    shares = tuple(
-        QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in weights_of_words.items()
-    )
-    return WordQuery(query, folded(query), counts, rarity, shares, mean_terms or 1.0)
+    # A word weighs as much as its rarest term.
+    weights: dict[tuple[str | None, tuple[str, ...]], float] = {}
+    for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
+        looked_for = [term for term in query_terms(word) if term in weight]
+        if looked_for:  # else it is a stop word
+            whole = next((term for term in words(word) if term in looked_for), None)
+            parts = tuple(term for term in looked_for if term != whole)
+            weights[whole, parts] = max(weight[term] for term in looked_for)
+    total = sum(weights.values()) or 1.0
+    shares = tuple(QueryWord(whole, parts, weighs / total) for (whole, parts), weighs in weights.items())
+    return WordQuery(_folded(query), counts, rarity, shares, mean_terms or 1.0)
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
-    """BM25 (k1 1.2, b 0.75) of a memory by the statistics of its own bank; `segments` as the store keeps
-    them.
-    """
+    """BM25 of a memory by the statistics of its bank; `segments` as the store keeps them."""
     if not segments:
         return 0.0
     counts: Counter[str] = Counter()
@@ -146,48 +119,38 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
     )
 
 
-def _share_in(terms: set[str], words: Sequence[QueryWord]) -> float:
-    return sum(word.share * _held(word, terms) for word in words)
-
-
 def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:
-    """The weighed share of the query's words in the memory's best passage (its label, context and tags count
-    with each).
+    """The weighted share of the query's words in the memory's best passage. Its label, context and tags count
+    as part of each.
     """
     if not query.words:
         return 0.0
     about, *passages = segments or ((),)
-    best = max(_share_in({*about, *part}, query.words) for part in passages or [()])
-    if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _stands_in(query.text, folded(text)):
+    best = 0.0
+    for passage in passages or [()]:
+        terms = {*about, *passage}
+        best = max(best, sum(word.share * _credit(word, terms) for word in query.words))
+    if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _contains(_folded(text), query.text):
         best = SUBSTRING_FLOOR
     return min(best, 1.0)
 
 
-def _held(word: QueryWord, terms_of_part: set[str]) -> float:
-    if word.whole in terms_of_part:
+def _credit(word: QueryWord, terms: set[str]) -> float:
+    """1 for a word among the terms, less if only parts of it are."""
+    if word.whole in terms:
         return 1.0
     if not word.parts:
         return 0.0
-    return (
-        (1.0 if word.whole is None else PART_CREDIT)
-        * sum(part in terms_of_part for part in word.parts)
-        / len(word.parts)
-    )
+    share = sum(part in terms for part in word.parts) / len(word.parts)
+    return share if word.whole is None else PART_CREDIT * share
 
 
-def folded(text: str) -> str:
-    """The text in one case and evenly spaced."""
+def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _stands_in(needle: str, text: str) -> bool:
-    """Whether the words stand in the text, not inside other words."""
-    start = text.find(needle)
-    while start >= 0:
-        end = start + len(needle)
-        if not (start and text[start - 1].isalnum() and needle[0].isalnum()) and not (
-            end < len(text) and text[end].isalnum() and needle[-1].isalnum()
-        ):
-            return True
-        start = text.find(needle, start + 1)
-    return False
+def _contains(text: str, phrase: str) -> bool:
+    """Whether a phrase occurs in a text, and not within longer words."""
+    before = r"(?<![^\W_])" if phrase[0].isalnum() else ""
+    after = r"(?![^\W_])" if phrase[-1].isalnum() else ""
+    return re.search(before + re.escape(phrase) + after, text) is not None

@@ -1,7 +1,7 @@
-"""What a text looks like before it is kept: secrets, and sentences that command the reader.
+"""Flags texts that look like secrets or like instructions to a model.
 
-Both are guesses by pattern. A memory is kept whatever they say (unless the operator chose otherwise); the
-flags tell the one who recalls it to take care.
+Both are guesses by pattern. The memory is stored anyway, unless the operator chose another policy; the flags
+warn whoever recalls it.
 """
 
 import re
@@ -12,7 +12,7 @@ from ctx.models import JSON
 POLICIES = ("flag", "redact", "refuse", "off")
 INSTRUCTION = "instruction_like"
 SCREENED = ("text", "metadata", "label", "context", "contexts", "tags")
-"""The columns of a memory that are looked at."""
+"""The columns of a memory that are screened."""
 
 _SECRETS = {
     "private_key": re.compile(
@@ -46,10 +46,10 @@ _COMMANDS = re.compile(
 
 
 def screen(text: str, policy: str) -> tuple[str, set[str]]:
-    """The text to keep and its flags (`secret:<kind>`, `instruction_like`).
+    """The text to store and its flags (`secret:<kind>`, `instruction_like`).
 
-    `redact` puts `[redacted:<kind>]` in a secret's place; `refuse` raises `BadRequest` that names the kind,
-    not the secret.
+    `redact` replaces a secret by `[redacted:<kind>]`; `refuse` raises `BadRequest` that names the kind, not
+    the secret.
     """
     flags: set[str] = set()
     if policy != "off":
@@ -69,7 +69,7 @@ def screen(text: str, policy: str) -> tuple[str, set[str]]:
 
 
 def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
-    """The same for every text inside a value."""
+    """As `screen`, for every text inside a value."""
     if isinstance(value, str):
         return screen(value, policy)
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Sessions of the clients of memory: who is who across restarts and worker processes.
+"""Sessions of memory clients, which survive restarts and are shared by worker processes.
 
-A process on pipes continues the last session of its folder; over HTTP a client names its session, or shares
-one with all that have its key and bank. They are rows in the same database as the memories.
+A stdio process continues the last session of its folder. Over HTTP a client names its session, or shares one
+with all clients of its key and bank. Sessions are rows in the database of the memories.
 """
 
 import logging
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 ACTIVE_MS = 5 * 60_000  # a session used within five minutes is active
 IDLE_MS = 24 * 3_600_000  # after which the next connection of a place begins a new session
-SAVE_EVERY_MS = 5_000  # how exactly the time of the last use is kept
+SAVE_EVERY_MS = 5_000  # the accuracy of the stored time of the last use
 MAX_SESSIONS = 10_000
 
 COLUMNS = ("pack", "id", "place", "started_ms", "active_ms")
-# A session that is not there begins; another one was used, and may have moved to another place.
+# Starts a new session, or records a use of an existing one, which may have moved to another place.
 _USE = (
     "INSERT INTO client_sessions AS s (pack, id, place, started_ms, active_ms) VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (pack, id) DO UPDATE SET place = coalesce(excluded.place, s.place), active_ms ="
@@ -50,13 +50,13 @@ class Sessions:
         self._saved: dict[str, int] = {}  # when this process last wrote a session's use
 
     def open(self, id: str | None = None, *, place: str | None = None) -> str:
-        """The session of that id, else the last one of the place, else a new one. Counts as a use of it."""
+        """The session with that id, else the last one of the place, else a new one. Counts as a use."""
         now = self._clock()
         try:
-            with self._lock:  # two calls of one place begin one session
+            with self._lock:  # two calls from one place start one session
                 return self._open(id, place, now)
         except StoreError as error:
-            # A memory is stored even if its session cannot be.
+            # The memory must be stored all the same.
             logger.warning("session=unsaved pack=%s reason=%s", self._pack, error.message)
             return id or _new_id(now)
 
@@ -68,7 +68,7 @@ class Sessions:
             if id is not None and self._is_saved(id, now):
                 return id
         with self._rows().change(durable=False) as engine:
-            if id is None:  # asked again in the transaction: another process may have begun one
+            if id is None:  # read again in the transaction: another process may have started one
                 row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
                 id = _new_id(now) if row is None else str(row[0])
             engine.connection.execute(_USE, (self._pack, id, place, now, now))
@@ -87,7 +87,7 @@ class Sessions:
         return None if row is None else str(row[0])
 
     def started_ms(self, id: str) -> int | None:
-        """When a session began; None for one that is not known."""
+        """When a session began; None if it is unknown."""
         with self._rows().view() as engine:
             row = engine.connection.execute(
                 "SELECT started_ms FROM client_sessions WHERE pack = ? AND id = ?", (self._pack, id)
@@ -106,7 +106,7 @@ class Sessions:
 
 
 def move_sessions(origin: MemoryRows, target: MemoryRows) -> int:
-    """Copies the sessions of every pack to another store, in place of those of the same name; how many."""
+    """Copies all sessions to another store, and replaces those with the same id; how many."""
     select = f"SELECT {', '.join(COLUMNS)} FROM client_sessions ORDER BY pack, id"
     with origin.view() as engine:
         rows = [tuple(row) for row in engine.connection.execute(select).fetchall()]

@@ -1,8 +1,9 @@
-"""Moves memories, keys and scripts' values out of a store of earlier versions, which kept all in `ctx.db`.
+"""Moves memories, keys and scripts' values out of `ctx.db`, where earlier versions stored everything.
 
-The order is: copy, verify, switch. The new file appears whole, and only then do the old tables go, in one
-transaction that began before the copy: a process of an earlier version that still runs cannot store anything
-that is then lost. Whoever is killed in between leaves a marker, and the next start finishes or begins again.
+The steps are copy, verify, switch. The new file appears complete, and only then are the old tables dropped,
+in a transaction that began before the copy, so that a running process of an earlier version cannot store
+anything that is then lost. A process that is killed leaves a marker, and the next start finishes or begins
+again.
 """
 
 import logging
@@ -29,10 +30,10 @@ from ctx.store.schema import (
 
 logger = logging.getLogger(__name__)
 
-MOVED = ".moved"  # what is left behind for an earlier version
+MOVED = ".moved"  # the suffix of copies that are kept for a downgrade
 _MARKER = ".splitting"
 _UNFINISHED = ".unfinished"
-_LEAVE = b"leave"  # in the marker: the old store stays
+_LEAVE = b"leave"  # in the marker: the old store is not changed
 _TABLES = "(name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
 _META = "key IN ('schema.memories', 'schema.scripts', 'memory.unshredded')"
 _ROWS = ("memories", "script_value")
@@ -62,8 +63,8 @@ def holds_old(catalog: str) -> int | None:
 
 
 def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bool = False) -> str | None:
-    """Moves what an earlier version kept in `catalog` and `keys` to `memory` and its folder, unless there are
-    memories already.
+    """Moves memories from `catalog`, and `keys`, to `memory` and its folder, unless there are memories
+    already.
 
     Returns the reason of `refusal()` if the store must not be moved without a command, else None. `leave`: do
     not change the old store, because git tracks it. Raises `StoreError`, `Busy`.
@@ -78,19 +79,19 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
         with files.locked(memory, beneath=os.path.dirname(memory)):
             unfinished = os.path.lexists(marker)
             if os.path.lexists(memory) and not unfinished:
-                return None  # another process came first
+                return None  # another process was faster
             old = holds_old(catalog)
             moving_keys = keys != new_keys and os.path.isfile(keys) and not os.path.lexists(new_keys)
             if unfinished and files.read_file(marker, beneath=os.path.dirname(memory)) == _LEAVE:
-                discard_copy(memory)  # adopted, and not to the end: it is to be asked for again
+                discard_copy(memory)  # an adoption that was not finished: the user must ask for it again
                 os.unlink(marker)
                 unfinished = False
             if unfinished:
-                if old is None:  # the old tables are gone: the switch was made
+                if old is None:  # the old tables were dropped, so the new file is complete
                     _set_keys_aside(keys, new_keys)
                     os.unlink(marker)
                     return None
-                discard_copy(memory)  # not written to yet: every writer passes this check first
+                discard_copy(memory)  # nothing was written to it yet: every writer runs this first
             elif not old and not moving_keys:
                 return None
             reason = None if unfinished else refusal()
@@ -104,7 +105,7 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
 
 
 def divide(catalog: str, memory: str) -> None:
-    """Splits a store of an earlier version that no one else has open. Raises `StoreError`, `OSError`."""
+    """Splits a store of an earlier version that nobody else has open. Raises `StoreError`, `OSError`."""
     begin_copy(memory)
     with (
         closing(sqlite3.connect(catalog, isolation_level=None)) as old,
@@ -136,7 +137,7 @@ def unasked(catalog: str, known: bool) -> str | None:
 
 
 def _is_tracked(catalog: str) -> bool:
-    """Whether git tracks the catalog or the keys in its folder: they came with a clone, or go with a push."""
+    """Whether git tracks the catalog or the keys in its folder."""
     folder, name = os.path.split(catalog)
     top = files.work_tree(folder)
     if top is None:
@@ -173,7 +174,7 @@ def _set_keys_aside(keys: str, new_keys: str) -> None:
 
 
 def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
-    """Copies the tables to `memory`, and drops them from the catalog; how many rows people would miss."""
+    """Copies the tables to `memory`, and drops them from the catalog; how many memories and values."""
     unfinished = memory + _UNFINISHED
     begin_copy(unfinished)
     connection = connect(catalog, read_only=True) if leave else connect(catalog, synchronous="FULL")
@@ -196,7 +197,7 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
 
 
 def _leave_copy(path: str, catalog: str) -> None:
-    """For a downgrade: the tables as the earlier version had them, before they are brought up to date."""
+    """Keeps the tables for a downgrade, as the earlier version had them."""
     with (
         open(path, "rb") as file,
         files.replacement(catalog + MOVED, beneath=os.path.dirname(catalog)) as descriptor,
@@ -206,7 +207,7 @@ def _leave_copy(path: str, catalog: str) -> None:
 
 
 def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
-    """The tables that hold rows of their own: not the word index, and not what is inside of it."""
+    """The tables with rows of their own, without the word index and its tables."""
     return connection.execute(
         f"SELECT name FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND name NOT GLOB 'memory_words*'"
         " AND name != 'memory_vocabulary' ORDER BY name"
@@ -214,7 +215,7 @@ def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """The tables with their rows, then their indexes; the word index is rebuilt from its own rows."""
+    """Copies the tables with their rows, then their indexes. The word index is rebuilt from its rows."""
     new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     new.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
     new.executemany(
@@ -273,7 +274,7 @@ def _in_order(connection: sqlite3.Connection, name: str) -> Iterator[tuple[objec
 
 
 def _drop(old: sqlite3.Connection) -> None:
-    """Drops the tables. What they held is overwritten: it must not outlast what is erased later."""
+    """Drops the tables and overwrites their content, which may be erased from the memories later."""
     old.execute("PRAGMA secure_delete = 1")
     for name in ("memory_vocabulary", "memory_words"):
         old.execute(f"DROP TABLE IF EXISTS {name}")

@@ -42,8 +42,8 @@ _LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
 
 def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
-    """The memory tables at a place: a file, or the address of a database; `leftovers` as for `SqliteRows`.
-    Raises `StoreError`, `Busy`.
+    """The memory tables in a file, or at the address of a database; `leftovers` as for `SqliteRows`. Raises
+    `StoreError`, `Busy`.
     """
     if "://" not in place:
         return SqliteRows(place, leftovers)
@@ -56,11 +56,10 @@ def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
 
 
 class MemoryStore:
-    """All banks of one store. Safe with several threads and other processes; closes as a context
-    manager.
+    """All banks of one store. Safe with several threads and other processes. A context manager.
 
-    `place`: a file, the address of a database, or the tables opened. `clock` gives milliseconds since the
-    epoch. `secrets` is the policy for texts with a secret: flag, redact, refuse, off. With `consolidate` the
+    `place`: a file, the address of a database, or opened tables. `clock` gives milliseconds since the epoch.
+    `secrets` is the policy for texts with a secret: flag, redact, refuse, off. With `consolidate` the
     language model decides at each write which similar memories it replaces.
     """
 
@@ -104,11 +103,11 @@ class MemoryStore:
         self.embedding.close()
 
     def bank(self, id: str, source: Provenance = UNKNOWN) -> MemoryBank:
-        """A handle of a bank, which exists from its first write on. Raises `BadRequest` for a bad id."""
+        """A bank, which is created by its first write. Raises `BadRequest` for an invalid id."""
         try:
             check_bank_id(id)
         except BadRequest:
-            if id not in self.banks():  # an earlier rule let letters of any script in
+            if id not in self.banks():  # earlier versions allowed letters of any script
                 raise
         return MemoryBank(self._resources, id, source)
 
@@ -117,7 +116,7 @@ class MemoryStore:
             return reader.banks()
 
     def bank_counts(self) -> dict[str, int]:
-        """How many visible memories each bank has, by name, in order."""
+        """How many visible memories each bank has, sorted by name."""
         with self.rows.reading() as reader:
             return reader.bank_counts(visible(self._resources.clock()))
 
@@ -136,11 +135,8 @@ class MemoryStore:
             raise NotFound(no_bank(id))
 
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
-        """Moves what a bank holds into another, with its history, and removes it: `{"imported", "skipped",
-        "conflicts"}`.
-
-        What the other has already, the same, is skipped. Where a memory of another content has its id,
-        nothing is changed. Raises `NotFound`, `BadRequest`.
+        """Moves the memories of a bank into another, with their history, and removes it: `{"imported",
+        "skipped", "conflicts"}`. See `MemoryBank.absorb`. Raises `NotFound`, `BadRequest`.
         """
         self._check_present(id)
         if id == into:
@@ -151,9 +147,7 @@ class MemoryStore:
         return counts
 
     def delete(self, id: str) -> int:
-        """Removes a bank for good, with its history and journal; how many memories it held. Raises
-        `NotFound`.
-        """
+        """Erases a bank with its history and journal; how many memories it had. Raises `NotFound`."""
         self._check_present(id)
         count: int = self.bank(id).count(include_superseded=True)
         self.rows.drop_bank(id)
@@ -162,8 +156,8 @@ class MemoryStore:
         return count
 
     def check(self, *, deep: bool = False) -> list[str]:
-        """What is wrong with the store, a sentence each. `deep` also compares the stored terms of every
-        memory with its text.
+        """What is wrong with the store, as sentences. `deep` also compares the indexed terms of every memory
+        with its text.
         """
         with self.rows.reading() as reader:
             sentences = reader.engine.damage()
@@ -177,11 +171,11 @@ class MemoryStore:
         return sentences
 
     def pending(self) -> int:
-        """How many memories are not embedded yet (keyword search finds them); 0 without an embedder."""
+        """How many memories are not embedded yet; 0 without an embedder. Keyword search finds them."""
         return len(self._unread(_ALL))
 
     def embed_pending(self, limit: int = _ALL) -> int:
-        """Embeds memories that were stored without the present embedder; how many."""
+        """Embeds memories that the current model has not embedded; how many."""
         count = 0
         while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
             packed = self.embedding.packed(
@@ -189,16 +183,16 @@ class MemoryStore:
             )
             if not all(packed):
                 break
-            of_bank: dict[str, list[tuple[Memory, list[bytes]]]] = {}
+            by_bank: dict[str, list[tuple[Memory, list[bytes]]]] = {}
             for (bank, memory), vectors in zip(batch, packed, strict=True):
-                of_bank.setdefault(bank, []).append((memory, vectors))
-            for bank, pairs in of_bank.items():
+                by_bank.setdefault(bank, []).append((memory, vectors))
+            for bank, pairs in by_bank.items():
                 self._embed(bank, pairs)
             count += len(batch)
         return count
 
     def _embed_soon(self) -> None:
-        """Embeds in the background what was too long to be embedded before it was stored."""
+        """Embeds memories that were stored without vectors, in the background."""
         self._asked.set()
         with self._worker_lock:
             if self._worker is None and not self._closing.is_set():
@@ -250,7 +244,7 @@ def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
 
 
 def _broken_line(reader: Reader) -> int | None:
-    """The number of the first line of the bank's journals that does not follow from the one before."""
+    """The number of the first line of the bank's journals that does not match the hash of the one before."""
     for last_hash, lines in reader.chains():
         head, last = "", 0
         for line in lines:

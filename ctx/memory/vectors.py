@@ -1,59 +1,95 @@
-"""The vectors of one bank in memory, as 8-bit codes, scanned whole: a million of 384 dimensions in 0.4 GB."""
+"""The vectors of memories: packed to 8 bits for the tables, and those of one bank in memory, scanned whole (a
+million of 384 dimensions take 0.4 GB).
+"""
 
 import threading
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ctx.memory.packed import unpacked
 from ctx.memory.reader import Reader
-from ctx.store.int8 import QUERY_ZERO, Products, Signed, multiply, query_codes, query_row, signed
+from ctx.store.int8 import (
+    QUERY_ZERO,
+    Codes,
+    Products,
+    Signed,
+    decode,
+    encode,
+    multiply,
+    query_codes,
+    query_row,
+    signed,
+)
 from ctx.store.int8 import Floats as Floats
 
-CODED_ROWS = 8_192  # from here on the product of codes is faster, and worth loading what makes it
-_DEVIATIONS = 6.0  # that a score may be off
+CODED_ROWS = 8_192  # from this many on, multiplying codes is faster than floats
+_STEP_BYTES = 4
+_DEVIATIONS = 6.0  # standard deviations by which an estimated score may be off
 _LOAD_ROWS = 4096
-_MIN_SAMPLE, _MAX_SAMPLE = 32, 256  # vectors whose cosines tell what is near for a model
+_MIN_SAMPLE, _MAX_SAMPLE = 32, 256  # vectors that are compared to learn which cosines are high for a model
 
 
-class Neighbour(NamedTuple):
-    no: int
-    cosine: float
+def pack(vector: Floats) -> bytes:
+    """The direction of a vector of any length: the step (float32), then a code for each dimension."""
+    length = float(np.linalg.norm(vector))
+    unit = vector / np.float32(length) if length > 0 else vector
+    codes, steps = encode(unit[None, :].astype(np.float32))
+    packed: bytes = steps.astype("<f4").tobytes() + codes.tobytes()
+    return packed
+
+
+def unpack(packed: bytes) -> Floats:
+    """The unit vector again, to 8 bits."""
+    vector: Floats = decode(*_unpacked([packed]))[0]
+    return vector
+
+
+def _unpacked(batch: Sequence[bytes]) -> tuple[Codes, Floats]:
+    """The codes, uint8 (n, dim), and steps, float32 (n,), of packed vectors of one length."""
+    raw = np.frombuffer(b"".join(batch), np.uint8).reshape(len(batch), -1)
+    steps = np.ascontiguousarray(raw[:, :_STEP_BYTES]).view("<f4")[:, 0].astype(np.float32)
+    return raw[:, _STEP_BYTES:], steps
+
+
+def recoded(packed: bytes) -> bytes:
+    """Converts a vector packed by version 1 of the memory tables, with signed codes."""
+    codes = np.frombuffer(packed, np.uint8, offset=_STEP_BYTES) ^ np.uint8(0x80)
+    converted: bytes = packed[:_STEP_BYTES] + codes.tobytes()
+    return converted
 
 
 class _Rows(NamedTuple):
-    """What the threads read: never changed below `filled`, but for the two masks."""
+    """What searching threads read. Below `filled` only `alive` changes."""
 
-    columns: Signed  # (dim, capacity): a row in each, as a scan reads them fastest
-    sums: Products  # of each row's codes
+    columns: Signed  # (dim, capacity): a vector in each column, the layout that scans fastest
+    sums: Products  # of each vector's codes
     steps: Floats
     owners: npt.NDArray[np.int64]
-    alive: npt.NDArray[np.bool_]  # neither deleted nor replaced by a later vector
-    current: npt.NDArray[np.bool_]  # alive and not superseded
+    alive: npt.NDArray[np.bool_]  # not deleted, and not replaced by a later vector of the memory
     filled: int
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Each with its rows along the last axis."""
-        return self.columns, self.sums, self.steps, self.owners, self.alive, self.current
+        """All arrays; the last axis of each is the vectors."""
+        return self.columns, self.sums, self.steps, self.owners, self.alive
 
     @classmethod
     def empty(cls, capacity: int = 0, dim: int = 0) -> "_Rows":
         return cls(
             np.zeros((dim, capacity), np.int8),
             np.zeros(capacity, np.int32),
-            np.zeros(capacity, np.float32),  # unused places are multiplied too
+            np.zeros(capacity, np.float32),  # unused columns are multiplied too
             np.empty(capacity, np.int64),
-            np.zeros(capacity, np.bool_),
             np.zeros(capacity, np.bool_),
             0,
         )
 
 
 class BankVectors:
-    """One bank's vectors for one model, kept up with the catalog by `refresh`. Safe from several threads."""
+    """One bank's vectors for one model. `refresh` brings them up to date. Safe from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,90 +101,75 @@ class BankVectors:
         self._seq = -1
         self._purges = 0
         self._last_owner = 0
-        self._sampled: tuple[int, float | None] = (0, None)  # rows there were, and the quantile of cosines
+        self._sampled: tuple[int, float | None] = (0, None)  # how many vectors there were, and the quantile
 
     @property
     def size_bytes(self) -> int:
         return sum(array.nbytes for array in self._rows.arrays)
 
     def refresh(self, reader: Reader, model_no: int) -> None:
-        """Applies what the bank's journal has and this lacks; reads everything the first time, or after a
-        purge.
-        """
+        """Applies the changes since the last call; the first time, or after a purge, reads everything."""
         bank = reader.bank
         if bank.seq == self._seq and bank.purges == self._purges:
             return
         with self._lock:
             if bank.seq <= self._seq and bank.purges == self._purges:
-                return  # another thread was here, or has a younger snapshot
+                return  # another thread was faster, or has a newer snapshot
             if (
                 self._seq < 0
                 or bank.purges != self._purges
                 or self._dead * 3 > self._rows.filled + CODED_ROWS
             ):
                 self._clear()
-                self._append(reader, model_no, None, dict(reader.withdrawn()))
+                self._append(reader, model_no, None, set(reader.deleted()))
             else:
-                self._catch_up(reader, model_no)
+                self._apply(reader, model_no, reader.changed_since(self._seq))
             self._seq, self._purges = bank.seq, bank.purges
 
-    def _drop(self, owners: list[int]) -> None:
-        rows = self._rows
-        replaced = np.flatnonzero(np.isin(rows.owners[: rows.filled], owners))
-        rows.alive[replaced] = False
-        rows.current[replaced] = False
-        self._dead += len(replaced)
+    def _apply(self, reader: Reader, model_no: int, changes: list[tuple[int, bool]]) -> None:
+        outdated = [no for no, _ in changes if no <= self._last_owner]
+        if outdated:
+            rows = self._rows
+            columns = np.flatnonzero(np.isin(rows.owners[: rows.filled], outdated))
+            rows.alive[columns] = False
+            self._dead += len(columns)
+        if undeleted := [no for no, deleted in changes if not deleted]:
+            self._append(reader, model_no, undeleted, set())
 
-    def _catch_up(self, reader: Reader, model_no: int) -> None:
-        changed = reader.changed_since(self._seq)
-        reread = [no for no, _, _ in changed if no <= self._last_owner]
-        if reread:
-            self._drop(reread)
-        withdrawn = {no: deleted for no, deleted, superseded in changed if deleted or superseded}
-        undeleted = [no for no, deleted, _ in changed if not deleted]
-        if undeleted:
-            self._append(reader, model_no, undeleted, withdrawn)
-
-    def _append(
-        self, reader: Reader, model_no: int, nos: list[int] | None, withdrawn: dict[int, bool]
-    ) -> None:
+    def _append(self, reader: Reader, model_no: int, nos: list[int] | None, deleted: set[int]) -> None:
         entries = reader.vectors(model_no, nos)
         while batch := list(islice(entries, _LOAD_ROWS)):
-            self._append_batch(batch, withdrawn)
+            added_codes, added_steps = _unpacked([packed for _, packed in batch])
+            rows, first, end = self._rows, self._rows.filled, self._rows.filled + len(batch)
+            if end > len(rows.owners):
+                larger = _Rows.empty(max(end, first + first // 2, 64), added_codes.shape[1])
+                if first:
+                    for target, source in zip(larger.arrays, rows.arrays, strict=True):
+                        target[..., :first] = source[..., :first]
+                rows = larger
+            owners = [no for no, _ in batch]
+            centred = signed(added_codes)
+            rows.columns[:, first:end] = centred.T
+            rows.sums[first:end] = centred.sum(axis=1, dtype=np.int32)
+            rows.steps[first:end] = added_steps
+            rows.owners[first:end] = owners
+            rows.alive[first:end] = [no not in deleted for no in owners]
+            self._last_owner = max(self._last_owner, *owners)
+            self._rows = rows._replace(filled=end)  # last: a reader without the lock sees complete rows only
 
-    def _append_batch(self, batch: list[tuple[int, bytes]], withdrawn: dict[int, bool]) -> None:
-        added_codes, added_steps = unpacked([packed for _, packed in batch])
-        rows, first, end = self._rows, self._rows.filled, self._rows.filled + len(batch)
-        if end > len(rows.owners):
-            larger = _Rows.empty(max(end, first + first // 2, 64), added_codes.shape[1])
-            if first:
-                for target, source in zip(larger.arrays, rows.arrays, strict=True):
-                    target[..., :first] = source[..., :first]
-            rows = larger
-        owners = [no for no, _ in batch]
-        centred = signed(added_codes)
-        rows.columns[:, first:end] = centred.T
-        rows.sums[first:end] = centred.sum(axis=1, dtype=np.int32)
-        rows.steps[first:end] = added_steps
-        rows.owners[first:end] = owners
-        rows.alive[first:end] = [not withdrawn.get(no, False) for no in owners]
-        rows.current[first:end] = [no not in withdrawn for no in owners]
-        self._last_owner = max(self._last_owner, *owners)
-        self._rows = rows._replace(filled=end)  # last: a reader without the lock sees whole rows only
-
-    def nearest(
-        self, query: Floats, k: int, *, superseded: bool = False, among: list[int] | None = None
-    ) -> list[Neighbour]:
-        """The k memories whose best passage is nearest to a unit vector, nearest first; ties by number."""
+    def nearest(self, query: Floats, k: int, *, among: list[int] | None = None) -> list[int]:
+        """The numbers of the k memories whose best passage is nearest to a unit vector, nearest first; ties
+        by number. `among`: only these.
+        """
         with self._lock:
             rows = self._rows
-            visible = (rows.alive if superseded else rows.current)[: rows.filled].copy()
+            wanted = rows.alive[: rows.filled].copy()
         if not rows.filled or rows.columns.shape[0] != len(query):
             return []
         owners = rows.owners[: rows.filled]
         if among is not None:
-            visible &= np.isin(owners, among)
-        places = np.flatnonzero(visible)
+            wanted &= np.isin(owners, among)
+        places = np.flatnonzero(wanted)
         scores, margin = _scan(rows, query)
         scores = scores[places]
         width = k + 16
@@ -158,23 +179,22 @@ class BankVectors:
                 lowest = np.partition(scores, -width)[-width]
                 chosen = places[scores >= lowest - 2 * margin]
             exact = (query @ rows.columns[:, chosen].astype(np.float32)) * rows.steps[chosen]
-            nearest: dict[int, float] = {}
-            for index in np.lexsort((owners[chosen], -exact)):
-                nearest.setdefault(int(owners[chosen[index]]), float(exact[index]))
+            ranked = owners[chosen[np.lexsort((owners[chosen], -exact))]].tolist()
+            nearest = list(dict.fromkeys(ranked))
             if len(nearest) >= k or width >= len(places):
-                return [Neighbour(no, cosine) for no, cosine in list(nearest.items())[:k]]
+                return nearest[:k]
             width *= 4  # many passages of one memory took the places
 
     def quantile(self, share: float) -> float | None:
-        """The cosine below which that share of pairs of a sample of the vectors lies; None if there are too
-        few. Kept until the bank has doubled.
+        """The cosine below which this share of all pairs of vectors lies, from a sample; None if there are
+        too few vectors. Kept until the bank has doubled.
         """
         with self._lock:
             rows, (sampled, cosine) = self._rows, self._sampled
             if rows.filled < _MIN_SAMPLE or rows.filled < 2 * sampled:
                 return cosine
             step = max(1, rows.filled // _MAX_SAMPLE)
-            places = np.flatnonzero(rows.current[: rows.filled])[::step]
+            places = np.flatnonzero(rows.alive[: rows.filled])[::step]
             vectors = rows.columns[:, places].T.astype(np.float32) * rows.steps[places, None]
             pairs = (vectors @ vectors.T)[np.triu_indices(len(places), 1)]
             self._sampled = (rows.filled, float(np.quantile(pairs, share)) if pairs.size else None)
@@ -203,8 +223,8 @@ class BankVectors:
         return dict(zip(owners, np.maximum.reduceat(vectors @ query, starts).tolist(), strict=True))
 
     def _passages_of(self, nos: list[int]) -> tuple[list[int], npt.NDArray[np.intp], Floats]:
-        """Those of some memories that have a vector, ascending; where the passages of each begin; and the
-        unit vectors of these, float32 (passages, dim).
+        """The memories among these that have a vector, ascending; where the passages of each begin; and the
+        unit vectors of the passages, float32 (passages, dim).
         """
         with self._lock:
             rows = self._rows
@@ -216,7 +236,7 @@ class BankVectors:
 
 
 def _scan(rows: _Rows, query: Floats) -> tuple[Floats, float]:
-    """The scores of the rows with a query, float32 (filled,), and by how much each may be off its cosine."""
+    """Estimates of all cosines with a query, float32 (filled,), and by how much each may be off."""
     count = rows.filled
     if count < CODED_ROWS:
         return (query @ rows.columns[:, :count].astype(np.float32)) * rows.steps[:count], 0.0

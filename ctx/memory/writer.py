@@ -1,4 +1,4 @@
-"""Changes to one bank within one transaction: SQL alone."""
+"""The SQL that changes one bank within one transaction, and its journal."""
 
 import hashlib
 import uuid
@@ -17,37 +17,25 @@ _INSERT = (
     f"({', '.join('?' * len(COLUMN_NAMES))})"
     " ON CONFLICT DO NOTHING RETURNING no"
 )
-_NAMED_IN_JOURNAL = 20  # ids; all of them by digest, so that a line of a great deletion stays a line
-_MEMBERS = "(SELECT no FROM memories WHERE bank_no = ?)"
-# What a bank holds and what belongs to it, but for its journal; the memories come behind what is found by
-# them.
-_EMPTYING = (
-    f"DELETE FROM memory_links WHERE memory_no IN {_MEMBERS}",
-    f"DELETE FROM memory_sessions WHERE memory_no IN {_MEMBERS}",
-    f"DELETE FROM memory_history WHERE memory_no IN {_MEMBERS}",
-    *(
-        f"DELETE FROM {table} WHERE bank_no = ?"
-        for table in ("memory_vectors", "memory_aliases", "memory_replies", "memories")
-    ),
-)
-# What belongs to a memory and goes with it when it is purged.
+_NAMED_IN_JOURNAL = 20  # ids of an operation; a digest covers all of them
+_ONE_MEMORY = "= ?"
+_WHOLE_BANK = "IN (SELECT no FROM memories WHERE bank_no = ?)"
+# What goes with a memory that is erased; the memory itself comes last.
 _BELONGINGS = (
-    "DELETE FROM memory_vectors WHERE memory_no = ? AND bank_no = ?",
-    "DELETE FROM memory_aliases WHERE memory_no = ? AND bank_no = ?",
-    "DELETE FROM memory_links WHERE memory_no = ?",
-    "DELETE FROM memory_links WHERE other_no = ?",
-    "DELETE FROM memory_sessions WHERE memory_no = ?",
-    "DELETE FROM memory_history WHERE memory_no = ?",
-    "DELETE FROM memories WHERE no = ? AND bank_no = ?",
+    "DELETE FROM memory_vectors WHERE memory_no {}",
+    "DELETE FROM memory_aliases WHERE memory_no {}",
+    "DELETE FROM memory_sessions WHERE memory_no {}",
+    "DELETE FROM memory_history WHERE memory_no {}",
+    "DELETE FROM memories WHERE no {}",
 )
 
 
 class Writer(Reader):
-    """One bank, changed by one operation; the bank is made if it is not there."""
+    """One operation on a bank, which is created if it does not exist."""
 
     def __init__(self, engine: Engine, bank: str, op: str, at_ms: int, actor: JSON) -> None:
         super().__init__(engine, bank, locked=True)
-        while not self.exists:  # once, unless another process makes or drops it just now
+        while not self.exists:  # once, unless another process creates or drops it at this moment
             engine.connection.execute(
                 "INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (bank, at_ms),
@@ -64,10 +52,11 @@ class Writer(Reader):
 
     # -- rows ------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> Memory:
-        """Stores a new memory with its words and vectors; `no`, `seq` and `term_count` are set here."""
+        """Stores a new memory with its words and vectors, and sets `no`, `seq` and `term_count`."""
         parts = segments(memory)
         memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
-        row = self.connection.execute(_INSERT, (self.bank_no, *_stored(memory)[1:])).fetchone()
+        values = map(_stored, COLUMN_NAMES[1:], memory[1:])
+        row = self.connection.execute(_INSERT, (self.bank_no, *values)).fetchone()
         if row is None:
             raise Conflict(f"a memory with the id {memory.id} is there already")
         memory = memory._replace(no=row[0])
@@ -79,26 +68,22 @@ class Writer(Reader):
             self.join_session(memory.no, memory.session)
         return memory
 
-    def _write_columns(self, memory: Memory, columns: Sequence[str]) -> None:
-        values = [
-            canonical(getattr(memory, name)) if name in JSON_COLUMNS else getattr(memory, name)
-            for name in columns
-        ]
-        assignments = ", ".join(f"{name} = ?" for name in columns)
-        self.connection.execute(
-            f"UPDATE memories SET {assignments} WHERE no = ? AND bank_no = ?",
-            (*values, memory.no, self.bank_no),
-        )
-
     def patch(self, memory: Memory, changes: dict[str, JSON]) -> Memory:
-        """Writes columns (by their names, JSON columns as values) as the next version; the words follow."""
+        """Writes columns (JSON columns as values) as the next version, and updates the word index."""
         changes = {name: value for name, value in changes.items() if getattr(memory, name) != value}
         if not changes:
             return memory
         changed = memory._replace(**changes, seq=self.op_no, version=memory.version + 1)
-        parts = segments(changed)
-        changed = changed._replace(term_count=weighed_length(parts))
-        self._write_columns(changed, (*changes, "seq", "version", "term_count"))
+        parts: list[list[str]] = []
+        if changed.deleted_ms is None:
+            parts = segments(changed)
+            changed = changed._replace(term_count=weighed_length(parts))
+        columns = (*changes, "seq", "version", "term_count")
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        self.connection.execute(
+            f"UPDATE memories SET {assignments} WHERE no = ? AND bank_no = ?",
+            (*(_stored(name, getattr(changed, name)) for name in columns), memory.no, self.bank_no),
+        )
         if memory.deleted_ms is None:
             self._drop_words(memory)
         if changed.deleted_ms is None:
@@ -106,100 +91,68 @@ class Writer(Reader):
         self._note(changed, {name: getattr(memory, name) for name in changes})
         return changed
 
-    def delete_under(self, conditions: Sequence[Condition], deleted_ms: int) -> int:
-        """Soft-deletes every undeleted row under the conditions with all that it contains; how many."""
-        doomed = self._doomed(conditions)
-        if not doomed:
-            return 0
-        nos, ids = [row[0] for row in doomed], [row[1] for row in doomed]
+    def delete(self, memories: Sequence[Memory]) -> int:
+        """Soft-deletes memories; how many. What they had replaced is current again."""
+        for memory in memories:
+            self.patch(memory, {"deleted_ms": self.at_ms})
+        self._revive([memory.id for memory in memories])
+        return len(memories)
+
+    def purge(self, memories: Sequence[Memory]) -> None:
+        """Erases memories with their history: only their ids stay, in the journal."""
+        self.engine.note_erasure()
+        self.detail(erased=[memory.id for memory in memories])
+        for memory in memories:
+            if memory.deleted_ms is None:
+                self._drop_words(memory)
+                self._revive([memory.id])
+            for sql in _BELONGINGS:
+                self.connection.execute(sql.format(_ONE_MEMORY), (memory.no,))
+            # Empty the stored replies that name the memory, but keep their keys: a repeated request must not
+            # store the erased memory again.
+            self.connection.execute(
+                "UPDATE memory_replies SET request = '', reply = 'null'"
+                " WHERE bank_no = ? AND instr(reply, ?) > 0",
+                (self.bank_no, memory.id),
+            )
+            self._ids.append(memory.id)
+        self._count += len(memories)
+        self._count_purge()
+
+    def _count_purge(self) -> None:
+        """Makes caches read all vectors of the bank again."""
         self.connection.execute(
-            "INSERT INTO memory_history SELECT no, version + 1, ?, '{\"deleted_ms\":null}' FROM memories"
-            f" WHERE no {IN_NUMBERS}",
-            (self.op_no, listed(nos)),
+            "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
         )
-        self.connection.execute(
-            f"UPDATE memories SET deleted_ms = ?, version = version + 1, seq = ? WHERE no {IN_NUMBERS}",
-            (deleted_ms, self.op_no, listed(nos)),
-        )
-        self.engine.drop_words(self.bank_no, nos)
-        self._count_live(-len(ids), -sum(row[2] for row in doomed))
-        self._ids += ids
-        self._count += len(ids)
-        self._revive(ids)
-        return len(ids)
 
     def _revive(self, ids: Sequence[str]) -> None:
-        """What a forgotten memory had taken the place of holds again."""
-        self._let_hold(Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),)))
+        """Makes what these memories replaced current again."""
+        condition = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
+        self.make_current(self.select([UNDELETED, condition]))
 
     def revive_bereft(self, nos: Iterable[int], *, waiting: bool = False) -> None:
-        """Of these memories, those hold whose successor is forgotten, or is not there, unless it may yet come
-        (`waiting`).
+        """Makes those of these memories current whose successor is deleted or, unless it may still come
+        (`waiting`), not in the bank.
         """
         successor = "(SELECT 1 FROM memories s WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by"
         gone = f"EXISTS {successor} AND s.deleted_ms IS NOT NULL)"
         if not waiting:
             gone = f"m.superseded_by IS NOT NULL AND NOT EXISTS {successor} AND s.deleted_ms IS NULL)"
-        self._let_hold(Condition(f"m.no {IN_NUMBERS} AND {gone}", (listed(nos),)))
+        condition = Condition(f"m.no {IN_NUMBERS} AND {gone}", (listed(nos),))
+        self.make_current(self.select([UNDELETED, condition]))
 
-    def let_hold_again(self, memory: Memory) -> int:
-        """Ends that a memory, and what it contains, was replaced; how many were."""
-        if memory.superseded_by is None:
-            return 0
-        members = [
-            member
-            for member in self.with_contents(memory)
-            if member.superseded_by == memory.superseded_by and member.deleted_ms is None
-        ]
-        for member in members:
-            self.patch(member, {"valid_to_ms": None, "superseded_by": None})
-        return len(members)
-
-    def _let_hold(self, condition: Condition) -> None:
-        for memory in list(self.select([UNDELETED, condition])):
+    def make_current(self, memories: Iterable[Memory]) -> int:
+        """Ends that memories were replaced; how many."""
+        replaced = list(memories)
+        for memory in replaced:
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
-
-    def _doomed(self, conditions: Sequence[Condition]) -> list[tuple[int, str, int]]:
-        """(number, id, terms) of the undeleted rows under the conditions, and of all that they contain,
-        however deep, by number.
-        """
-        clause, values = self._where([UNDELETED, *conditions])
-        rows = self.connection.execute(
-            "WITH RECURSIVE doomed (no, id, term_count) AS ("
-            f"SELECT m.no, m.id, m.term_count FROM memories m WHERE {clause} UNION "
-            "SELECT c.no, c.id, c.term_count FROM doomed d JOIN memories c ON c.parent = d.id"
-            " WHERE c.bank_no = ? AND c.deleted_ms IS NULL) SELECT no, id, term_count FROM doomed ORDER BY "
-            "no",
-            (*values, self.bank_no),
-        )
-        return [(row[0], row[1], row[2]) for row in rows]
-
-    def purge(self, memory: Memory) -> None:
-        """Removes a memory for good, with its history: only its id stays, in the journal."""
-        if memory.deleted_ms is None:
-            self._drop_words(memory)
-            self._revive([memory.id])
-        for sql in _BELONGINGS:
-            self.connection.execute(sql, (memory.no, self.bank_no)[: sql.count("?")])
-        # Empty the stored replies that name the memory, but keep their keys: a repeated request must not
-        # store the erased memory again.
-        self.connection.execute(
-            "UPDATE memory_replies SET request = '', reply = 'null'"
-            " WHERE bank_no = ? AND instr(reply, ?) > 0",
-            (self.bank_no, memory.id),
-        )
-        self.connection.execute(
-            "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
-        )
-        self._ids.append(memory.id)
-        self._count += 1
+        return len(replaced)
 
     def take_over(self, other: Reader, nos: Sequence[int]) -> None:
-        """Moves these memories of another bank into this one, as they are, with their history, and ends that
-        bank.
+        """Moves memories of another bank into this one unchanged, with their history, and removes that bank.
 
-        The bank's other data is deleted. Its journal is kept as a separate chain that this bank refers to, so
-        operations on moved memories can be undone here.
+        The other bank's remaining data is deleted. Its journal is kept as a separate chain that this bank
+        refers to, so that operations on moved memories can be undone here.
         """
         run = self.connection.execute
         home, theirs, members = self.bank_no, other.bank_no, listed(nos)
@@ -214,7 +167,7 @@ class Writer(Reader):
             f"UPDATE memory_vectors SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}",
             (home, theirs, members),
         )
-        # A name or a key that is taken here stays behind, and goes.
+        # An alias or a key that exists here is dropped.
         run(
             f"UPDATE memory_aliases SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}"
             " AND alias NOT IN (SELECT alias FROM memory_aliases WHERE bank_no = ?)",
@@ -226,8 +179,7 @@ class Writer(Reader):
             (home, theirs, home),
         )
         self._count_live(live[0], live[1])
-        # Moved vectors do not come after the last known one, so caches must read all vectors again.
-        run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (home,))
+        self._count_purge()  # moved vectors do not come after the last one that caches know
         empty(self.engine, theirs)
         run(
             "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0,"
@@ -238,7 +190,7 @@ class Writer(Reader):
         self.detail(bank=other.bank.bank, bank_no=theirs)
 
     def touch(self, nos: Sequence[int], session: str | None) -> None:
-        """Counts a reading: not a new version."""
+        """Counts a reading. This makes no new version."""
         self.connection.execute(
             "UPDATE memories SET accessed_ms = CASE WHEN accessed_ms < ? THEN ? ELSE accessed_ms END,"
             f" access_count = access_count + 1 WHERE +bank_no = ? AND no {IN_NUMBERS}",
@@ -263,7 +215,7 @@ class Writer(Reader):
         )
 
     def alias(self, memory: Memory, alias: str) -> None:
-        """Gives a memory another name. Raises `Conflict` where another has it."""
+        """Gives a memory an alias. Raises `Conflict` if another memory has it."""
         added = self.connection.execute(
             "INSERT INTO memory_aliases VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (self.bank_no, alias, memory.no),
@@ -305,7 +257,7 @@ class Writer(Reader):
         self._live_terms += terms
 
     def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
-        """Replaces the vectors of a memory; none: it is found by its words until it is embedded."""
+        """Replaces the vectors of a memory; with none, it is found by its words until it is embedded."""
         self.connection.execute(
             "DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ?"
             " AND model_no IN (SELECT model_no FROM memory_models)",
@@ -329,9 +281,7 @@ class Writer(Reader):
         )
 
     def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
-        """Adds the vectors a memory was stored without; it counts as a change for projections, not as a
-        version.
-        """
+        """Adds vectors to a memory that was stored without. Caches notice; it makes no new version."""
         self.replace_vectors(memory, model, vectors)
         self.connection.execute(
             "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
@@ -340,9 +290,7 @@ class Writer(Reader):
 
     # -- the journal -----------------------------------------------------------------------------------------
     def detail(self, **entries: JSON) -> None:
-        """Adds to what the journal says of this operation: names and numbers, never a memory's text. What is
-        None is left out.
-        """
+        """Adds entries to the journal line: names and numbers, never a memory's text. None is left out."""
         self._detail |= {name: entry for name, entry in entries.items() if entry is not None}
 
     def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
@@ -379,19 +327,18 @@ class Writer(Reader):
 
 
 def empty(engine: Engine, bank_no: int) -> None:
-    """Removes what a bank holds and what belongs to it, but for its journal."""
+    """Removes a bank's memories and everything that belongs to them, except the journal."""
     engine.empty_words(bank_no)
-    for sql in _EMPTYING:
-        engine.connection.execute(sql, (bank_no,))
+    for sql in _BELONGINGS:
+        engine.connection.execute(sql.format(_WHOLE_BANK), (bank_no,))
+    engine.connection.execute("DELETE FROM memory_replies WHERE bank_no = ?", (bank_no,))
 
 
 def journal_hash(head: str, op_id: str, op: str, at_ms: int, actor: str, detail: str) -> str:
-    """The hash of a journal line behind one whose hash is `head`."""
+    """The hash of a journal line that follows the one with the hash `head`."""
     return hashlib.sha256("\n".join((head, op_id, op, str(at_ms), actor, detail)).encode()).hexdigest()
 
 
-def _stored(memory: Memory) -> list[JSON]:
-    return [
-        canonical(value) if name in JSON_COLUMNS else value
-        for name, value in zip(COLUMN_NAMES, memory, strict=True)
-    ]
+def _stored(column: str, value: JSON) -> JSON:
+    """The value as the table keeps it."""
+    return canonical(value) if column in JSON_COLUMNS else value

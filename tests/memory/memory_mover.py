@@ -82,7 +82,7 @@ class Mover:
 
     def purge(self, marker: str) -> tuple[State, State, Step]:
         ids, texts = self._fill("alice", marker)
-        return {"alice": texts}, {}, lambda: self._bank.purge(ids)
+        return {"alice": texts}, {}, lambda: self._bank.delete_all(ids, hard=True)
 
     def merge(self, marker: str) -> tuple[State, State, Step]:
         _, texts = self._fill(marker, marker)

@@ -46,7 +46,7 @@ def test_what_a_process_erased_that_died_is_gone_once_the_store_is_opened(tmp_pa
         "from ctx.memory import MemoryStore\n"
         "from ctx.memory.rows import SqliteRows\n"
         "SqliteRows.shred = lambda self: os.kill(os.getpid(), 9)\n"
-        "MemoryStore(sys.argv[1]).bank('a').purge([sys.argv[2]])\n"
+        "MemoryStore(sys.argv[1]).bank('a').delete_all([sys.argv[2]], hard=True)\n"
     )
     arguments = [sys.executable, "-c", dying, str(tmp_path / "ctx.db"), doomed["id"]]
     assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
@@ -65,7 +65,7 @@ def test_what_is_erased_while_somebody_reads_is_gone_with_the_next_change(tmp_pa
         reader = sqlite3.connect(tmp_path / "ctx.db", isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM memories").fetchone()
-        bank.purge([doomed["id"]])
+        bank.delete_all([doomed["id"]], hard=True)
         reader.close()
         bank.put("a harmless note")
         assert b"xylophonic" not in _bytes(tmp_path)

@@ -12,7 +12,7 @@ from memory_kit import WordEmbedder
 
 from ctx.errors import BadRequest
 from ctx.memory import MemoryBank, MemoryStore, products
-from ctx.memory.imports.item import Source
+from ctx.memory.imports import Source
 from ctx.memory.products import import_from, piped_source, read_source
 from ctx.models import JSON
 

@@ -248,7 +248,7 @@ def test_what_is_erased_goes_from_the_copies_and_from_what_was_left_behind(tmp_p
     with workspace(config) as space:
         bank = space.memory.bank("default")
         [found] = [record["id"] for record in bank.every() if "number 3" in record["text"]]
-        bank.purge([found])
+        bank.delete_all([found], hard=True)
     folders = (memory_of(config).parent, config.parent / ".ctx")
     left = [path for folder in folders for path in folder.iterdir() if path.is_file()]
     assert [path.name for path in left if b"heron number 3" in path.read_bytes()] == []

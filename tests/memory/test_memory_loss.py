@@ -17,8 +17,7 @@ from ctx import files
 from ctx.config import load_config
 from ctx.errors import StoreError
 from ctx.memory import copies, salvage
-from ctx.memory.copies import copy_if_changed
-from ctx.memory.ledger import Ledger
+from ctx.memory.copies import Ledger, copy_if_changed
 from ctx.models import Caller
 from ctx.server.health import health
 from ctx.server.keys import match
@@ -219,7 +218,7 @@ def test_forgetting_erasing_and_dropping_raise_no_alarm(config: Path) -> None:
         bank = space.memory.bank("default")
         ids = [bank.put(text)["id"] for text in TEXTS]
         bank.delete(ids[0])
-        bank.purge([ids[1]])
+        bank.delete_all([ids[1]], hard=True)
         space.memory.bank("other").put("x")
         space.memory.delete("other")
     assert count_of(config) | {"changes": 0} == {"memories": 3, "changes": 0, "lost": 0, "lost_changes": 0}

@@ -18,8 +18,7 @@ from kit import workspace
 from location_kit import make_old, memory_of, recalled, remember, repository
 
 from ctx.config import load_config
-from ctx.memory.copies import is_sound
-from ctx.memory.ledger import Ledger
+from ctx.memory.copies import Ledger, is_sound
 from ctx.memory.location import problems
 from ctx.server.services import key_ring
 

@@ -7,7 +7,7 @@ from memory_kit import DAY_MS, Clock
 
 from ctx.errors import Conflict, NotFound
 from ctx.memory import MemoryBank
-from ctx.memory.imports.item import Source
+from ctx.memory.imports import Source
 from ctx.memory.products import import_from
 
 

@@ -1,11 +1,13 @@
-"""The base of all operations on a bank: read and write transactions, and lookup of a memory by its names."""
+"""What all operations on a bank need: transactions, finding a memory by its names, repeated requests."""
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Self
 
-from ctx.errors import BadRequest, NotFound, StoreError
+from ctx.errors import BadRequest, Conflict, NotFound, StoreError
 from ctx.memory.columns import Memory, last_moment, short_text
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
@@ -21,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LIMIT = 1000
 MAX_ID_CHARS = 500
+MAX_KEY_CHARS = 200
 
 
 class Resources(NamedTuple):
@@ -36,7 +39,7 @@ class Resources(NamedTuple):
 
 
 class BankView:
-    """One bank of a store; `source` says who works on it."""
+    """One bank of a store. `source` is recorded with every change."""
 
     def __init__(self, resources: Resources, id: str, source: Provenance) -> None:
         self.id = id
@@ -45,15 +48,15 @@ class BankView:
         self._embedding = resources.embedding
 
     def with_id(self, id: str) -> Self:
-        """The same bank for one `put`: what it stores has this id, as it had where it comes from."""
+        """The same bank for one `put`, which stores its memory under this id."""
         return type(self)(self._resources._replace(new_id=lambda: id), self.id, self.source)
 
     def _view(self) -> AbstractContextManager[Reader]:
-        """One snapshot of the bank, which may not be there."""
+        """One snapshot of the bank, which may not exist."""
         return self._resources.rows.reading(self.id)
 
     def _writing(self, op: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
-        """One operation on the bank, which is made if it is not there."""
+        """One operation on the bank, which is created if it does not exist."""
         return self._resources.rows.writing(self.id, op, self._now(), self.source.to_json(), durable=durable)
 
     def _now(self) -> int:
@@ -68,22 +71,18 @@ class BankView:
                 flags |= flags_of_value
         return columns, flags
 
-    def _flags_of(self, memory: Memory) -> list[str]:
-        """The flags of all texts of a memory."""
-        policy = "off" if self._resources.secrets == "off" else "flag"
-        flags = [screen_json(getattr(memory, name), policy)[1] for name in SCREENED]
-        return sorted(set().union(*flags))
-
     def _shown(self, as_of: JSON, include_superseded: bool) -> Condition:
         # A date means the end of that day, so that it includes what was said on it.
         as_of_ms = last_moment("as_of", as_of)
         return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
 
     def _find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory | None:
-        """The memory of an id, a given name or a dialect's name; not one that is deleted (unless asked) or
-        expired.
+        """The memory with an id, a given alias or a dialect's alias, unless it expired or, without `deleted`,
+        was deleted.
         """
-        check_id(id)
+        if not isinstance(id, str) or not 0 < len(id) <= MAX_ID_CHARS:
+            raise BadRequest(f"id: must be a text of 1 to {MAX_ID_CHARS} characters")
+        short_text("id", id)
         memory = reader.row(id.lower()) or reader.row_by_alias(id) or self._by_dialect(reader, id)
         if memory is None or deleted:
             return memory
@@ -92,11 +91,12 @@ class BankView:
 
     def _by_dialect(self, reader: Reader, id: str) -> Memory | None:
         if (created_ms := creation_of(id)) is not None:
-            for memory in reader.rows_created(created_ms):
+            for memory in reader.select([Condition("m.created_ms = ?", (created_ms,))]):
                 if to_json(memory, self.id)["aliases"]["claude-recall"] == id:
                     return memory
         if (prefix := id_prefix_of(id)) is not None:
-            matches = reader.rows_with_prefix(prefix)
+            span = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
+            matches = list(reader.select([span], limit=2))
             return matches[0] if len(matches) == 1 else None
         return None
 
@@ -114,17 +114,60 @@ class BankView:
 
     def _count_reading(self, nos: Sequence[int]) -> None:
         if not nos:
-            return  # who looks into a bank that is not there makes none
+            return  # reading does not create a bank
         try:
             with self._writing("touch", durable=False) as writer:
                 writer.touch(nos, self.source.session)
         except StoreError as error:
-            # Who read what is not worth a failed recall.
+            # A search need not fail because its count cannot be written.
             logger.warning("memory=touch outcome=%s count=%d", error.word, len(nos))
 
+    def _answered(self, request: "Request") -> JSON | None:
+        """As `Request.answered`, in a snapshot of its own."""
+        if request.key is None:
+            return None
+        with self._view() as view:
+            return request.answered(view)
 
-def check_id(id: JSON) -> None:
-    """Raises `BadRequest` for what cannot name a memory."""
-    if not isinstance(id, str) or not 0 < len(id) <= MAX_ID_CHARS:
-        raise BadRequest(f"id: must be a text of 1 to {MAX_ID_CHARS} characters")
-    short_text("id", id)
+
+class Request(NamedTuple):
+    """A call that may be repeated, and then gets the reply of the first: the caller's idempotency key and a
+    digest of the arguments.
+    """
+
+    key: str | None
+    digest: str
+
+    @classmethod
+    def of(cls, key: JSON, op: str, arguments: dict[str, JSON]) -> "Request":
+        """Raises `BadRequest`."""
+        try:
+            content = json.dumps([op, arguments], sort_keys=True, default=str)
+        except (TypeError, ValueError):
+            raise BadRequest(f"{op}: the arguments are not JSON") from None
+        digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(given_name("idempotency_key", key), digest)
+
+    def answered(self, reader: Reader) -> JSON | None:
+        """The reply of the first call, with `repeated`; None if this is the first call. Raises `Conflict` if
+        the key was used for another request, or if the first call's memory was erased.
+        """
+        kept_reply = reader.reply(self.key) if self.key is not None else None
+        if kept_reply is None:
+            return None
+        if kept_reply[1] is None:
+            raise Conflict("the memory stored with this idempotency key was erased; choose a new key")
+        if kept_reply[0] != self.digest:
+            raise Conflict("the idempotency key was used for another request; choose a new key")
+        return {**kept_reply[1], "repeated": True}
+
+    def keep(self, writer: Writer, reply: JSON) -> None:
+        if self.key is not None:
+            writer.keep_reply(self.key, self.digest, reply)
+
+
+def given_name(name: str, value: JSON) -> str | None:
+    """A name that a caller gives. Raises `BadRequest`."""
+    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
+        raise BadRequest(f"{name}: must be a text of 1 to {MAX_KEY_CHARS} characters")
+    return short_text(name, value)

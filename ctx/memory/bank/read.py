@@ -1,4 +1,4 @@
-"""Reading a bank: records by name, pages of them, counts, and what happened to them."""
+"""Reading a bank: records, pages of records, counts, history and journal."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, Change, visible
+from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, visible
 from ctx.memory.records import public_name
 from ctx.models import JSON
 
@@ -19,21 +19,21 @@ _FOLLOWING = ("content_hash", "updated_ms", "gist")  # columns that follow from 
 
 
 class Reading(BankView):
-    """What is in a bank."""
+    """Reads what is in a bank."""
 
     def exists(self) -> bool:
-        """Whether anything was ever written to it."""
+        """Whether anything was ever written to the bank."""
         with self._view() as view:
             return view.exists
 
     def neighbours(self) -> list[str]:
-        """The banks of its store."""
+        """All banks of the store."""
         with self._view() as view:
             return view.banks()
 
     def config(self) -> JSON:
-        """What was configured: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`;
-        other keys are kept.
+        """The configuration: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`, and
+        other keys.
         """
         with self._view() as view:
             return view.bank.config
@@ -43,7 +43,7 @@ class Reading(BankView):
         return self.get_many([id], include_deleted=include_deleted)[0]
 
     def get_many(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[JSON | None]:
-        """The records in the order asked, None for those that are not there."""
+        """The records in the order of the ids, None for those that do not exist."""
         _check_few(ids)
         with self._view() as view:
             memories = [self._find(view, id, deleted=include_deleted) for id in ids]
@@ -51,7 +51,7 @@ class Reading(BankView):
             return [next(records) if memory else None for memory in memories]
 
     def children(self, id: str, *, limit: int = 1000, cursor: str | None = None) -> JSON:
-        """What a container holds, in order: `{"items", "cursor"}`. Raises `NotFound`."""
+        """The contents of a container, in order: `{"items", "cursor"}`. Raises `NotFound`."""
         with self._view() as view:
             parent = self._must_find(view, id)
         return self.browse(
@@ -70,8 +70,8 @@ class Reading(BankView):
         forgotten: bool = False,
     ) -> JSON:
         """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page. `order` is one of
-        `ctx.memory.columns.ORDERS`; with `-` in front, descending. Pages stay right while others write.
-        `forgotten`: those, and no others.
+        `ctx.memory.columns.ORDERS`, with `-` in front for descending. Pages neither repeat nor skip records
+        while others write. `forgotten`: only forgotten memories.
         """
         descending, name = order.startswith("-"), order.removeprefix("-")
         if name not in ORDERS:
@@ -89,7 +89,7 @@ class Reading(BankView):
         return {"items": records, "cursor": _make_cursor(order, page[-1]) if len(memories) > limit else None}
 
     def every(self, filter: JSON = None, **options: JSON) -> Iterator[JSON]:
-        """The records of `browse`, all of them, read a page at a time."""
+        """All records of `browse`, read a page at a time."""
         cursor = None
         while True:
             page = self.browse(filter, limit=MAX_LIMIT, cursor=cursor, **options)
@@ -104,7 +104,7 @@ class Reading(BankView):
             return [memory.id for memory in view.select([compile_filter(filter)])]
 
     def erased_ids(self) -> set[str]:
-        """The ids of purged memories, from the journal."""
+        """The ids of erased memories, from the journal."""
         with self._view() as view:
             return view.erased_ids()
 
@@ -116,17 +116,17 @@ class Reading(BankView):
         as_of: JSON = None,
         forgotten: bool = False,
     ) -> int:
-        """How many `browse` would show."""
+        """How many records `browse` would return."""
         condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
         with self._view() as view:
             return view.count([condition, compile_filter(filter)])
 
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
         """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group
-        has `value` and the same.
+        has `value` and the same keys.
 
         `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY (a
-        group's value may be null), or tags: a memory counts with each of its own.
+        group's value may be null), or tags (a memory counts for each of its tags).
         """
         column, values = _group_column(group_by)
         conditions = [visible(self._now()), compile_filter(filter)]
@@ -137,9 +137,7 @@ class Reading(BankView):
         return {**whole_bank, "groups": [{"value": row[0], **_summary(row)} for row in groups]}
 
     def contents(self, ids: Sequence[str]) -> JSON:
-        """What containers hold, by id: `{"count", "characters", "first"}`; those that are empty are left
-        out.
-        """
+        """By the ids of containers: `{"count", "characters", "first"}`; empty ones are left out."""
         _check_few(ids)
         with self._view() as view:
             return {
@@ -150,14 +148,12 @@ class Reading(BankView):
     def sessions(self, id: str) -> list[str]:
         """The sessions that wrote or read a memory or anything in it. Raises `NotFound`."""
         with self._view() as view:
-            members = view.with_contents(self._must_find(view, id))
+            members = view.with_contents([self._must_find(view, id)])
             return sorted({session for member in members for session in view.sessions(member.no)})
 
     def history(self, id: str) -> list[JSON]:
-        """Every change of a memory, oldest first: `{"version", "op", "op_id", "at", "by", "changed": {field:
-        {"from", "to"}}}`.
-
-        Also of a deleted one. Raises `NotFound`.
+        """Every change of a memory, also of a deleted one, oldest first: `{"version", "op", "op_id", "at",
+        "by", "changed": {field: {"from", "to"}}}`. Raises `NotFound`.
         """
         with self._view() as view:
             memory = self._must_find(view, id, deleted=True)
@@ -185,23 +181,22 @@ class Reading(BankView):
         return entries[::-1]
 
     def replaced_by_rule(self) -> list[JSON]:
-        """The memories that earlier versions replaced by rules of language, and that are still replaced:
-        `{"id", "text", "by"}`.
+        """The memories that earlier versions replaced by language rules, and that are still replaced: `{"id",
+        "text", "by"}`.
         """
+        found = []
         with self._view() as view:
+            # Only a put by rule noted a reason.
             by_rule = {
-                line.op_id
-                for line in view.journal()
-                if line.op == "put" and '"reason"' in line.detail  # only a rule gave one
+                line.op_id for line in view.journal() if line.op == "put" and '"reason"' in line.detail
             }
-            replaced = (
-                view.select([UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]) if by_rule else ()
-            )
-            return [
-                {"id": memory.id, "text": memory.text, "by": memory.superseded_by}
-                for memory in list(replaced)
-                if _replaced_in(view.history(memory.no)) in by_rule
-            ]
+            conditions = [UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]
+            for memory in list(view.select(conditions)) if by_rule else ():
+                changes = view.history(memory.no)
+                setting = [change.op_id for change in changes if "superseded_by" in (change.before or {})]
+                if setting and setting[-1] in by_rule:
+                    found.append({"id": memory.id, "text": memory.text, "by": memory.superseded_by})
+        return found
 
     def journal(self, *, after: int = 0, limit: int = 100) -> list[JSON]:
         """The bank's operations in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`."""
@@ -219,12 +214,6 @@ class Reading(BankView):
             }
             for line in lines
         ]
-
-
-def _replaced_in(changes: Sequence[Change]) -> str | None:
-    """The operation that last set what replaced a memory."""
-    setting = [change for change in changes if "superseded_by" in (change.before or {})]
-    return setting[-1].op_id if setting else None
 
 
 def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
@@ -274,6 +263,6 @@ def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
 
 
 def _check_few(ids: JSON) -> None:
-    """Raises `BadRequest` for more ids than one call takes, and for what is no list."""
+    """Raises `BadRequest` for too many ids, and for anything but a list."""
     if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
         raise BadRequest(f"ids: must be a list of at most {MAX_LIMIT}")

@@ -1,4 +1,4 @@
-"""Searching a bank: what answers a query, what is similar to a text, and what the memories say together."""
+"""Searching a bank: memories that answer a question, memories similar to a text, and an answer from many."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,40 +10,32 @@ from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.dates import Window
 from ctx.memory.dates import window as window_of
 from ctx.memory.filters import Condition, compile_filter, same
-from ctx.memory.legs import (
-    MemoryHit,
-    nearest,
-    search_legs,
-    unranked,
-    weighed,
-    words_of,
-)
-from ctx.memory.packed import unpack
 from ctx.memory.passages import segments
-from ctx.memory.ranking import aged, newer_twins, succeeded, timely
-from ctx.memory.reader import Candidate, Reader, visible
+from ctx.memory.ranking import MemoryHit, find, nearest, newer_twins, succeeded, timely, words_of
+from ctx.memory.reader import Reader, visible
 from ctx.memory.reflect import Disposition, Evidence, reflect
-from ctx.memory.scores import bm25, calibrated
+from ctx.memory.scores import UNKNOWN_MODEL, bm25, calibration
+from ctx.memory.vectors import unpack
 from ctx.models import JSON, MODES
 from ctx.text.analyze import MAX_QUERY_CHARS
 
-DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each leg
+DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each search
 CHARS_PER_TOKEN = 4
 MAX_SIMILAR = 3
-# What is close in meaning to a new memory. On LoCoMo facts 6 % of all pairs from different sessions reach the
-# cosine; the other two figures admit the same share of pairs with another model and by words alone.
+# From these values on a memory is close in meaning to a new one. On LoCoMo facts 6 % of all pairs from
+# different sessions reach the cosine; the other two admit the same share of pairs with another model and by
+# words alone.
 SIMILAR_COSINE = 0.62
 SIMILAR_QUANTILE = 0.94
 SIMILAR_WORDS = 0.23  # of the text's own BM25
-_NEIGHBOURS = 20  # looked at for a new memory
+_NEIGHBOURS = 20  # of a new memory, that are compared with it
 _COMPARED_PASSAGES = 8  # of a new memory
-
 
 _DATED = Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
 
 
 class Question(NamedTuple):
-    """What is asked of a bank, checked."""
+    """What is searched for. `asked_ms`: the moment against which times in the query are read; None: now."""
 
     query: str
     mode: str = "hybrid"
@@ -53,34 +45,29 @@ class Question(NamedTuple):
     window: JSON = None
     as_of: JSON = None
     include_superseded: bool = False
-    half_life_days: float | None = None
-    asked_ms: int | None = None  # the moment against which times in the query are read; None: now
+    asked_ms: int | None = None
 
     def check(self) -> "Question":
-        """Itself, with as much of the query as is read of any: of a megabyte the answer would take seconds,
-        and what follows from a question's words is kept for the next time. Raises `BadRequest`.
-        """
+        """The question with its query cut to what is read of any. Raises `BadRequest`."""
         if not isinstance(self.query, str) or not self.query.strip():
             raise BadRequest("query: must be a text with at least one character")
         if self.mode not in MODES:
             raise BadRequest(f"mode: one of {', '.join(MODES)}")
         if self.budget not in DEPTHS:
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
-        if self.half_life_days is not None:
-            number("half_life_days", self.half_life_days, 0.001, 1e6)
         return self._replace(query=self.query[:MAX_QUERY_CHARS])
 
     @property
     def depth(self) -> int:
-        """Candidates of each leg: one depth for all pages of a query, or a page would be ranked otherwise
-        than the one before.
+        """Candidates from each search. All pages of a query have the same depth, so that they are ranked
+        alike.
         """
         depth = DEPTHS[self.budget]
         return max(depth, -(-self.needed // 1000) * 1000 if self.needed > depth else 0)
 
 
 class Searching(BankView):
-    """What finds memories by what they say."""
+    """Finds memories by what they say."""
 
     def search(
         self,
@@ -97,7 +84,6 @@ class Searching(BankView):
         as_of: JSON = None,
         include_superseded: bool = False,
         order: str = "rank",
-        half_life_days: float | None = None,
         asked_at: JSON = None,
         explain: bool = False,
         touch: bool = False,
@@ -106,16 +92,17 @@ class Searching(BankView):
         "newer"?, "signals"?}], "total", "confidence", "degraded"}`.
 
         `order`: "rank" is by relevance, "score" by the calibrated score alone. `total` counts hits of at
-        least `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each leg), before
-        `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is four characters),
-        but never before the first result. `window`: "auto" lifts memories of a time named in the query,
-        `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in the query are
-        read, now by default. `newer`: the ids of later results that are close in meaning, or that replaced
-        this one. `confidence`: how likely anything answers, in [0, 1]: the best score. `half_life_days` moves
-        ranks by age, by a tenth at most. `touch` counts a read of each result. `degraded`:
-        "no_embedder", or null. `missing`, if not zero: the number of memories that the store has lost.
+        least `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each search),
+        before `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is four
+        characters), but never before the first result. `window`: "auto" lifts memories of a time named in
+        the query, `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in the
+        query are read, now by default. `newer`: the ids of later results that are close in meaning, or that
+        replaced this one. `confidence`: how likely anything answers, in [0, 1]: the best score. `touch`
+        counts a read of each result. `degraded`: "no_embedder", or null. `missing`, if not zero: the number
+        of memories that the store has lost.
         """
-        _check_order(order)
+        if order not in ("rank", "score"):
+            raise BadRequest("order: rank or score")
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
         max_tokens = None if max_tokens is None else whole("max_tokens", max_tokens, 1, 10_000_000)
         least_score = number("min_score", min_score, 0.0, 1.0)
@@ -128,7 +115,6 @@ class Searching(BankView):
             window,
             as_of,
             include_superseded,
-            half_life_days,
             moment_ms("asked_at", asked_at),
         ).check()
         with self._view() as view:
@@ -137,7 +123,9 @@ class Searching(BankView):
             hits = [hit for hit in hits if hit.score >= least_score]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
-            page = _within_tokens(hits[offset : offset + limit], max_tokens)
+            page = hits[offset : offset + limit]
+            if max_tokens is not None:
+                page = _within_tokens(page, max_tokens)
             results = self._results(view, page, explain=explain)
         if touch:
             self._count_reading([hit.memory.no for hit in page])
@@ -168,21 +156,19 @@ class Searching(BankView):
         with self._view() as view:
             manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
-            def find(sub_query: str, count: int) -> list[Evidence]:
+            def evidence(sub_query: str, count: int) -> list[Evidence]:
                 question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
                 hits = self._hits(view, question)[0][:count]
                 replaced = view.replaced_by([hit.memory.id for hit in hits])
-                older = [row.no for rows_of_hit in replaced.values() for row in rows_of_hit]
-                rows = view.rows([*(hit.memory.no for hit in hits), *older])
                 return [
-                    Evidence(rows[row.no], hit.score)
+                    Evidence(memory, hit.score)
                     for hit in hits
-                    for row in (hit.memory, *replaced.get(hit.memory.id, ()))
+                    for memory in (hit.memory, *replaced.get(hit.memory.id, ()))
                 ]
 
             return reflect(
                 query,
-                find,
+                evidence,
                 now_ms=self._now(),
                 budget=budget,
                 context=context,
@@ -220,83 +206,48 @@ class Searching(BankView):
         if vectors is None:
             return None
         least = SIMILAR_COSINE
-        if not calibrated(self._embedding.model):
+        if calibration(self._embedding.model or "") is UNKNOWN_MODEL:
             least = vectors.quantile(SIMILAR_QUANTILE) or least
         cosines: dict[int, float] = {}
         for vector in map(unpack, packed[:_COMPARED_PASSAGES]):
-            nos = nearest(view, vectors, vector, conditions, _NEIGHBOURS, superseded=False)
+            nos = nearest(view, vectors, vector, conditions, _NEIGHBOURS)
             for no, cosine in vectors.cosines(vector, nos).items():
                 cosines[no] = max(cosine, cosines.get(no, -1.0))
         return {no: round(cosine, 4) for no, cosine in cosines.items() if cosine >= least}
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
-        """Everything the legs found, best rank first, and why it may be less than asked."""
+        """Everything that was found, best rank first, and why it may be less than asked."""
         if self._embedding.model is None and question.mode == "semantic":
             raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
         now_ms = self._now()
-        lifted, admitted = _window(
+        lifted, admitted = _windows(
             question.window, question.query, now_ms if question.asked_ms is None else question.asked_ms
         )
         narrowed = [compile_filter(question.filter), *([_in_window(admitted)] if admitted else [])]
         conditions = [self._shown(question.as_of, question.include_superseded), *narrowed]
         if not view.exists:
             return [], None
-        # A memory whose place was taken leads to the one that took it: that may say it in other words than
-        # the question.
+        # A replaced memory leads to the one that replaced it, which may use other words than the question.
         follows = question.as_of is None and not question.include_superseded
         searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
-        legs = search_legs(
-            view, self._embedding, question.query, question.mode, searched, question.depth, superseded=True
-        )
-        hits = weighed(view, legs, self._embedding.model)
+        hits, failed = find(view, self._embedding, question.query, question.mode, searched, question.depth)
         if lifted is not None:
-            hits = timely([*hits, *self._of_window(view, lifted, conditions, hits, question.depth)], lifted)
+            found = {hit.memory.no for hit in hits}
+            dated = [*conditions, _DATED, _in_window(lifted)]
+            others = view.select(dated, "coalesce(m.event_ms, m.said_ms), m.no", question.depth)
+            hits = timely(hits, [memory for memory in others if memory.no not in found], lifted)
         if follows:
-            hits = succeeded(hits, self._heads(view, hits, conditions))
-        if question.half_life_days is not None:
-            hits = aged(hits, question.half_life_days, now_ms)
-        unread = self._embedding.model is None or (legs.vectors is not None and legs.vector is None)
+            hits = succeeded(hits, _heads(view, hits, conditions))
+        unread = self._embedding.model is None or failed
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 
-    def _of_window(
-        self,
-        view: Reader,
-        span: Window,
-        conditions: Sequence[Condition],
-        hits: Sequence[MemoryHit],
-        depth: int,
-    ) -> list[MemoryHit]:
-        """What happened, or was dated, in the window and no leg found."""
-        nos = view.numbers(
-            [*conditions, _DATED, _in_window(span)],
-            order="coalesce(m.event_ms, m.said_ms), m.no",
-            limit=depth,
-        )
-        hit_nos = {hit.memory.no for hit in hits}
-        candidates = view.candidates([no for no in nos if no not in hit_nos])
-        return [unranked(candidates[no]) for no in nos if no in candidates]
-
-    def _heads(
-        self, view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
-    ) -> dict[str, Candidate | None]:
-        """The last successor of every replaced hit; None if it must not be shown."""
-        step = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
-        ids = tuple(step)
-        pending = set(step.values()) - step.keys()
-        while pending:
-            following = view.successors(pending)
-            step |= following
-            pending = set(following.values()) - step.keys()
-        ends = {id: _end(id, step) for id in ids}
-        heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
-        passing = set(view.numbers(conditions, [row.no for row in heads.values()]))
-        candidates = view.candidates(passing)
-        return {id: candidates.get(heads[end].no) if end in heads else None for id, end in ends.items()}
-
     def _results(self, view: Reader, hits: Sequence[MemoryHit], *, explain: bool) -> list[JSON]:
-        rows = view.rows([hit.memory.no for hit in hits]) if hits else {}
-        records = self._records(view, [rows[hit.memory.no] for hit in hits])
-        containers = self._containers(view, {record["parent"] for record in records if record["parent"]})
+        records = self._records(view, [hit.memory for hit in hits])
+        parents = [
+            view.row(id) for id in sorted({record["parent"] for record in records if record["parent"]})
+        ]
+        undeleted = [parent for parent in parents if parent is not None and parent.deleted_ms is None]
+        containers = {record["id"]: record for record in self._records(view, undeleted)}
         replaced = view.replaced_by([record["id"] for record in records])
         newer = newer_twins(hits, self._embedding.of_bank(view) if len(hits) > 1 else None)
         results = []
@@ -305,23 +256,35 @@ class Searching(BankView):
             if record["parent"] in containers:
                 result["container"] = containers[record["parent"]]
             if record["id"] in replaced:
-                result["replaced"] = [_older(row) for row in replaced[record["id"]]]
+                result["replaced"] = [
+                    {"id": older.id, "text": older.text, "timestamp": older.uttered_ms}
+                    for older in replaced[record["id"]]
+                ]
             if record["id"] in newer:
                 result["newer"] = newer[record["id"]]
             results.append(result | ({"signals": hit.signals} if explain else {}))
         return results
 
-    def _containers(self, view: Reader, ids: set[str]) -> dict[str, JSON]:
-        parents = [parent for id in sorted(ids) if (parent := view.row(id)) is not None]
-        undeleted = [parent for parent in parents if parent.deleted_ms is None]
-        return {record["id"]: record for record in self._records(view, undeleted)}
 
-
-# -- ranking -------------------------------------------------------------------------------------------------
+def _heads(
+    view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
+) -> dict[str, Memory | None]:
+    """The last successor of every replaced hit; None if it must not be shown."""
+    step = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
+    ids = tuple(step)
+    pending = set(step.values()) - step.keys()
+    while pending:
+        following = view.successors(pending)
+        step |= following
+        pending = set(following.values()) - step.keys()
+    ends = {id: _end(id, step) for id in ids}
+    heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
+    shown = set(view.numbers(conditions, [row.no for row in heads.values()]))
+    return {id: heads[end] if end in heads and heads[end].no in shown else None for id, end in ends.items()}
 
 
 def _end(id: str, step: Mapping[str, str]) -> str:
-    """Where the steps from a memory to its successor end; a circle of them anywhere in it."""
+    """Where the steps from a memory to its successor end; in a circle, any memory of it."""
     chain = {id}
     while (following := step.get(id)) is not None and following not in chain:
         id = following
@@ -329,11 +292,7 @@ def _end(id: str, step: Mapping[str, str]) -> str:
     return id
 
 
-def _older(row: Candidate) -> JSON:
-    return {"id": row.id, "text": row.text, "timestamp": row.uttered_ms}
-
-
-def _window(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
+def _windows(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
     """(window whose memories are lifted, window outside which nothing is shown)."""
     if value is None:
         return None, None
@@ -356,14 +315,7 @@ def _in_window(admitted: Window) -> Condition:
     return Condition(" AND ".join(sql for sql, _ in bounds) or "TRUE", tuple(ms for _, ms in bounds))
 
 
-def _check_order(order: str) -> None:
-    if order not in ("rank", "score"):
-        raise BadRequest("order: rank or score")
-
-
-def _within_tokens(hits: list[MemoryHit], max_tokens: int | None) -> list[MemoryHit]:
-    if max_tokens is None:
-        return hits
+def _within_tokens(hits: list[MemoryHit], max_tokens: int) -> list[MemoryHit]:
     page: list[MemoryHit] = []
     tokens = 0
     for hit in hits:

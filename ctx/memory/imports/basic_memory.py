@@ -1,11 +1,10 @@
-"""Notes of basic-memory: Markdown files whose observations and relations are lines of a known form.
+"""Reads notes of basic-memory: Markdown files with observations and relations on lines of a known form.
 
     - [category] what is known #tag (context)
     - relation_type [[Other note]] (context)
 
 Source: https://docs.basicmemory.com/concepts/knowledge-format and NOTE-FORMAT.md of the project (2026-11).
-Each observation is a memory, each relation a sentence; each other
-paragraph of a note is one memory.
+Each observation, each relation (as a sentence) and each other paragraph of a note becomes a memory.
 """
 
 import hashlib
@@ -18,14 +17,14 @@ from ctx import files
 from ctx.errors import BadRequest
 from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.memory.columns import moment_ms
+from ctx.memory.folder import note_paths
 from ctx.memory.gist import gist
-from ctx.memory.imports.item import Item, Source, Unread, present
-from ctx.memory.notes import note_paths
+from ctx.memory.imports import Item, Source, Unread, present
 from ctx.models import JSON
 
 _OBSERVATION = re.compile(r"^\s*[-*]\s+\[(?P<category>[^\[\]()]{1,60})\](?!\()\s+(?P<text>\S.*)$")
 _TASK = re.compile(r"^\s*[-*]\s+\[[ xX/-]\]\s")
-# Blanks are taken once and not given back: a line of nothing else takes time by the square of its length.
+# A possessive quantifier: a line of blanks would otherwise take quadratic time.
 _RELATION = re.compile(
     r"^\s*[-*]\s++(?P<kind>[^\[\]]{0,80}?)\s*\[\[(?P<target>[^\[\]]{1,200})\]\]\s*(?P<context>\(.*\))?\s*$"
 )
@@ -33,11 +32,11 @@ _TRAILING_CONTEXT = re.compile(r"\((?P<context>[^()]{1,300})\)\s*$")
 _TAG = re.compile(r"(?:^|\s)#(?P<tag>[^\s#]{1,100})")
 _HEADING = re.compile(r"^#{1,6}\s")
 _SECTIONS = ("observations", "relations")
-MAX_NOTE_BYTES = 16 << 20  # a note is read whole
+MAX_NOTE_BYTES = 16 << 20
 
 
 class _Note(NamedTuple):
-    """What holds for all of a note."""
+    """The properties of a note that all its memories share."""
 
     path: str
     title: str
@@ -59,7 +58,7 @@ def read(source: Source) -> Iterator[Item | Unread]:
         raise BadRequest(f"no notes (*.md) in {source.path}")
     folder = os.path.realpath(source.path)
     for path in paths:
-        try:  # a link in a received folder could point to a private file
+        try:  # `beneath`: a link in a received folder could point to a private file
             content = files.read_file(os.path.join(folder, path), beneath=folder, most=MAX_NOTE_BYTES + 1)
         except OSError as error:
             yield Unread(path, str(error.strerror))
@@ -152,7 +151,7 @@ def _tags(value: JSON) -> list[str]:
 
 
 def _moment(metadata: dict[str, JSON]) -> str | None:
-    """When a note was last written, where its front matter says so."""
+    """When a note was last written, according to its front matter."""
     for name in ("modified", "updated", "created", "date"):
         value = metadata.get(name)
         try:

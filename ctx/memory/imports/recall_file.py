@@ -1,7 +1,7 @@
-"""Claude Recall's own file: `~/.claude-recall/claude-recall.db`, a table `memories` with the value as JSON.
+"""Reads Claude Recall's file, `~/.claude-recall/claude-recall.db`: a table `memories` with values in JSON.
 
-Source: https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11); columns of
-older versions are enough.
+Source: https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11). Files of older
+versions with fewer columns are read too.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ctx import files
 from ctx.errors import BadRequest
-from ctx.memory.imports.item import Item, Source, Unread, present
+from ctx.memory.imports import Item, Source, Unread, present
 from ctx.models import JSON
 
 SQLITE = b"SQLite format 3\0"
@@ -22,8 +22,9 @@ _MAX_DEPTH = 4
 
 
 def read(source: Source) -> Iterator[Item | Unread]:
-    """The memories of the file, superseded ones too. The file is only read, also while the
-    product runs."""
+    """The memories of the file, also superseded ones. The file is not changed, and the product may be
+    running.
+    """
     if source.path is None:
         raise BadRequest("a database file cannot be piped: give its path")
     try:
@@ -40,9 +41,8 @@ def read(source: Source) -> Iterator[Item | Unread]:
 
 
 def _allowed(action: int, table: str | None, column: str | None, _: str | None, source: str | None) -> int:
-    """Whether a statement may do this, as SQLite asks while it prepares one: look at the table and no
-    further. A view in its place, or a module's table whose content is one, may ask for what never ends, and
-    nothing interrupts SQLite. `source` is the view that wants it.
+    """An authorizer that allows only reading the table. A view or a virtual table in its place could run
+    forever, and SQLite could not be interrupted. `source` is the view that asks.
     """
     own = action == sqlite3.SQLITE_READ and (table or "").lower() == _TABLE and source is None
     looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
@@ -75,7 +75,7 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
     try:
         value = json.loads(row["value"])
     except (ValueError, TypeError, RecursionError):
-        value = row["value"]  # an older version kept plain text
+        value = row["value"]  # older versions stored plain text
     text = _text(value)
     if text is None:
         return Unread(position, f"'{row['key']}' has no text in its value")

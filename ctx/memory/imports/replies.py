@@ -1,8 +1,7 @@
-"""JSON of other products: what their tools reply and their interfaces list; one document, or one a line.
+"""Reads JSON of other products: the replies of their tools and APIs, as one document or one a line.
 
-Sources: the seeds' documents for Claude Recall, Hindsight's tools and Sekha; Hindsight's REST as of its API
-1.x; mem0's
-https://docs.mem0.ai/cookbooks/essentials/exporting-memories and `get_all` (2026-11).
+Sources: the documents of Claude Recall, Hindsight's tools and Sekha; Hindsight's REST API 1.x; mem0's
+`get_all` and https://docs.mem0.ai/cookbooks/essentials/exporting-memories (2026-11).
 """
 
 import json
@@ -11,10 +10,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ctx.errors import BadRequest
-from ctx.memory.imports.item import Item, Source, Unread, present
+from ctx.memory.imports import Item, Source, Unread, present
 from ctx.models import JSON, as_table
 
-_LISTS = ("memories", "results", "items")  # the keys under which a reply lists what is in it
+_LISTS = ("memories", "results", "items")  # the keys with the list in a reply
 Convert = Callable[[dict[str, JSON]], Item | Unread]
 
 
@@ -24,8 +23,9 @@ class _Entry(NamedTuple):
 
 
 def read_mem0(source: Source) -> Iterator[Item | Unread]:
-    """Raises `BadRequest` where there are several people's memories and none was chosen: one bank is one
-    person's."""
+    """Raises `BadRequest` if there are memories of several people and none was chosen, because a bank is for
+    one person.
+    """
     entries = list(_entries(source, "mem0"))
     users = sorted({str(user) for entry in entries if (user := _user(entry))})
     if len(users) > 1 and source.user is None:
@@ -65,8 +65,9 @@ def _item(entry: "_Entry | Unread", product: str, convert: Convert) -> Item | Un
 
 
 def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
-    """The memories or conversations in one document, or in several, one a line. Raises `BadRequest` for what
-    is no JSON at all."""
+    """The memories or conversations in one document, or in one on each line. Raises `BadRequest` if there is
+    no JSON at all.
+    """
     try:
         text = source.content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -109,7 +110,7 @@ def _listed(document: JSON, place: str, product: str) -> Iterator["_Entry | Unre
 
 
 def _unwrapped(reply: JSON) -> JSON:
-    """Without the envelope of Sekha (`data`) and that of the REST route (`result`)."""
+    """The content of Sekha's envelope (`data`) or the REST route's (`result`)."""
     for name in ("result", "data"):
         if isinstance(reply, dict) and isinstance(reply.get(name), dict):
             reply = reply[name]
@@ -166,8 +167,7 @@ def _sekha(entry: dict[str, JSON]) -> Item | Unread:
 
 
 def _mem0(entry: dict[str, JSON]) -> Item:
-    """A memory of mem0. Its owners other than the user (agent, app) are kept as metadata, the run as the
-    session."""
+    """A memory of mem0. Owners other than the user (agent, app) become metadata, the run the session."""
     owners = present({name: entry.get(name) for name in ("agent_id", "app_id", "actor_id", "role")})
     optional = {
         "metadata": {**(entry.get("metadata") or {}), **owners},

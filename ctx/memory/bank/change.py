@@ -1,0 +1,342 @@
+"""Changing, deleting and erasing memories of a bank, and undoing that."""
+
+from collections.abc import Sequence
+
+from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.memory.bank.base import BankView, Request
+from ctx.memory.bank.put import check_span, read_times, said_by_now, zone_ms
+from ctx.memory.columns import UPDATABLE, Memory, checked, short_text
+from ctx.memory.engine import IN_TEXTS, listed
+from ctx.memory.filters import EVERYTHING, Condition, compile_filter
+from ctx.memory.gist import gist
+from ctx.memory.reader import UNDELETED, Reader, visible
+from ctx.memory.records import content_hash, public_name, to_json
+from ctx.memory.screen import SCREENED, screen_json
+from ctx.memory.writer import Writer
+from ctx.models import JSON
+
+_NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
+_HOUR_MS = 3_600_000
+# Anywhere on Earth it is the day of UTC, the next or the one before; these offsets stand for all zones.
+_ZONES_MS = (0, 14 * _HOUR_MS, -12 * _HOUR_MS)
+_NO_OPERATION = (
+    "no such operation in this bank (the reply to a change has its op_id, and so does a memory's history)"
+)
+
+
+class Changing(BankView):
+    """Changes memories."""
+
+    def update(self, id: str, patch: JSON, *, expect_version: int | None = None) -> JSON:
+        """Changes fields of a memory: `{"record", "changed", "op_id"}`; its history keeps what was before.
+
+        Raises `Conflict` if the memory has another version than expected, `NotFound`, `BadRequest`.
+        """
+        if not isinstance(patch, dict):
+            raise BadRequest("patch: must be an object")
+        changes = self._screened(checked(patch, UPDATABLE))[0]
+        vectors = self._embedding.packed([changes["text"]])[0] if "text" in changes else []
+        with self._writing("update") as writer:
+            memory = self._must_find(writer, id)
+            if expect_version is not None and memory.version != expect_version:
+                raise Conflict(
+                    f"the memory has version {memory.version}, not {expect_version}: read it again",
+                    data={"version": memory.version},
+                )
+            if not changes.keys().isdisjoint(SCREENED):
+                policy = "off" if self._resources.secrets == "off" else "flag"
+                texts = memory._replace(**changes)
+                flags = (screen_json(getattr(texts, name), policy)[1] for name in SCREENED)
+                changes["flags"] = sorted(set().union(*flags))
+            changes = said_by_now(changes, writer.at_ms)
+            if "context" in changes and "contexts" not in changes:
+                changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
+            changes |= _event_changes(memory, changes, patch.get("timestamp"))
+            if "event_ms" in changes or "event_last_ms" in changes:
+                revised = memory._replace(**changes)
+                check_span(revised.event_ms, revised.event_last_ms)
+            differing = [name for name, value in changes.items() if getattr(memory, name) != value]
+            changed = sorted(public_name(name) for name in differing if name != "flags")
+            if changed:
+                memory = self._patched(writer, memory, changes, vectors)
+            aliases = writer.aliases([memory.no]).get(memory.no, [])
+            reply = {
+                "record": to_json(memory, self.id, aliases),
+                "changed": changed,
+                "op_id": writer.op_id if writer.changed else None,
+            }
+        if "text" in changes:
+            self._embedding.stored([vectors])
+        return reply
+
+    def _patched(
+        self, writer: Writer, memory: Memory, changes: dict[str, JSON], vectors: Sequence[bytes]
+    ) -> Memory:
+        following: dict[str, JSON] = {"updated_ms": writer.at_ms}
+        if "text" in changes:
+            following["gist"] = gist(changes["text"])
+        following["content_hash"] = content_hash(memory._replace(**changes))
+        if "said_ms" in changes:
+            following |= _validity(writer, memory, memory._replace(said_ms=changes["said_ms"]).uttered_ms)
+        patched = writer.patch(memory, {**changes, **following})
+        if patched.text != memory.text:
+            writer.replace_vectors(patched, self._embedding.model, vectors)
+        writer.touch([patched.no], self.source.session)
+        return self._must_find(writer, patched.id)
+
+    # -- deleting --------------------------------------------------------------------------------------------
+
+    def delete(
+        self, id: str, *, reason: str | None = None, hard: bool = False, dry_run: bool = False
+    ) -> JSON:
+        """Forgets a memory and what it contains, as `delete_all` does with several."""
+        return self.delete_all([id], reason=reason, hard=hard, dry_run=dry_run)
+
+    def delete_all(
+        self, ids: Sequence[str], *, reason: str | None = None, hard: bool = False, dry_run: bool = False
+    ) -> JSON:
+        """Forgets memories and what they contain, in one operation: `{"count", "op_id"}`.
+
+        `hard` erases them, which cannot be undone: text, words, vectors and history are overwritten in the
+        file, and only the ids stay in the journal. A dry run only counts. Raises `NotFound` if one of them
+        does not exist; then none is forgotten.
+        """
+        if not isinstance(hard, bool) or not isinstance(dry_run, bool):
+            raise BadRequest("hard, dry_run: must be true or false")
+        if dry_run:
+            with self._view() as view:
+                return {"count": len(self._doomed(view, ids, deleted=hard)), "op_id": None}
+        with self._writing("purge" if hard else "delete") as writer:
+            doomed = self._doomed(writer, ids, deleted=hard)
+            writer.detail(reason=short_text("reason", reason))
+            if hard:
+                writer.purge(doomed)
+            else:
+                writer.delete(doomed)
+            reply = {"count": len(doomed), "op_id": writer.op_id}
+        if hard:
+            self._resources.rows.shred()
+        return reply
+
+    def _doomed(self, reader: Reader, ids: Sequence[str], *, deleted: bool) -> list[Memory]:
+        """Memories with what they contain; without `deleted`, only those that are not deleted."""
+        memories = [self._must_find(reader, id, deleted=deleted) for id in ids]
+        return [member for member in reader.with_contents(memories) if deleted or member.deleted_ms is None]
+
+    def delete_where(
+        self,
+        filter: JSON,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        anew: bool = False,
+    ) -> JSON:
+        """Forgets what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings
+        it back.
+
+        A dry run only counts. A second call with one `idempotency_key` deletes nothing more. `anew`: also
+        drops stored replies, so that a repeated request runs again.
+        """
+        condition = compile_filter(filter)
+        if condition == EVERYTHING:
+            raise BadRequest(
+                'filter: an empty one would delete the whole bank; to do that, give {"id": {"exists": true}}'
+            )
+        conditions = [visible(self._now(), superseded=True), condition]
+        request = Request.of(idempotency_key, "delete_where", {"filter": filter})
+        with self._view() as view:
+            if not view.exists and request.key is None:  # deleting does not create a bank
+                return {"count": 0, "op_id": None}
+            if (reply := request.answered(view)) is not None:
+                return reply
+            if dry_run:
+                return {"count": len(_matching(view, conditions)), "op_id": None}
+        with self._writing("delete_where") as writer:
+            writer.detail(reason=short_text("reason", reason))
+            count = writer.delete(_matching(writer, conditions))
+            reply = {"count": count, "op_id": writer.op_id if count else None}
+            if anew:
+                writer.drop_replies()
+            request.keep(writer, reply)
+            return reply
+
+    def touch(self, ids: Sequence[str]) -> int:
+        """Counts a reading of these memories (access_count, last_accessed, the session); how many there
+        were.
+        """
+        with self._view() as view:
+            memories = [self._find(view, id) for id in ids]
+        nos = [memory.no for memory in memories if memory]
+        self._count_reading(nos)
+        return len(nos)
+
+    # -- undoing ---------------------------------------------------------------------------------------------
+
+    def undo(self, op_id: str) -> JSON:
+        """Reverts an operation, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
+
+        What it created is deleted; what it changed or deleted is as before. Memories changed since are
+        skipped and named; if all were, `Conflict`. A purge cannot be undone.
+        """
+        embedded = self._embedded_before([op_id])
+        with self._writing("undo") as writer:
+            writer.detail(of=op_id)
+            count, skipped = self._undo_all(writer, [op_id], embedded)
+            if not count:
+                reason = "nothing to undo: the memories were changed since"
+                raise Conflict(
+                    reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
+                )
+            reply = {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
+        self._embedding.stored([[]])  # a long text that came back may lack its vectors
+        return reply
+
+    def take_back(self, op_ids: Sequence[str], made: Sequence[str]) -> None:
+        """Reverts these operations completely: undoes them in one step, forgets the memories they created,
+        and drops their stored replies, so that a repeated request runs again.
+        """
+        embedded = self._embedded_before(op_ids)
+        with self._writing("undo") as writer:
+            writer.detail(of=op_ids[0], taken_back=len(op_ids))
+            self._undo_all(writer, op_ids, embedded)
+            writer.delete(_matching(writer, [UNDELETED, Condition(f"m.id {IN_TEXTS}", (listed(made),))]))
+            writer.drop_replies(op_ids)
+        self._embedding.stored([[]])
+
+    def restore(self, id: str) -> JSON:
+        """Restores a forgotten memory with everything forgotten with it, or makes a replaced memory current
+        again without removing its replacement: `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` if
+        its container is forgotten.
+        """
+        with self._writing("restore") as writer:
+            memory = self._must_find(writer, id, deleted=True)
+            members = writer.with_contents([memory])
+            if memory.deleted_ms is None:
+                members = [
+                    member
+                    for member in members
+                    if member.superseded_by == memory.superseded_by and member.deleted_ms is None
+                ]
+                count = writer.make_current(members) if memory.superseded_by is not None else 0
+                return {"count": count, "op_id": writer.op_id if count else None}
+            op_id = writer.history(memory.no)[-1].op_id
+            if memory.parent is not None and self._find(writer, memory.parent) is None:
+                raise Conflict(f"its container was also forgotten: restore {memory.parent}")
+            members = [member for member in members if writer.history(member.no)[-1].op_id == op_id]
+            for member in members:
+                writer.patch(member, {"deleted_ms": None})
+            writer.revive_bereft(member.no for member in members)
+            reply = {"count": len(members), "op_id": writer.op_id}
+        self._embedding.stored([[]])
+        return reply
+
+    def _undo_all(
+        self, writer: Writer, op_ids: Sequence[str], embedded: dict[str, list[bytes]]
+    ) -> tuple[int, list[str]]:
+        """Reverts operations: how many changes, and the memories that were changed since."""
+        states = _states_before(writer, op_ids)
+        memories = writer.rows(states)
+        count, skipped = 0, []
+        for no, (version, before) in states.items():
+            memory = memories[no]
+            if memory.version != version:
+                skipped.append(memory.id)
+            elif before is None:
+                count += writer.delete(_matching(writer, [UNDELETED, Condition("m.no = ?", (no,))]))
+            else:
+                restored = writer.patch(memory, before)
+                if restored.text != memory.text:
+                    vectors = embedded.get(restored.text, [])
+                    writer.replace_vectors(restored, self._embedding.model, vectors)
+                count += 1
+        writer.revive_bereft(states)
+        return count, skipped
+
+    def _embedded_before(self, op_ids: Sequence[str]) -> dict[str, list[bytes]]:
+        """The texts that these operations replaced, with their vectors. Raises `NotFound`."""
+        with self._view() as view:
+            texts = {
+                before["text"]: None for _, _, before in _changes(view, op_ids) if before and "text" in before
+            }
+        return dict(zip(texts, self._embedding.packed(list(texts)), strict=True))
+
+
+def _matching(reader: Reader, conditions: Sequence[Condition]) -> list[Memory]:
+    """The memories that meet the conditions, and the undeleted ones that they contain."""
+    members = reader.with_contents(list(reader.select(conditions)))
+    return [member for member in members if member.deleted_ms is None]
+
+
+def _changes(reader: Reader, op_ids: Sequence[str]) -> list[tuple[int, int, dict[str, JSON] | None]]:
+    """What operations changed, as `Reader.changes_of`. Raises `NotFound`."""
+    changes = []
+    for op_id in op_ids:
+        op_no = reader.operation(op_id)
+        if op_no is None:
+            raise NotFound(_NO_OPERATION)
+        changes += reader.changes_of(op_no)
+    return changes
+
+
+def _states_before(writer: Writer, op_ids: Sequence[str]) -> dict[int, tuple[int, dict[str, JSON] | None]]:
+    """By memory: the last version made by these operations, and the columns before them (None: it did not
+    exist), as far back as no other operation changed it in between.
+    """
+    states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
+    following = (0, 0)  # the memory, and the version before the last one that was read
+    for no, version, before in sorted(_changes(writer, op_ids), key=lambda change: (change[0], -change[1])):
+        if no not in states:
+            states[no] = (version, before)
+        elif (no, version) == following:
+            last, later = states[no]
+            states[no] = (last, None if before is None else {**(later or {}), **before})
+        else:
+            continue
+        following = (no, version - 1)
+    return states
+
+
+# -- times ---------------------------------------------------------------------------------------------------
+
+
+def _event_changes(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
+    """The changes to an event's time that follow from other changes: a given day clears the last day, and a
+    time that was read from the text is read again. `timestamp`: as the caller gave it.
+    """
+    if "event_ms" in changes:
+        return {} if "event_last_ms" in changes else {"event_last_ms": None}
+    if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
+        return {}
+    # The zone in which the text was read is not stored: one that gives the stored times is as good.
+    stored = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
+    ahead_ms = next(
+        (zone for zone in _ZONES_MS if _times(memory, zone) == stored),
+        None,
+    )
+    if ahead_ms is None:
+        return {}  # the caller gave them
+    corrected = memory._replace(**changes)
+    named_ms = zone_ms(timestamp)
+    if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
+        ahead_ms = named_ms
+    times = _times(corrected, ahead_ms)
+    return {name: value for name, value in times.items() if stored[name] != value}
+
+
+def _times(memory: Memory, ahead_ms: int) -> dict[str, JSON]:
+    return _NO_TIMES | read_times(memory.text, memory.uttered_ms, ahead_ms)
+
+
+def _validity(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
+    """The validity of a memory whose said time was corrected. Also moves the end of what it replaced."""
+    if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
+        return {}  # it was said before, too
+    replaced = Condition("m.superseded_by = ?", (memory.id,))
+    for older in list(writer.select([UNDELETED, replaced])):
+        writer.patch(older, {"valid_to_ms": max(said_ms, older.valid_from_ms)})
+    following: dict[str, JSON] = {"valid_from_ms": said_ms}
+    successor = writer.row(memory.superseded_by) if memory.superseded_by else None
+    if successor is not None:
+        following["valid_to_ms"] = max(successor.valid_from_ms, said_ms)
+    return following

@@ -1,0 +1,401 @@
+"""Storing memories in a bank, and replacing older ones."""
+
+from collections.abc import Sequence
+
+from ctx.clock import DAY_MS, ahead_of_utc_ms
+from ctx.errors import BadRequest, Conflict, NotFound
+from ctx.memory.bank.base import Request, given_name
+from ctx.memory.bank.search import MAX_SIMILAR, Searching
+from ctx.memory.columns import MAX_TAGS, Memory, check_json, checked, fits_metadata
+from ctx.memory.dates import happened
+from ctx.memory.llm import judged
+from ctx.memory.records import all_contexts, content_hash, draft, iso
+from ctx.memory.reflect import Disposition
+from ctx.memory.writer import Writer
+from ctx.models import JSON
+
+DEDUPES = ("exact", "off")
+MAX_ITEMS = 1000  # of one put_many
+MAX_COMPARED = 20  # messages of a new conversation that are compared with others
+CONVERSATION = "conversation"
+# What two memories must share, besides the gist, to be merged.
+_PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
+
+
+class Putting(Searching):
+    """Stores memories."""
+
+    def ensure(self) -> None:
+        """Creates the bank if it does not exist."""
+        with self._view() as view:
+            if view.exists:
+                return
+        with self._writing("ensure"):
+            pass
+
+    def configure(self, config: JSON) -> JSON:
+        """Replaces the configuration and returns it."""
+        if not isinstance(config, dict):
+            raise BadRequest("config: must be a JSON object")
+        check_json("config", config, 0)
+        Disposition.of(config)
+        with self._writing("configure") as writer:
+            writer.configure(config)
+        return config
+
+    def put(
+        self,
+        text: str,
+        *,
+        dedupe: str | None = None,
+        supersedes: Sequence[str] = (),
+        alias: str | None = None,
+        idempotency_key: str | None = None,
+        birth_tags: Sequence[str] = (),
+        **fields: JSON,
+    ) -> JSON:
+        """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "similar", "flags",
+        "op_id", "consolidated"}`.
+
+        `dedupe`: "exact" (the default for facts) merges the memory into one that says the same, and adds only
+        what is new (a context, a tag); "off" (the default for other kinds) merges nothing. `similar`: up to
+        three live memories close in meaning, closest first: `{"id", "text", "said", "score"}`. `supersedes`
+        names memories that this one replaces: they are kept, and found `as_of` their time; `superseded` gives
+        their texts. An id that cannot be replaced is a `BadRequest`, and nothing is stored. `consolidated`:
+        the operation by which the configured language model replaced memories, else null. A second call with
+        one `idempotency_key` gets the reply of the first. `birth_tags` are only added to a new memory.
+        `fields`: `ctx.memory.columns.SETTABLE`.
+        """
+        if dedupe is not None and dedupe not in DEDUPES:
+            raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
+        _check_ids(supersedes)
+        alias = given_name("alias", alias)
+        arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
+        request = Request.of(idempotency_key, "put", arguments)
+        if (reply := self._answered(request)) is not None:
+            return reply
+        memory = self._draft({**fields, "text": text}, self._following_ms())
+        dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
+        [vectors] = self._embedding.packed([memory.text])
+        close = self.similar(memory, vectors)
+        with self._writing("put") as writer:
+            if (reply := request.answered(writer)) is not None:
+                return reply
+            memory = self._placed(writer, memory)
+            twin = _twin(writer, memory) if dedupe != "off" else None
+            if twin is not None:
+                memory = _merged(writer, twin, memory)
+            else:
+                memory = memory._replace(tags=[*memory.tags, *birth_tags])
+                memory = writer.insert(memory, self._embedding.model, vectors)
+                if alias is not None:
+                    writer.alias(memory, alias)
+            superseded = self._supersede(writer, memory, supersedes)
+            gone = {memory.id, *(older.id for older in superseded)}
+            close = [pair for pair in close if pair[0].id not in gone][:MAX_SIMILAR]
+            reply = {
+                "id": memory.id,
+                "created": twin is None,
+                "duplicate_of": None if twin is None else twin.id,
+                "superseded": list(map(_shown, superseded)),
+                "similar": [{**_shown(older), "score": score} for older, score in close],
+                "flags": memory.flags,
+                "op_id": writer.op_id if writer.changed else None,
+                "consolidated": None,
+            }
+            request.keep(writer, reply)
+        self._embedding.stored([vectors])
+        return self._consolidated(reply, memory, [older for older, _ in close])
+
+    def _consolidated(self, reply: JSON, memory: Memory, similar: Sequence[Memory]) -> JSON:
+        """With `consolidate`, lets the language model judge which of the similar memories the new one
+        replaces. That is an operation of its own: the memory is stored whatever the model says.
+        """
+        model = self._resources.language_model
+        if not self._resources.consolidate or model is None or not similar or memory.kind != "fact":
+            return reply
+        outdated = judged(model, memory, similar)
+        if not outdated:
+            return reply
+        try:
+            decision = self.supersede([older.id for older in outdated], memory.id, op="consolidate")
+        except (BadRequest, Conflict):  # one of them was changed meanwhile
+            return reply
+        replaced = {older["id"] for older in decision["superseded"]}
+        return {
+            **reply,
+            "superseded": [*reply["superseded"], *decision["superseded"]],
+            "similar": [entry for entry in reply["similar"] if entry["id"] not in replaced],
+            "consolidated": decision["op_id"],
+        }
+
+    def put_many(
+        self,
+        items: Sequence[JSON],
+        container: JSON = None,
+        *,
+        supersedes: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> JSON:
+        """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "superseded",
+        "similar", "op_id"}`.
+
+        Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message" by
+        default. The container's text is its label unless it has one, its kind "conversation". Nothing is
+        merged, except that with `supersedes` (containers that this one replaces, with their contents) an
+        equal container is not stored again. `similar`: up to three containers that hold something close in
+        meaning: `{"id", "label", "text", "said", "score"}`.
+        """
+        _check_items(items, container)
+        _check_ids(supersedes)
+        if supersedes and container is None:
+            raise BadRequest("supersedes: of a container")
+        arguments: dict[str, JSON] = {"items": list(items), "container": container}
+        if supersedes:
+            arguments["supersedes"] = list(supersedes)
+        request = Request.of(idempotency_key, "put_many", arguments)
+        if (reply := self._answered(request)) is not None:
+            return reply
+        now_ms = self._following_ms()
+        if container is None:
+            drafts = [self._draft(item, now_ms) for item in items]
+        else:
+            drafts = self._conversation(items, container, now_ms)
+        vectors = self._embedding.packed([memory.text for memory in drafts])
+        similar = self._similar_containers(drafts, vectors) if container is not None else []
+        with self._writing("put_many") as writer:
+            if (reply := request.answered(writer)) is not None:
+                return reply
+            stored = _same_container(writer, drafts) if supersedes else []
+            ids = [memory.id for memory in stored]
+            for memory, packed in zip(drafts, vectors, strict=True) if not stored else ():
+                memory = memory if container is not None else self._placed(writer, memory)
+                ids.append(writer.insert(memory, self._embedding.model, packed).id)
+            superseded: list[Memory] = []
+            if supersedes:
+                superseded = self._supersede(writer, self._must_find(writer, ids[0]), supersedes)
+            gone = {*ids, *(older.id for older in superseded)}
+            reply = {
+                "id": ids[0] if container is not None else None,
+                "ids": ids[container is not None :],
+                "created": 0 if stored else len(ids),
+                "superseded": [_shown(older) for older in superseded if older.parent is None],
+                "similar": [entry for entry in similar if entry["id"] not in gone][:MAX_SIMILAR],
+                "op_id": writer.op_id if writer.changed else None,
+            }
+            request.keep(writer, reply)
+        self._embedding.stored(vectors)
+        return reply
+
+    def _conversation(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
+        """The container, then its items."""
+        parent = self._draft({"kind": CONVERSATION, "text": container.get("label"), **container}, now_ms)
+        drafts = [parent]
+        for ordinal, item in enumerate(items):
+            memory = self._draft({"kind": "message", "ordinal": ordinal, **item}, now_ms)
+            memory = memory._replace(parent=parent.id)
+            drafts.append(memory._replace(content_hash=content_hash(memory)))
+        return drafts
+
+    def _similar_containers(self, drafts: Sequence[Memory], vectors: Sequence[Sequence[bytes]]) -> list[JSON]:
+        """The containers of messages that are close in meaning to one of a new container, closest first."""
+        best: dict[str, tuple[Memory, float]] = {}
+        for message, packed in zip(drafts[1 : 1 + MAX_COMPARED], vectors[1:], strict=False):
+            for older, score in self.similar(message, packed):
+                if older.parent is not None and score > best.get(older.parent, (older, -1.0))[1]:
+                    best[older.parent] = older, score
+        with self._view() as view:
+            parents = {id: parent for id in best if (parent := self._find(view, id)) is not None}
+        found = [
+            {**_shown(older), "id": id, "label": parents[id].label, "score": score}
+            for id, (older, score) in best.items()
+            if id in parents and parents[id].superseded_by is None
+        ]
+        return sorted(found, key=lambda entry: (-entry["score"], entry["id"]))
+
+    def supersede(self, ids: Sequence[str], by: str, *, op: str = "supersede") -> JSON:
+        """Replaces memories by an existing one: `{"superseded": [{"id", "text", "said"}], "op_id"}`.
+        Raises `BadRequest` for an id that is unknown, of another kind, the memory's own, or that would close
+        a circle; then nothing is replaced.
+        """
+        _check_ids(ids)
+        if not ids:
+            raise BadRequest("supersede: name at least one memory to replace")
+        with self._writing(op) as writer:
+            memory = self._named(writer, by, "by")
+            superseded = self._supersede(writer, memory, ids)
+            return {
+                "superseded": list(map(_shown, superseded)),
+                "op_id": writer.op_id if writer.changed else None,
+            }
+
+    def _named(self, writer: Writer, id: str, argument: str) -> Memory:
+        """The memory of an id in a request. Raises `BadRequest` that names the argument."""
+        try:
+            return self._must_find(writer, id)
+        except NotFound as error:
+            raise BadRequest(f"{argument}: {error.message}") from error
+
+    def _supersede(self, writer: Writer, memory: Memory, ids: Sequence[str]) -> list[Memory]:
+        """Replaces memories and what they contain; returns the replaced ones. Raises `BadRequest`."""
+        successors: set[str] = set()
+        following = memory.superseded_by
+        while following is not None and following not in successors:
+            successors.add(following)
+            following = writer.successors([following]).get(following)
+        replaced = []
+        for id in dict.fromkeys(ids):
+            older = self._named(writer, id, "supersedes")
+            if older.id == memory.id:
+                raise BadRequest(f"supersedes: '{id}' is the memory itself")
+            if (older.kind == CONVERSATION) != (memory.kind == CONVERSATION):
+                raise BadRequest(f"supersedes: '{id}' is a {older.kind}, not a {memory.kind}")
+            if older.superseded_by == memory.id:
+                continue
+            if older.id in successors:
+                raise BadRequest(f"supersedes: '{id}' replaced this memory; undo that first")
+            if older.superseded_by is not None:
+                raise Conflict(
+                    f"supersedes: '{id}' was already replaced by {older.superseded_by}; name that one"
+                )
+            for member in writer.with_contents([older]):
+                if member.deleted_ms is None and member.superseded_by is None:
+                    end_ms = max(memory.valid_from_ms, member.valid_from_ms)
+                    writer.patch(member, {"valid_to_ms": end_ms, "superseded_by": memory.id})
+            replaced.append(older)
+        return replaced
+
+    def _following_ms(self) -> int:
+        with self._view() as view:
+            return view.following_ms(self._now())
+
+    def _draft(self, fields: dict[str, JSON], now_ms: int) -> Memory:
+        columns, flags = self._screened(checked({**fields, "text": fields.get("text")}))
+        columns = said_by_now(columns, now_ms)
+        said_ms = columns.get("said_ms")
+        if columns.get("event_ms") is None:
+            ahead_ms = 0 if said_ms is None else zone_ms(fields["timestamp"])
+            columns |= read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
+        check_span(columns.get("event_ms"), columns.get("event_last_ms"))
+        memory = draft(columns, now_ms, self.source, self._resources.new_id)
+        return memory._replace(flags=sorted(flags))
+
+    def _placed(self, writer: Writer, memory: Memory) -> Memory:
+        """The memory with its container's id and the next place in it."""
+        if memory.parent is None:
+            return memory
+        parent = self._must_find(writer, memory.parent)
+        ordinal = writer.next_ordinal(parent.id) if memory.ordinal is None else memory.ordinal
+        memory = memory._replace(parent=parent.id, ordinal=ordinal)
+        return memory._replace(content_hash=content_hash(memory))
+
+
+def _shown(memory: Memory) -> dict[str, JSON]:
+    """A memory in a reply about another one."""
+    return {"id": memory.id, "text": memory.text, "said": iso(memory.uttered_ms)}
+
+
+# -- equal memories ------------------------------------------------------------------------------------------
+
+
+def _twin(writer: Writer, memory: Memory) -> Memory | None:
+    """The oldest visible memory that says the same about the same time, whose metadata does not disagree, and
+    that has room for what this one adds.
+    """
+    for twin in writer.same_gist(memory.gist, writer.at_ms):
+        if (
+            all(getattr(twin, name) == getattr(memory, name) for name in _PLACE)
+            and all(twin.metadata.get(key, value) == value for key, value in memory.metadata.items())
+            and len({*twin.tags, *memory.tags}) <= MAX_TAGS
+            and len({*all_contexts(twin), *all_contexts(memory)}) <= MAX_TAGS
+            and fits_metadata({**twin.metadata, **memory.metadata})
+        ):
+            return twin
+    return None
+
+
+def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
+    """The existing memory with what a second saying adds: contexts, tags, metadata, a later expiry, a later
+    day.
+    """
+    known_contexts = all_contexts(twin)
+    changes: dict[str, JSON] = {
+        "contexts": [*twin.contexts, *(name for name in all_contexts(memory) if name not in known_contexts)],
+        "tags": [*twin.tags, *(tag for tag in memory.tags if tag not in twin.tags)],
+        "metadata": {**twin.metadata, **memory.metadata},
+        "flags": sorted({*twin.flags, *memory.flags}),
+    }
+    if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
+        changes["expires_ms"] = memory.expires_ms
+    repeated = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
+    if memory.uttered_ms - twin.uttered_ms > (0 if repeated else DAY_MS):
+        changes["said_ms"] = memory.uttered_ms
+    if memory.session and twin.session != memory.session:
+        changes["session"] = None  # it belongs to several sessions now, and does not go with one of them
+    changes["content_hash"] = content_hash(twin._replace(**changes))
+    return writer.patch(twin, changes)
+
+
+def _same_container(writer: Writer, drafts: Sequence[Memory]) -> list[Memory]:
+    """An existing container equal to a new one, then its contents in order; [] if there is none."""
+    parent = drafts[0]
+    for twin in writer.same_gist(parent.gist, writer.at_ms):
+        members = writer.with_contents([twin])
+        contents = sorted(
+            (member for member in members if member.parent == twin.id and member.deleted_ms is None),
+            key=lambda member: member.ordinal or 0,
+        )
+        if all(getattr(twin, name) == getattr(parent, name) for name in ("kind", "label", "folder")) and [
+            (member.role, member.text) for member in contents
+        ] == [(message.role, message.text) for message in drafts[1:]]:
+            return [twin, *contents]
+    return []
+
+
+# -- times ---------------------------------------------------------------------------------------------------
+
+
+def zone_ms(timestamp: JSON) -> int:
+    """How far local clocks were ahead of UTC at a timestamp; 0 if it names no zone."""
+    return ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0
+
+
+def read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
+    """The columns for when the event in a text happened; none if the text does not say. `ahead_ms`: how far
+    the speaker's clock was ahead of UTC.
+    """
+    span = happened(text, said_ms, ahead_ms)
+    return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
+
+
+def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
+    """The columns, with a said time more than a day in the future moved to the event's time."""
+    said_ms = columns.get("said_ms")
+    if said_ms is None or said_ms <= now_ms + DAY_MS:
+        return columns
+    others = {name: value for name, value in columns.items() if name != "said_ms"}
+    return {**others, "event_ms": columns.get("event_ms") or said_ms}
+
+
+def check_span(first_ms: int | None, last_ms: int | None) -> None:
+    if first_ms is not None and last_ms is not None and last_ms < first_ms:
+        raise BadRequest("event_end: must not be before event_date")
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+
+
+def _check_ids(ids: JSON) -> None:
+    if not isinstance(ids, list | tuple) or not all(isinstance(id, str) for id in ids):
+        raise BadRequest("supersedes: must be a list of ids")
+
+
+def _check_items(items: Sequence[JSON], container: JSON) -> None:
+    if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
+        raise BadRequest("items: a list of objects, each with a text")
+    if container is not None and not isinstance(container, dict):
+        raise BadRequest("container: must be an object")
+    if not items and container is None:
+        raise BadRequest("items: nothing to store")
+    if len(items) > MAX_ITEMS:
+        raise BadRequest(f"items: {len(items)} given, at most {MAX_ITEMS} in one call")
