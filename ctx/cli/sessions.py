@@ -22,7 +22,7 @@ from ctx.memory import MemoryBank, Provenance
 from ctx.memory.bank.search import CHARS_PER_TOKEN
 from ctx.memory.capture import lasting
 from ctx.memory.columns import moment_ms
-from ctx.memory.gist import gist
+from ctx.memory.language import gist
 from ctx.memory.location import holds_any
 from ctx.models import JSON, as_table
 from ctx.text.strings import counted, one_line, sound

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 
 from ctx.errors import CtxError
-from ctx.memory.gist import first_person
-from ctx.memory.passages import MAX_PASSAGE_CHARS, embedding_texts
+from ctx.memory.language import first_person
 from ctx.memory.reader import Reader
+from ctx.memory.scores import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.memory.vectors import BankVectors, Floats, pack
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import BinaryIO
 
 from ctx.errors import BadRequest, Conflict, CtxError
@@ -24,7 +25,7 @@ from ctx.models import JSON
 
 _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
     "basic-memory": basic_memory.read,
-    **replies.READERS,
+    **{name: partial(replies.read, product=name) for name in replies.CONVERTERS},
 }
 PRODUCTS = tuple(_READERS)
 MAX_SOURCE_BYTES = 1 << 30  # also for a database file, though only its header is read here

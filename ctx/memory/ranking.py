@@ -13,11 +13,9 @@ from ctx.memory.columns import Memory
 from ctx.memory.dates import Window
 from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
-from ctx.memory.gist import first_person
-from ctx.memory.language import language, silent_terms
-from ctx.memory.passages import MAX_STATEMENT_CHARS
+from ctx.memory.language import first_person, language, silent_terms
 from ctx.memory.reader import Reader
-from ctx.memory.scores import WordQuery, bm25, calibration, coverage, either, word_query
+from ctx.memory.scores import MAX_STATEMENT_CHARS, WordQuery, bm25, calibration, coverage, either, word_query
 from ctx.memory.vectors import BankVectors, Floats
 from ctx.models import JSON
 from ctx.text.analyze import STOP_WORDS, query_counts, words

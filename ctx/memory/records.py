@@ -23,7 +23,7 @@ from ctx.memory.columns import (
     short_text,
     whole,
 )
-from ctx.memory.gist import gist
+from ctx.memory.language import gist
 from ctx.models import JSON
 
 _ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")

@@ -6,7 +6,7 @@ adds the sessions of clients.
 
 from ctx.errors import StoreError
 from ctx.memory.columns import added_sql, table_sql
-from ctx.memory.gist import gist
+from ctx.memory.language import gist
 from ctx.memory.vectors import recoded
 from ctx.store.schema import Connection, migrate, schema_version
 

@@ -12,11 +12,11 @@ from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
-from ctx.memory.passages import segments
 from ctx.memory.reader import UNDELETED, Reader, visible
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable, no_bank
 from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows, SqliteRows
+from ctx.memory.scores import segments
 from ctx.memory.screen import POLICIES
 from ctx.memory.writer import journal_hash
 from ctx.models import JSON

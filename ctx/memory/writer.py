@@ -8,8 +8,8 @@ from ctx.errors import Conflict
 from ctx.memory.columns import JSON_COLUMNS, Memory, canonical
 from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.memory.filters import Condition
-from ctx.memory.passages import segments, weighed_length
 from ctx.memory.reader import COLUMN_NAMES, UNDELETED, Reader
+from ctx.memory.scores import segments, weighed_length
 from ctx.models import JSON
 
 _INSERT = (
@@ -20,9 +20,8 @@ _INSERT = (
 _NAMED_IN_JOURNAL = 20  # ids of an operation; a digest covers all of them
 _ONE_MEMORY = "= ?"
 _WHOLE_BANK = "IN (SELECT no FROM memories WHERE bank_no = ?)"
-# What goes with a memory that is erased; the memory itself comes last.
+# Besides its vectors, what is deleted with an erased memory; the memory itself comes last.
 _BELONGINGS = (
-    "DELETE FROM memory_vectors WHERE memory_no {}",
     "DELETE FROM memory_aliases WHERE memory_no {}",
     "DELETE FROM memory_sessions WHERE memory_no {}",
     "DELETE FROM memory_history WHERE memory_no {}",
@@ -106,6 +105,7 @@ class Writer(Reader):
             if memory.deleted_ms is None:
                 self._drop_words(memory)
                 self._revive([memory.id])
+            self.replace_vectors(memory, None, ())
             for sql in _BELONGINGS:
                 self.connection.execute(sql.format(_ONE_MEMORY), (memory.no,))
             # Empty the stored replies that name the memory, but keep their keys: a repeated request must not
@@ -331,7 +331,8 @@ def empty(engine: Engine, bank_no: int) -> None:
     engine.empty_words(bank_no)
     for sql in _BELONGINGS:
         engine.connection.execute(sql.format(_WHOLE_BANK), (bank_no,))
-    engine.connection.execute("DELETE FROM memory_replies WHERE bank_no = ?", (bank_no,))
+    for table in ("memory_vectors", "memory_replies"):
+        engine.connection.execute(f"DELETE FROM {table} WHERE bank_no = ?", (bank_no,))
 
 
 def journal_hash(head: str, op_id: str, op: str, at_ms: int, actor: str, detail: str) -> str:

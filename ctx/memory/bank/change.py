@@ -8,7 +8,7 @@ from ctx.memory.bank.put import check_span, read_times, said_by_now, zone_ms
 from ctx.memory.columns import UPDATABLE, Memory, checked, short_text
 from ctx.memory.engine import IN_TEXTS, listed
 from ctx.memory.filters import EVERYTHING, Condition, compile_filter
-from ctx.memory.gist import gist
+from ctx.memory.language import gist
 from ctx.memory.reader import UNDELETED, Reader, visible
 from ctx.memory.records import content_hash, public_name, to_json
 from ctx.memory.screen import SCREENED, screen_json

@@ -10,7 +10,7 @@ from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.base import BankView
 from ctx.memory.columns import COLUMN_OF, SETTABLE, Memory
 from ctx.memory.filters import EVERYTHING, compile_filter
-from ctx.memory.gist import gist
+from ctx.memory.language import gist
 from ctx.memory.reader import UNDELETED, Reader
 from ctx.memory.records import content_hash, from_line, no_bank, to_line
 from ctx.memory.screen import SCREENED

@@ -10,11 +10,10 @@ from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.dates import Window
 from ctx.memory.dates import window as window_of
 from ctx.memory.filters import Condition, compile_filter, same
-from ctx.memory.passages import segments
 from ctx.memory.ranking import MemoryHit, find, nearest, newer_twins, succeeded, timely, words_of
 from ctx.memory.reader import Reader, visible
 from ctx.memory.reflect import Disposition, Evidence, reflect
-from ctx.memory.scores import UNKNOWN_MODEL, bm25, calibration
+from ctx.memory.scores import UNKNOWN_MODEL, bm25, calibration, segments
 from ctx.memory.vectors import unpack
 from ctx.models import JSON, MODES
 from ctx.text.analyze import MAX_QUERY_CHARS

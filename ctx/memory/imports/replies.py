@@ -6,7 +6,6 @@ Sources: the documents of Claude Recall, Hindsight's tools and Sekha; Hindsight'
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from ctx.errors import BadRequest
@@ -14,50 +13,45 @@ from ctx.memory.imports import Item, Source, Unread, present
 from ctx.models import JSON, as_table
 
 _LISTS = ("memories", "results", "items")  # the keys with the list in a reply
-Convert = Callable[[dict[str, JSON]], Item | Unread]
 
 
 class _Entry(NamedTuple):
     where: str
     value: JSON
 
+    @property
+    def user(self) -> JSON:
+        """Whose memory it is, in mem0."""
+        return as_table(self.value).get("user_id")
 
-def read_mem0(source: Source) -> Iterator[Item | Unread]:
-    """Raises `BadRequest` if there are memories of several people and none was chosen, because a bank is for
-    one person.
+
+def read(source: Source, product: str) -> Iterator[Item | Unread]:
+    """The memories of a source. Raises `BadRequest` if it has mem0's memories of several people and none was
+    chosen, because a bank is for one person.
     """
-    entries = list(_entries(source, "mem0"))
-    users = sorted({str(user) for entry in entries if (user := _user(entry))})
-    if len(users) > 1 and source.user is None:
-        raise BadRequest(
-            f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, --bank "
-            "the bank for them"
-        )
-    return (
-        _item(entry, "mem0", _mem0)
-        for entry in entries
-        if isinstance(entry, Unread) or source.user in (None, _user(entry))
-    )
+    entries = list(_entries(source, product))
+    if product == "mem0":
+        users = sorted({str(entry.user) for entry in entries if isinstance(entry, _Entry) and entry.user})
+        if len(users) > 1 and source.user is None:
+            raise BadRequest(
+                f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, "
+                "--bank the bank for them"
+            )
+        entries = [
+            entry for entry in entries if isinstance(entry, Unread) or source.user in (None, entry.user)
+        ]
+    for entry in entries:
+        yield _item(entry, product)
 
 
-def _user(entry: "_Entry | Unread") -> JSON:
-    """Whose memory an entry is."""
-    return None if isinstance(entry, Unread) else as_table(entry.value).get("user_id")
-
-
-def _converted(source: Source, product: str, convert: Convert) -> Iterator[Item | Unread]:
-    for entry in _entries(source, product):
-        yield _item(entry, product, convert)
-
-
-def _item(entry: "_Entry | Unread", product: str, convert: Convert) -> Item | Unread:
+def _item(entry: "_Entry | Unread", product: str) -> Item | Unread:
     if isinstance(entry, Unread):
         return entry
     value = _unwrapped(entry.value)
     if not isinstance(value, dict):
         return Unread(entry.where, f"not a file of {product}: expected an object")
     try:
-        return convert(value)._replace(where=entry.where)
+        return CONVERTERS[product](value)._replace(where=entry.where)
     except KeyError as error:
         return Unread(entry.where, f"the field {error} is missing")
     except (TypeError, AttributeError) as error:
@@ -180,9 +174,9 @@ def _mem0(entry: dict[str, JSON]) -> Item:
     return Item("", str(entry["id"]), {"text": text, "type": "world", **present(optional)})
 
 
-READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
-    "claude-recall": partial(_converted, product="claude-recall", convert=_claude_recall),
-    "hindsight": partial(_converted, product="hindsight", convert=_hindsight),
-    "mem0": read_mem0,
-    "sekha": partial(_converted, product="sekha", convert=_sekha),
+CONVERTERS: dict[str, Callable[[dict[str, JSON]], Item | Unread]] = {
+    "claude-recall": _claude_recall,
+    "hindsight": _hindsight,
+    "mem0": _mem0,
+    "sekha": _sekha,
 }
