@@ -7,6 +7,7 @@ replaced it.
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ctx.memory.columns import Memory
@@ -120,16 +121,16 @@ def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
 
 def nearest(
     reader: Reader, vectors: BankVectors, vector: Floats, conditions: Sequence[Condition], depth: int
-) -> list[int]:
-    """Numbers of the nearest memories that meet the conditions. The conditions are first tested on the
-    nearest few; only if too few meet them, on the whole bank.
+) -> dict[int, float]:
+    """Cosines of the nearest memories that meet the conditions, by number, nearest first. The conditions are
+    first tested on the nearest few; only if too few meet them, on the whole bank.
     """
     for width in (depth, depth * _WIDER):
-        nos = vectors.nearest(vector, width)
-        passing = set(reader.numbers(conditions, nos))
-        matches = [no for no in nos if no in passing]
-        if len(matches) >= depth or len(nos) < width:
-            return matches[:depth]
+        cosines = vectors.nearest(vector, width)
+        passing = set(reader.numbers(conditions, list(cosines)))
+        matches = {no: cosine for no, cosine in cosines.items() if no in passing}
+        if len(matches) >= depth or len(cosines) < width:
+            return dict(islice(matches.items(), depth))
     return vectors.nearest(vector, depth, among=reader.numbers(conditions))
 
 

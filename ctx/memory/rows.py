@@ -12,14 +12,13 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 
-from ctx.errors import Busy, Conflict, NotFound, StoreError
+from ctx.errors import Busy, StoreError
 from ctx.memory import copies
 from ctx.memory.copies import Count, Ledger, Page
 from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
-from ctx.memory.reader import LINEAGE, Reader
-from ctx.memory.records import no_bank
+from ctx.memory.reader import Reader
 from ctx.memory.schema import bring_up_to_date, is_up_to_date
-from ctx.memory.writer import Writer, empty
+from ctx.memory.writer import Writer
 from ctx.models import JSON
 from ctx.store.record import Statements, is_unfinished, set_unfinished
 from ctx.store.schema import (
@@ -32,13 +31,6 @@ from ctx.store.schema import (
     translating,
 )
 
-# Leaves a removed bank's number, so that it is not used again. Banks merged into it are removed too.
-_ENDING = (
-    f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
-    "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
-    "purges + 1, head = ''"
-    f" WHERE bank_no IN {LINEAGE}",
-)
 # The number of memories, and the number of the last change.
 _TALLY = (
     "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
@@ -109,27 +101,6 @@ class MemoryRows:
             writer = Writer(engine, bank, op, at_ms, actor)
             yield writer
             writer.finish()
-
-    def rename_bank(self, bank: str, name: str) -> None:
-        """Renames a bank. Raises `NotFound`, and `Conflict` if the name is taken."""
-        with self.change() as engine:
-            names = Reader(engine, bank).banks()
-            if bank not in names:
-                raise NotFound(no_bank(bank))
-            if name in names:
-                raise Conflict(f"a bank called '{name}' already exists; merge the two instead")
-            engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, bank))
-
-    def drop_bank(self, bank: str) -> None:
-        """Removes a bank with everything in it, also its journal. Its number is not used again, because
-        caches may know it.
-        """
-        with self.change() as engine:
-            bank_no = Reader(engine, bank, locked=True).bank_no
-            engine.note_erasure()
-            empty(engine, bank_no)
-            for sql in _ENDING:
-                engine.connection.execute(sql, (bank_no,))
 
 
 def counts_of(connection: Statements) -> tuple[int, int]:

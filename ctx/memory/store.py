@@ -6,19 +6,19 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from ctx.clock import now_ms
-from ctx.errors import BadRequest, CtxError, NotFound
+from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
 from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
-from ctx.memory.reader import UNDELETED, Reader, visible
+from ctx.memory.reader import LINEAGE, UNDELETED, Reader, visible
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable, no_bank
 from ctx.memory.reflect import LanguageModel
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.scores import segments
 from ctx.memory.screen import POLICIES
-from ctx.memory.writer import journal_hash
+from ctx.memory.writer import empty, journal_hash
 from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,13 @@ _STRAYS = (
         " ON h.memory_no = m.no AND h.version = m.version WHERE h.memory_no IS NULL",
         "{} memories have no history of their version",
     ),
+)
+# Leaves a removed bank's number, so that it is not used again. Banks merged into it are removed too.
+_ENDING = (
+    f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
+    "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
+    "purges + 1, head = ''"
+    f" WHERE bank_no IN {LINEAGE}",
 )
 _LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
@@ -122,23 +129,28 @@ class MemoryStore:
 
     def rename(self, id: str, name: str) -> None:
         """Renames a bank. Raises `NotFound`, and `Conflict` if the name is taken."""
-        self._check_present(id)
-        if id.startswith(OWN_BANK):
-            raise BadRequest(
-                f"'{id}' is a pack's private bank and cannot be renamed; merge it into another bank"
-            )
-        self.rows.rename_bank(id, check_nameable(name))
+        with self.rows.change() as engine:
+            names = self._existing(Reader(engine, id)).banks()
+            if id.startswith(OWN_BANK):
+                raise BadRequest(
+                    f"'{id}' is a pack's private bank and cannot be renamed; merge it into another bank"
+                )
+            if check_nameable(name) in names:
+                raise Conflict(f"a bank called '{name}' already exists; merge the two instead")
+            engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, id))
 
-    def _check_present(self, id: str) -> None:
-        """Raises `NotFound` if there is no such bank."""
-        if id not in self.banks():
-            raise NotFound(no_bank(id))
+    def _existing(self, reader: Reader) -> Reader:
+        """The reader itself. Raises `NotFound` if its bank does not exist."""
+        if not reader.exists or reader.bank.bank.startswith("/"):  # the name of a removed bank
+            raise NotFound(no_bank(reader.bank.bank))
+        return reader
 
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
         """Moves the memories of a bank into another, with their history, and removes it: `{"imported",
         "skipped", "conflicts"}`. See `MemoryBank.absorb`. Raises `NotFound`, `BadRequest`.
         """
-        self._check_present(id)
+        with self.rows.reading(id) as reader:
+            self._existing(reader)
         if id == into:
             raise BadRequest("a bank cannot be merged into itself")
         counts = self.bank(into, source).absorb(id, dry_run=dry_run)
@@ -147,10 +159,17 @@ class MemoryStore:
         return counts
 
     def delete(self, id: str) -> int:
-        """Erases a bank with its history and journal; how many memories it had. Raises `NotFound`."""
-        self._check_present(id)
-        count: int = self.bank(id).count(include_superseded=True)
-        self.rows.drop_bank(id)
+        """Erases a bank with its history and journal; how many memories it had. Raises `NotFound`.
+
+        Its number is not used again, because caches may know it.
+        """
+        with self.rows.change() as engine:
+            reader = self._existing(Reader(engine, id, locked=True))
+            count = reader.count([visible(self._resources.clock(), superseded=True)])
+            engine.note_erasure()
+            empty(engine, reader.bank_no)
+            for sql in _ENDING:
+                engine.connection.execute(sql, (reader.bank_no,))
         self.rows.shred()
         self.embedding.close()
         return count

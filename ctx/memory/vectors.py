@@ -157,15 +157,15 @@ class BankVectors:
             self._last_owner = max(self._last_owner, *owners)
             self._rows = rows._replace(filled=end)  # last: a reader without the lock sees complete rows only
 
-    def nearest(self, query: Floats, k: int, *, among: list[int] | None = None) -> list[int]:
-        """The numbers of the k memories whose best passage is nearest to a unit vector, nearest first; ties
-        by number. `among`: only these.
+    def nearest(self, query: Floats, k: int, *, among: list[int] | None = None) -> dict[int, float]:
+        """The cosines of the k memories whose best passage is nearest to a unit vector, by number, nearest
+        first. `among`: only these.
         """
         with self._lock:
             rows = self._rows
             wanted = rows.alive[: rows.filled].copy()
         if not rows.filled or rows.columns.shape[0] != len(query):
-            return []
+            return {}
         owners = rows.owners[: rows.filled]
         if among is not None:
             wanted &= np.isin(owners, among)
@@ -179,10 +179,11 @@ class BankVectors:
                 lowest = np.partition(scores, -width)[-width]
                 chosen = places[scores >= lowest - 2 * margin]
             exact = (query @ rows.columns[:, chosen].astype(np.float32)) * rows.steps[chosen]
-            ranked = owners[chosen[np.lexsort((owners[chosen], -exact))]].tolist()
-            nearest = list(dict.fromkeys(ranked))
+            nearest: dict[int, float] = {}
+            for index in np.lexsort((owners[chosen], -exact)):
+                nearest.setdefault(int(owners[chosen[index]]), float(exact[index]))
             if len(nearest) >= k or width >= len(places):
-                return nearest[:k]
+                return dict(islice(nearest.items(), k))
             width *= 4  # many passages of one memory took the places
 
     def quantile(self, share: float) -> float | None:

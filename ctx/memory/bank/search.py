@@ -209,8 +209,7 @@ class Searching(BankView):
             least = vectors.quantile(SIMILAR_QUANTILE) or least
         cosines: dict[int, float] = {}
         for vector in map(unpack, packed[:_COMPARED_PASSAGES]):
-            nos = nearest(view, vectors, vector, conditions, _NEIGHBOURS)
-            for no, cosine in vectors.cosines(vector, nos).items():
+            for no, cosine in nearest(view, vectors, vector, conditions, _NEIGHBOURS).items():
                 cosines[no] = max(cosine, cosines.get(no, -1.0))
         return {no: round(cosine, 4) for no, cosine in cosines.items() if cosine >= least}
 
