@@ -1,42 +1,26 @@
-"""Memory: one durable store of banks. The memory packs (`ctx.memory.dialects`) are tools on it.
+"""Durable memory: a store of banks. The memory packs (`ctx.memory.dialects`) are tools on it.
 
-    with MemoryStore(".ctx/ctx.db", embedder) as store:
+    with MemoryStore("memory.db", embedder) as store:
         bank = store.bank("alice", Provenance(pack="hindsight", session="s1"))
         bank.put("User prefers TypeScript over JavaScript", context="preferences")
         bank.search("TypeScript preference", min_score=0.7)["results"][0]["record"]["text"]
 
-`call(bank, op, args)` is the same by name, JSON in and out; `OPS` lists the operations and their arguments:
+The layers, each of which uses only those below it:
 
-    put{text, kind="fact", type, context, contexts, role, folder, label, status, importance=5, metadata,
-        tags, session, event_date, expires_at, parent, ordinal, dedupe="exact|off", supersedes=[ids],
-        alias, idempotency_key}  -> {id, created, duplicate_of, superseded, similar, flags, op_id}
-    put_many{items=[{text, ...}], container={label, ...}, idempotency_key}
-                                 all or nothing -> {id, ids, created, op_id}
-    get{id}  get_many{ids}       records, null for unknown ids; an id is a UUID or an alias
-    children{id, limit, cursor}  -> {items, cursor}
-    update{id, patch, expect_version}  -> {record, changed, op_id}
-    delete{id, reason, hard=false}
-    delete_where{filter, reason} -> {count, op_id}
-    undo{op_id}                  -> {count, skipped, ...}
-    restore{id}                  a forgotten memory -> {count, op_id}
-    touch{ids}                   counts a read -> how many
-    list{filter, order="-created", limit, cursor, include_superseded, as_of}  -> {items, cursor}
-    count{filter, ...}
-    stats{filter, group_by}      -> {count, average_importance, first_created, ..., groups}
-    search{query, limit=10, offset=0, mode="hybrid", filter, min_score=0, budget="low", max_tokens, window,
-           as_of, include_superseded, order="rank|score", explain, touch}
-                                 -> {results=[{record, score, container?, signals?}], total, degraded}
-    synthesize{query, budget, context, disposition, filter, as_of}  -> ctx.memory.reflect.reflect
-    history{id}  journal{after, limit}  sessions{id}  export{filter}  import{content}
-    exists{}  ensure{}  config{}  configure{config}
+    ops        operations by name, JSON in and out; scripts have them as `context.memory`
+    store      all banks of a file or database: `MemoryStore`
+    bank/      one bank: put, change (update, delete, undo), search, read, move (export, import, merge)
+    ranking    a search: keywords and vectors, fused; reflect: an answer from many memories
+    embedding  vectors, scores, dates and language, which ranking and bank use
+    rows       transactions; writer and reader are the SQL on one bank
+    engine     what SQLite and PostgreSQL do differently; columns and filters: a memory's fields
 
-A record has: id, bank, kind, parent, ordinal, role, text, type, context, folder, label, status, importance,
-metadata, tags, session, source, flags, event_date, created, updated, last_accessed, access_count, valid_from,
-valid_to, superseded_by, expires_at, deleted_at, content_hash, version, aliases. Times are milliseconds since
-the epoch, UTC; where a time is given, ISO 8601 will do. Filters: ctx/memory/filters.py.
+Around them: location finds the file, copies and salvage protect it, split and moving transfer old stores and
+other databases, folder and products exchange memories with Markdown files and other products, and activity
+and sessions are logs in the same file.
 
-The names below are loaded at first use: the bank needs numpy (85 ms), and `ctx search` imports only
-ctx.memory.copies.
+Times are milliseconds since the epoch, UTC; where a caller gives a time, ISO 8601 is accepted too. The names
+below are loaded at first use: the bank needs numpy (85 ms), and `ctx search` imports only ctx.memory.copies.
 """
 
 from importlib import import_module

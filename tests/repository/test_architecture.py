@@ -54,7 +54,7 @@ BUDGETS = {
     "formats": 3520,
     "indexing": 1900,
     "lua": 2175,
-    "memory": 9600,
+    "memory": 9200,
     "scripts": 1775,
     "search": 1800,
     "server": 3750,
