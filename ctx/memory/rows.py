@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 
 from ctx.errors import Busy, StoreError
 from ctx.memory import copies
@@ -218,8 +218,7 @@ class SqliteRows(MemoryRows):
         self._leftovers = tuple(leftovers)
         self._ledger = Ledger(path)
         self._lock = threading.Lock()
-        self._lock_of_idle = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[Connection] = []  # readers, kept for later
         self._log_holds_erased = False
         self._bare = False  # a read-only file without the tables: reads find nothing
         if is_locked(path):
@@ -241,9 +240,9 @@ class SqliteRows(MemoryRows):
 
     def _compare(self) -> None:
         """Compares the stored memories with the ledger, and logs new losses."""
-        before = self._ledger.read() or Count()
         try:
             with self._ledger.held() as page:
+                before = page.count
                 count = page.compare(*self.tally())
         except (OSError, StoreError) as error:
             logger.warning("memory=count outcome=%s path=%s", error, self.path)
@@ -257,16 +256,15 @@ class SqliteRows(MemoryRows):
             )
 
     def close(self) -> None:
-        with self._lock, self._lock_of_idle:
+        with self._lock:
             self._closed = True
             self._writer.close()
-            self._close_idle()
-
-    def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
     def _reader(self) -> Connection:
+        with suppress(IndexError):
+            return self._idle.pop()  # atomic: two threads cannot get the same one
         if self._bare:
             connection = passing_connection()
             bring_up_to_date(connection)
@@ -277,23 +275,16 @@ class SqliteRows(MemoryRows):
     @contextmanager
     def view(self) -> Iterator[Engine]:
         self._check_open()
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._reader()
+        connection = self._reader()
         try:
             check_present(connection)
-        except StoreError:
-            connection.close()
-            raise
-        try:
             with transaction(connection, write=False):
                 yield SqliteEngine(connection)
         finally:
-            with self._lock_of_idle:
+            if self._closed or connection.lost():
+                connection.close()
+            else:
                 self._idle.append(connection)
-                if self._closed:
-                    self._close_idle()
 
     @contextmanager
     def change(self, *, durable: bool = True) -> Iterator[Engine]:
@@ -302,21 +293,16 @@ class SqliteRows(MemoryRows):
         try:
             self._check_open()
             check_present(self._writer)
-            if not durable:
-                self._writer.execute("PRAGMA synchronous = NORMAL")
-            try:
-                with ExitStack() as counting:
-                    with transaction(self._writer):
-                        yield SqliteEngine(self._writer)
-                        if durable:
-                            tally = self.tally()
-                            page = self._counted(counting)
-                            page.lower(*tally)
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            with ExitStack() as counting:
+                with transaction(self._writer):
+                    yield SqliteEngine(self._writer)
                     if durable:
-                        page.raise_to(*tally)
-            finally:
-                if not durable:
-                    self._writer.execute("PRAGMA synchronous = FULL")
+                        tally = self.tally()
+                        page = self._counted(counting)
+                        page.lower(*tally)
+                if durable:
+                    page.raise_to(*tally)
             if self._log_holds_erased:
                 self._cut_log_if_free()
         finally:
