@@ -319,9 +319,12 @@ _SINGLES = _compiled(
         _iso,
     ),
     (r"\b(\d{4})-(\d{2})(?![-\d])", _year_month),
-    (rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{{4}}))?\b", _named_day_or_month),
     (
-        rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_month}(?:,?\s+(?P<year>\d{{4}}))?\b",
+        rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+\(?(?P<year>\d{{4}}))?\b",
+        _named_day_or_month,
+    ),
+    (
+        rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?{_month}(?:,?\s+\(?(?P<year>\d{{4}}))?\b",
         _named_day_or_month,
     ),
     (rf"\b{_month},?\s+(?P<year>\d{{4}})\b", _named_day_or_month),
@@ -342,7 +345,7 @@ _SINGLES = _compiled(
     (rf"\b(?P<side>last|on|this|next|am)\s+{_WEEKDAY}\b", _last_weekday),
     (
         r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?"
-        r"(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?(?P<year>\d{4}))?\b"
+        r"(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?\(?(?P<year>\d{4}))?\b"
         r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)",  # of any year
         _season,
     ),
