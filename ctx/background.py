@@ -1,32 +1,27 @@
 """The threads of a server: the watcher, which follows the sources, and the maintenance jobs."""
 
 import logging
+import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from ctx.errors import StoreError
+from ctx import files
+from ctx.errors import CtxError, StoreError
+from ctx.indexing.indexer import Indexer
 from ctx.indexing.status import publish
 from ctx.memory.copies import keep_copies
+from ctx.scripts.sources import intervals_s
+from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:
     from ctx.indexing.report import IndexReport
     from ctx.indexing.watch import Watcher
+    from ctx.memory import MemoryStore
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
-
-import os
-import threading
-from typing import TYPE_CHECKING
-
-from ctx import files
-from ctx.errors import CtxError
-from ctx.indexing.indexer import Indexer
-from ctx.store.base import Catalog, SearchIndex
-
-if TYPE_CHECKING:  # 70 ms
-    from ctx.memory import MemoryStore
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +90,6 @@ class Background:
         self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
     ) -> None:
         from ctx.indexing.watch import Intervals, Watcher  # 7 ms of every search
-        from ctx.scripts.sources import intervals_s
 
         config = self._workspace.config
         self.watcher = Watcher(

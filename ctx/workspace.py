@@ -17,6 +17,7 @@ from ctx.background import Background, WorkerBackground
 from ctx.config import Config
 from ctx.config.find import user_folder
 from ctx.config.settings import PackSettings
+from ctx.config.trust_file import TrustFile, pins_of, trust_path
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.indexing import status
@@ -24,6 +25,10 @@ from ctx.indexing.indexer import Indexer
 from ctx.indexing.model_switch import ModelSwitch, key_of, notes_path
 from ctx.indexing.run import ConfigurationFile
 from ctx.indexing.worker import NoLock, NoProjection
+from ctx.memory.activity import Activity, file_activity
+from ctx.memory.copies import copy_if_changed
+from ctx.memory.llm import ChatCompletion
+from ctx.memory.location import Location, locate, loss
 from ctx.models import JSON, Caller, CallProgress, SourceStatus
 from ctx.scripts.sources import configured_connectors, script_file
 from ctx.scripts.store import FileScriptStore, ScriptStore
@@ -41,9 +46,7 @@ if TYPE_CHECKING:
     from ctx.cluster.postgres import Database
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
-    from ctx.memory.activity import Activity
     from ctx.memory.dialects.pack import Pack
-    from ctx.memory.location import Location
     from ctx.memory.reflect import LanguageModel
     from ctx.memory.rows import MemoryRows
     from ctx.scripts.loader import Scripts
@@ -396,7 +399,6 @@ class Workspace:
     @cached_property
     def scripts(self) -> "Scripts":
         """The loaded tools and agents of the operator. Scripts that failed to load are in `statuses`."""
-        from ctx.config.trust_file import TrustFile, pins_of, trust_path
         from ctx.scripts.loader import REGISTRY_RANK, Scripts
         from ctx.scripts.registry import installed_registries
 
@@ -420,12 +422,10 @@ class Workspace:
     # -- activity --------------------------------------------------------------------------------------------
 
     @cached_property
-    def activity(self) -> "Activity | None":
+    def activity(self) -> Activity | None:
         """The log of client requests; None if it is off or there is no project."""
         if self.config.path is None or not self.config.server.activity:
             return None
-        from ctx.memory.activity import file_activity
-
         with self._lock:
             if self.config.store.url:
                 from ctx.cluster.activity import shared_activity
@@ -451,10 +451,8 @@ class Workspace:
     # -- memory ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def location(self) -> "Location":
+    def location(self) -> Location:
         """Where memories, keys and script values are; only without `[store] url`. Raises `StoreError`."""
-        from ctx.memory.location import locate
-
         with self._lock:
             return locate(self.config, os.environ)
 
@@ -478,8 +476,6 @@ class Workspace:
             return store
 
     def _close_memory(self, store: "MemoryStore") -> None:
-        from ctx.memory.copies import copy_if_changed
-
         store.close()
         if not self.config.store.url:
             copy_if_changed(self.location.memory, daily=True)
@@ -488,8 +484,6 @@ class Workspace:
         """A sentence about acknowledged memories that are missing; None if there are none."""
         if self.config.store.url:
             return None
-        from ctx.memory.location import loss
-
         try:
             return loss(self.location.memory)
         except StoreError as error:
@@ -501,8 +495,6 @@ class Workspace:
         return PostgresRows(self._database)
 
     def _language_model(self) -> "LanguageModel | None":
-        from ctx.memory.llm import ChatCompletion
-
         llm = self.config.memory.llm
         if llm is None:
             return None

@@ -10,6 +10,7 @@ from glob import glob
 
 import shtab
 
+from ctx.cli import whole_parser
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import styled, tell
 from ctx.errors import BadRequest, NotFound
@@ -47,8 +48,6 @@ def add_options(command: str, options: Parser) -> None:
 
 def run(command: str, args: Namespace) -> int:
     if command == "completions":
-        from ctx.cli import whole_parser
-
         print(shtab.complete(whole_parser(), shell=args.shell))
         return 0
     if args.json and not args.list:

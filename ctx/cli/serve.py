@@ -12,6 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import anyio
+
+from ctx.cli import command_parser
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
 from ctx.cli.handshake import tools_over_http
 from ctx.cli.options import Parser, describe, log_option
@@ -27,6 +30,7 @@ from ctx.models import Caller
 from ctx.server.address import Upstream, local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
 from ctx.server.services import mcp_server, server_advice, server_settings, services
+from ctx.server.work import Work
 from ctx.text.strings import did_you_mean
 from ctx.workspace import Workspace, open_workspace
 
@@ -77,8 +81,6 @@ def _serve(args: Namespace) -> int:
         hint = "`ctx serve` serves REST, MCP and the page on one port"
         raise BadRequest(f"'{args.what}' is not served separately: {hint}")
     if args.stdio:
-        from ctx.cli import command_parser
-
         arguments = ["--config", args.config] if args.config else []
         return _mcp(command_parser("mcp").parse_args(arguments))
     from ctx.cli.workers import serve_with_workers
@@ -247,7 +249,6 @@ def _mcp_configuration(explicit: str | None) -> Config:
 def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
     # The SDK: half a second of processor time.
     from ctx.server.stdio import client_streams, serve_stdio, stdio_auth, take_stdio
-    from ctx.server.work import Work
 
     first_run = not config.stored
     source, sink = take_stdio()
@@ -299,8 +300,6 @@ def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None]
 
 def _run(serving: Coroutine[Any, Any, None], sink: Any) -> None:
     """Serves a client until it closes its end of either stream."""
-    import anyio  # comes with the SDK
-
     try:
         asyncio.run(serving)
     except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import tomlkit
 
 from ctx import files
+from ctx.cli import command_parser
 from ctx.cli.configuration import configuration_at, keep_trust, project_location, trust_as_written
 from ctx.cli.edits import file_at
 from ctx.cli.options import Parser, describe
@@ -158,7 +159,7 @@ def _add(args: Namespace) -> int:
     tell(args.json, reply, f"Added {kind}:{name} to {plain(shown)}.")
     if args.json or args.no_index:
         return 0
-    from ctx.cli import command_parser, index
+    from ctx.cli import index  # 70 ms
 
     options = command_parser("index").parse_args([f"{kind}:{name}", "--config", location.path])
     return index.run("index", options)

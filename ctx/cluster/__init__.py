@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ctx.cluster.leases import machine_name
 from ctx.errors import ConfigError
+from ctx.store.folder import own_folder
 
 if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog
@@ -43,8 +45,6 @@ def open_catalog(url: str, path: str) -> "PostgresCatalog":
     """
     database = open_database(url)
     from ctx.cluster.catalog import PostgresCatalog
-    from ctx.cluster.leases import machine_name
-    from ctx.store.folder import own_folder
 
     own_folder(path)
     return PostgresCatalog(database, machine=machine_name(os.path.dirname(path)))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import tokenizers
 
 from ctx.embed.base import cut_text, load_onnxruntime
 from ctx.errors import ConfigError, EmbedderError
@@ -106,8 +107,6 @@ class DirectEngine:
     @classmethod
     def load(cls, folder: str) -> "DirectEngine":
         """Loads the model of a folder. Raises the errors of onnxruntime and tokenizers."""
-        import tokenizers
-
         onnxruntime = load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1

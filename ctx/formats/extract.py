@@ -13,6 +13,7 @@ from ctx.formats.archive import ZIP_MARKS, document_format
 from ctx.formats.base import LOCKED, OLE_MARK, Parsed, clipped
 from ctx.formats.code import has_grammar
 from ctx.formats.encoding import decode
+from ctx.formats.process import READER
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, RTF, XLS, Format
 from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.models import Content, Extracted
@@ -61,8 +62,6 @@ def extract(content: Content, source_id: str) -> Extracted | None:
 
 
 def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
-    from ctx.formats.process import READER  # not needed for small texts
-
     return row.media_type, READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
 
 
@@ -75,8 +74,6 @@ def _read_text(
     text = Text(declared, charset, name, isinstance(data, str))
     if len(data) <= MAX_TEXT and not has_grammar(suffix_of(name)):
         return read_text(text, data)
-    from ctx.formats.process import READER
-
     encoded = sound(data).encode() if isinstance(data, str) else data
     try:
         return READER.read_text(text._replace(grammar=True), encoded)

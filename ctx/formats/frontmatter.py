@@ -8,13 +8,13 @@ import json
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
+
+import tomli
+import yaml
 
 from ctx.formats.base import clipped
 from ctx.models import JSON
-
-if TYPE_CHECKING:
-    import yaml
 
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter
 MAX_VALUE_CHARS = 2000
@@ -85,8 +85,6 @@ def _after(text: str, end: int) -> int:
 
 
 def _toml(block: str) -> dict[str, JSON]:
-    import tomli  # 6 ms, and few files have such a block
-
     try:
         return _bounded(tomli.loads(block))
     except (ValueError, RecursionError):  # among them a number of more digits than Python reads
@@ -112,8 +110,6 @@ def _json_value(value: JSON, depth: int) -> JSON:
 
 def _yaml(block: str) -> dict[str, JSON] | None:
     """The mapping of a YAML block; None if it is invalid."""
-    import yaml  # 29 ms, and only a block needs it
-
     try:
         # With a few aliases a small block can expand to a very large one.
         if (depth := yaml_depth(block, _loader(), MAX_DEPTH)) is None or depth > MAX_DEPTH:
@@ -129,8 +125,6 @@ def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | N
 
     The library in C has no limit, and deep nesting would crash the process.
     """
-    import yaml
-
     depth = deepest = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
@@ -159,8 +153,6 @@ def _loader() -> "type[yaml.SafeLoader]":
 
     In YAML 1.1 `12:30` is 750 and `no` is false, which authors of front matter do not mean.
     """
-    import yaml
-
     base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]

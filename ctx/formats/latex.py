@@ -1,6 +1,7 @@
 """LaTeX: sections by their commands. Tables, formulas and listings are not split. The body is the source."""
 
 import re
+import unicodedata
 
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.models import Heading
@@ -74,8 +75,6 @@ def _braced(lines: str, start: int) -> str:
 
 def _words(source: str) -> str:
     """A title without commands, with accents combined with their letters."""
-    import unicodedata  # 1 ms, and only LaTeX needs it
-
     source = _ACCENT.sub(lambda match: match[2] + _MARKS[match[1]], _LABEL.sub("", source))
     return clipped(unicodedata.normalize("NFC", _COMMAND.sub(_command_gone, source)))
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ctx.formats.base import Parsed
+from ctx.formats.code import kind_of, reader
 from ctx.formats.encoding import decode
 from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, HTML, MARKDOWN, PLAIN, Format
 from ctx.text.strings import sound
@@ -79,8 +80,6 @@ def suffix_of(name: str) -> str:
 
 
 def _code(suffix: str, name: str, text: str, grammar: bool) -> tuple[str, Callable[[str], Parsed]] | None:
-    from ctx.formats.code import kind_of, reader  # 1 ms; patterns are compiled when first used
-
     language = kind_of(suffix, name, text)
     return None if language is None else (language, reader(language, grammar))
 

@@ -12,13 +12,15 @@ from ctx.memory.location import locate
 from ctx.server.advice import Advice
 from ctx.server.health import health
 from ctx.server.keys import KeyRing, Keys
+from ctx.server.overview import Overview
+from ctx.server.policy import ServerSettings
 from ctx.tools.rates import open_window
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
     from ctx.server.app import Endpoint, Services
     from ctx.server.mcp import Auth, Context, McpServer
-    from ctx.server.policy import PackPolicy, ServerSettings
+    from ctx.server.policy import PackPolicy
     from ctx.server.rest import PackRoute
     from ctx.server.work import Work
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` ne
 def services(workspace: Workspace) -> "Services":
     """What the server serves of a workspace."""
     from ctx.server.app import Services
-    from ctx.server.overview import Overview
 
     mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
     keys = key_ring(workspace.config)
@@ -135,10 +136,8 @@ def open_keys(url: str) -> Keys:
 
 def server_settings(
     workspace: Workspace, *, insecure_no_auth: bool = False, owner_key: str = ""
-) -> "ServerSettings":
+) -> ServerSettings:
     """The server's values. Raises `ConfigError` where a key is named that the environment lacks."""
-    from ctx.server.policy import ServerSettings
-
     server = workspace.config.server
     keys: tuple[str, ...] = ()
     if server.api_key_env:
