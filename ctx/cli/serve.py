@@ -1,18 +1,14 @@
 """`ctx serve`, `ctx mcp` and `ctx openapi`."""
 
-import asyncio
 import logging
 import os
 import secrets
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import anyio
 
 from ctx.cli import command_parser
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
@@ -20,17 +16,16 @@ from ctx.cli.handshake import tools_over_http
 from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
 from ctx.cli.running import Running, at_address, of_project, registered, servers
-from ctx.cli.sources import name_of
 from ctx.clock import now_ms
 from ctx.config import Config, parse_config
 from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
+from ctx.connectors.names import name_of
 from ctx.errors import BadRequest, ConfigError
 from ctx.models import Caller
 from ctx.server.address import Upstream, local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
 from ctx.server.services import mcp_server, server_advice, server_settings, services
-from ctx.server.work import Work
 from ctx.text.strings import did_you_mean
 from ctx.workspace import Workspace, open_workspace
 
@@ -247,8 +242,9 @@ def _mcp_configuration(explicit: str | None) -> Config:
 
 
 def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
-    # The SDK: half a second of processor time.
-    from ctx.server.stdio import client_streams, serve_stdio, stdio_auth, take_stdio
+    # The SDK and asyncio: half a second of processor time.
+    from ctx.server.stdio import client_streams, run, serve_stdio, stdio_auth, take_stdio
+    from ctx.server.work import Work
 
     first_run = not config.stored
     source, sink = take_stdio()
@@ -270,7 +266,7 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
             async with client_streams(source, sink, lenient=pack is not None) as (reading, writing):
                 await serve_stdio(server, reading, writing)
 
-        _run(serve(), sink)
+        run(serve(), sink)
     work.close()
     return 0
 
@@ -285,7 +281,7 @@ def _remote(args: Namespace) -> int:
 
 def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None] | None = None) -> int:
     from ctx.server.proxy import Proxy  # see `_serve_stdio`
-    from ctx.server.stdio import client_streams, take_stdio
+    from ctx.server.stdio import client_streams, run, take_stdio
 
     source, sink = take_stdio()
     log_to_stderr(log_level)
@@ -294,17 +290,8 @@ def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None]
         async with client_streams(source, sink) as (reading, writing):
             await Proxy(server, find).run(reading, writing)
 
-    _run(pump(), sink)
+    run(pump(), sink)
     return 0
-
-
-def _run(serving: Coroutine[Any, Any, None], sink: Any) -> None:
-    """Serves a client until it closes its end of either stream."""
-    try:
-        asyncio.run(serving)
-    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        logger.info("the client stopped reading")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # what is left unsent goes nowhere
 
 
 # -- openapi -------------------------------------------------------------------------------------------------

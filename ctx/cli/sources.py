@@ -1,7 +1,6 @@
 """`ctx init`, `ctx add` and `ctx remove`: the sources of a configuration."""
 
 import os
-import re
 import shlex
 from argparse import Namespace
 from typing import Any
@@ -19,6 +18,7 @@ from ctx.cli.pruning import drop_sources
 from ctx.config import load_config, parse_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
 from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
+from ctx.connectors.names import name_of
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.models import as_table
 from ctx.text.strings import counted, one_line, sound
@@ -109,12 +109,6 @@ def _write(path: str, text: str, *, private: bool = False) -> None:
         else:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         files.replace(path, text.encode(), mode=0o600 if private else 0o644)
-
-
-def name_of(path: str) -> str:
-    """A source's name for a folder or an address: its last part, in letters that a name may have."""
-    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(path.rstrip("/")).removesuffix(".git"))
-    return words.strip("-.").lower()[:64] or "docs"
 
 
 # -- add -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _TOML_KINDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Key:
     """The declaration of one key."""
 

@@ -54,7 +54,7 @@ _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Config:
     """A configuration. All paths are absolute."""
 
@@ -105,7 +105,7 @@ class Config:
         return True
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConfigFile:
     """The text and tables of a configuration, which may need trust before it is used."""
 

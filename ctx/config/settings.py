@@ -44,13 +44,17 @@ def is_shipped_model(name: str) -> bool:
 # -- tables that appear once ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Db:
+    """`[db]`."""
+
     path: Path = guarded("./.ctx/ctx.db", "the catalog; index and caches are in the same folder")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Store:
+    """`[store]`."""
+
     url: Url | None = guarded(
         None,
         "a PostgreSQL database for several machines; `[db] path` then holds only this machine's index",
@@ -59,8 +63,10 @@ class Store:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Index:
+    """`[index]`."""
+
     engine: str = safe(
         "local",
         "`local`, an index in the store's folder, or [`opensearch`](cluster.md)",
@@ -81,14 +87,18 @@ class Index:
     max_retries: int = safe(5, "further tries; about 3 s in all", within=(0, 20))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Chunking:
+    """`[chunking]`."""
+
     max_tokens: int = safe(180, "longest chunk; the bundled model reads at most 256", within=(32, 8192))
     overlap_tokens: int = safe(0, "tokens that neighbouring chunks share", within=(0, 4096))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Embedding:
+    """`[embedding]`."""
+
     provider: str = guarded(
         "local",
         "`local` (in this process, offline), `ollama`, `openai` (any compatible server) or `disabled`",
@@ -125,8 +135,10 @@ class Embedding:
         return self.api_key_env
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Retrieval:
+    """`[retrieval]`."""
+
     mode: str = safe(
         "hybrid",
         "how to search by default (REST: `keyword`); names and quoted phrases are searched by keyword",
@@ -147,8 +159,10 @@ class Retrieval:
     snippet_chars: int = safe(240, "approximate length of a snippet", within=(80, 2000))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Server:
+    """`[server]`."""
+
     bind: str = guarded("127.0.0.1:7331", "where it listens; beyond this machine it needs a key")
     allowed_hosts: Strings = guarded((), "further names of the server; any other `Host` gets 421")
     cors_origins: Strings = safe(
@@ -169,13 +183,17 @@ class Server:
     activity: bool = safe(True, "keep the last 10,000 searches and reads, for `ctx log` and the page")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Mcp:
+    """`[mcp]`."""
+
     enabled: bool = safe(True, "MCP at `/`, `/mcp` and `/mcp/BANK`")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Watch:
+    """`[watch]`."""
+
     enabled: bool = safe(True, "a server follows changes in its sources")
     debounce_ms: int = safe(
         50,
@@ -186,8 +204,10 @@ class Watch:
     script_interval_s: float = safe(900.0, "seconds between runs of script sources", within=(1, _WEEK_S))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Lua:
+    """`[lua]`."""
+
     tools_dir: Path | None = guarded(None, "every `*.lua` in it is a tool", shown="./tools")
     sandbox: str = safe(
         "auto", "`strict`: run scripts only with the full sandbox", choices=("auto", "strict")
@@ -195,15 +215,17 @@ class Lua:
     workers: int = safe(4, "worker processes kept ready", within=(1, 64))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Packs:
+    """`[packs]`."""
+
     enabled: Strings = safe(
         (), "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))", shown=SHIPPED_PACKS
     )
     settings: Mapping[str, "PackSettings"] = field(default_factory=dict)  # of the enabled packs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class PackSettings:
     """`[packs.NAME]`."""
 
@@ -224,7 +246,7 @@ class PackSettings:
     sessions_file: str | None = guarded(None, "without effect: sessions are kept with the memories")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Llm:
     """A language model for `reflect`, which quotes memories without one."""
 
@@ -241,8 +263,10 @@ class Llm:
     consolidate: bool = guarded(False, "the model decides at each write which similar memories it replaces")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Memory:
+    """`[memory]`."""
+
     path: Path | None = guarded(
         None,
         "the file for memories, keys and scripts' values",
@@ -265,7 +289,7 @@ def _globs(note: str, *shown: str, unset: str) -> Any:
     return safe(None, note, shown=shown, unset=unset)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Filesystem:
     """`name` is the full name, as in every source: `filesystem` or `filesystem:NAME`."""
 
@@ -291,8 +315,10 @@ class Filesystem:
     gitignore: bool = safe(True, "obey `.gitignore` and `.ctxignore` files")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Git:
+    """`[connectors.git.NAME]`."""
+
     name: str
     url: str = guarded(
         REQUIRED,
@@ -323,8 +349,10 @@ class Git:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Web:
+    """`[connectors.web.NAME]`."""
+
     name: str
     url: Url = guarded(
         REQUIRED, "the first page, a sitemap, or an `llms.txt`", shown="https://docs.example.com/"
@@ -350,8 +378,10 @@ class Web:
     interval_s: float = safe(86_400.0, "seconds between crawls", within=(60, _YEAR_S))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class S3:
+    """`[connectors.s3.NAME]`."""
+
     name: str
     bucket: str = guarded(REQUIRED, "its name", shown="acme-handbook")
     prefix: str = guarded("", "only keys with this prefix")
@@ -384,7 +414,7 @@ class S3:
 # -- scripts and agents --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Script:
     """A Lua file that the operator named. `config` holds the keys that are not ours, for the script."""
 
@@ -403,16 +433,20 @@ class Script:
     config: Mapping[str, JSON]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ScriptConnector(Script):
+    """`[connectors.script.NAME]`."""
+
     timeout_s: float = guarded(300.0, "seconds for a whole scan", within=(0.01, _DAY_S), name="timeout")
     interval_s: float | None = guarded(
         None, "seconds between runs", within=(1, _WEEK_S), shown=900, unset="`[watch] script_interval_s`"
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class InlineAgent:
+    """`[agents.inline.NAME]`."""
+
     name: str
     description: str = safe("", "what it is for", shown="Reviews code against the team's documents")
     tools: Strings = safe((), "the tools it wants", shown=("search", "get"))

@@ -1,9 +1,16 @@
-"""Names: the section of a source in the configuration, and file names in source ids."""
+"""Names: of a source, of its section in the configuration, and file names in source ids."""
 
+import os
 import re
 
 _AMBIGUOUS = re.compile(r"%(?=25|[89A-F][0-9A-F])")
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
+
+
+def name_of(path: str) -> str:
+    """A source's name for a folder or an address: its last part, in letters that a name may have."""
+    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(path.rstrip("/")).removesuffix(".git"))
+    return words.strip("-.").lower()[:64] or "docs"
 
 
 def section_of(source: str) -> str:

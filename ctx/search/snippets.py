@@ -20,8 +20,7 @@ _LINE_SHARE = 0.5  # a text with that line has at least so much of the query
 _VERSION_GOES_ON = re.compile(r"\.?\w")
 _INDEX_WORD = re.compile(r"[^\W_]+")  # as the index splits words
 _RUN = re.compile(rf"(?:\w|[{analyze.UNSEEN}])+")
-_WORD = re.compile(rf"[^\W_{analyze.UNSPACED}](?:[^\W_{analyze.UNSPACED}]|[{analyze.UNSEEN}])*")
-_UNSPACED = re.compile(f"[{analyze.UNSPACED}]")
+_WORD = re.compile(rf"(?:[^\W_{analyze.UNSPACED}]+[{analyze.UNSEEN}]*)+")
 # The end of a line, or of a sentence and the space after it; not the stop of `i.e.`, `J. Smith` or `3.`
 _UNIT_END = re.compile(r"""\n|(?:(?<![\W_][^\W\d_])(?<!\s\d)(?<!^\d)\.|[!?…])["'’”)\]]* |[。！？]""")
 
@@ -76,7 +75,7 @@ class Matcher:
         self._bits = {term: 1 << i for i, term in enumerate(self.terms)}
         self._beginnings = [(bit, analyze.beginning(term)) for term, bit in self._bits.items()]
         parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
-        unspaced = "|".join(re.escape(part) for part in parts if _UNSPACED.search(part))
+        unspaced = "|".join(re.escape(part) for part in parts if analyze.UNSPACED_RUN.search(part))
         self._unspaced = re.compile(f"(?=({unspaced}))") if unspaced else None
         self._parts = re.compile("|".join(map(re.escape, parts)) or "(?!)")
         self._marks_in: dict[str, list[Mark]] = {}  # of runs of letters that occurred
@@ -329,7 +328,7 @@ def _begins_word(low: str, part: str, text: str) -> bool:
     """
     start = low.find(part)
     while start >= 0:
-        if start == 0 or not low[start - 1].isalnum() or _UNSPACED.match(low, start):
+        if start == 0 or not low[start - 1].isalnum() or analyze.UNSPACED_RUN.match(low, start):
             return True
         if len(low) == len(text) and text[start].isupper():
             return True

@@ -6,10 +6,11 @@ The SDK's stdio transport behind a line filter: the SDK does not answer a broken
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TextIO
 
@@ -29,6 +30,8 @@ from mcp.shared.message import SessionMessage
 from ctx.models import JSON, Caller
 from ctx.server.mcp import Auth, Context, McpServer
 from ctx.server.mcp_shapes import MessageFault, read_message
+
+logger = logging.getLogger(__name__)
 
 LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has ended (`echo ... | ctx mcp`)
 ANNOUNCE_DELAY_S = 0.02  # a reload replaces several tools at once
@@ -227,3 +230,12 @@ def _announce_changes(mcp: McpServer) -> None:
     )
     mcp.toolbox.on_change(lambda: changed("tools"))
     mcp.agents.on_change(lambda: changed("prompts"))
+
+
+def run(serving: Coroutine[Any, Any, None], sink: TextIO) -> None:
+    """Serves a client until it closes its end of either stream."""
+    try:
+        asyncio.run(serving)
+    except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        logger.info("the client stopped reading")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # what is left unsent goes nowhere

@@ -84,7 +84,7 @@ UNSPACED = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
     "\uff66-\uff9d\U00020000-\U0003134f"
 )
-_UNSPACED = re.compile(f"[{UNSPACED}]+")
+UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
 # Accents typed as characters of their own, and what `composed` leaves out: both are inside a word.
 UNSEEN = (
     "\u0300-\u036f\xad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
@@ -187,12 +187,12 @@ def additions(text: str) -> str:
     """
     implied = _identifiers(text)
     if not text.isascii():
-        runs = _UNSPACED.findall(text)
+        runs = UNSPACED_RUN.findall(text)
         for run in runs:
             implied += run
             implied += _pairs(run)
         if runs:  # the tokenizer takes `Python入門` as one word: index `Python` too
-            implied += (_UNSPACED.sub(" ", piece) for piece in text.split() if _UNSPACED.search(piece))
+            implied += (UNSPACED_RUN.sub(" ", piece) for piece in text.split() if UNSPACED_RUN.search(piece))
     return " ".join(implied)
 
 
@@ -267,9 +267,9 @@ def _counted(text: str) -> Mapping[str, int]:
     spaced = text
     if not text.isascii():
         # A run of ideographs is looked for by its pairs: as one word it would match only itself.
-        for run in _UNSPACED.findall(text):
+        for run in UNSPACED_RUN.findall(text):
             implied += _pairs(run) or [run]
-        spaced = _UNSPACED.sub(" ", text)
+        spaced = UNSPACED_RUN.sub(" ", text)
     content = _CRUMB.sub(" ", spaced) if "'" in spaced or "’" in spaced else spaced
     stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
     terms = [stem for word, stem in stems if word not in STOP_WORDS]
@@ -330,8 +330,8 @@ def exact_phrases(text: str) -> list[list[str]]:
     names = _SIGNED_WORD.findall(signed(piece))
     if names and len(plain_words(piece)) == 1:
         return [words(names[0])]
-    runs = [] if piece.isascii() else _UNSPACED.findall(piece)
-    spaced = _UNSPACED.sub("\n", piece).split("\n") if runs else [piece]
+    runs = [] if piece.isascii() else UNSPACED_RUN.findall(piece)
+    spaced = UNSPACED_RUN.sub("\n", piece).split("\n") if runs else [piece]
     pairs = [" ".join(_pairs(run) or [run]) for run in runs]
     return [phrase for phrase in _affordable(map(words, (*pairs, *spaced))) if phrase]
 
@@ -341,7 +341,7 @@ def exact_words(text: str) -> list[str]:
     without spaces.
     """
     piece = _quoted_whole(text)
-    return [] if _UNSPACED.search(piece) else plain_words(signed(piece))
+    return [] if UNSPACED_RUN.search(piece) else plain_words(signed(piece))
 
 
 def has_exactly(text: str, phrase: Sequence[str]) -> bool:
