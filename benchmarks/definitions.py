@@ -23,7 +23,7 @@ from ctx.code import grammars
 from ctx.code.symbols import dialect
 from ctx.config import load_config
 from ctx.models import Filters
-from ctx.store.rows import StoredDocument
+from ctx.store.record import StoredDocument
 from ctx.workspace import Workspace, open_workspace
 
 FOUND, NAMED, FIRST = 0.99, 0.98, 0.85

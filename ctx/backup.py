@@ -33,9 +33,8 @@ from ctx.scripts.store import MIGRATIONS as SCRIPT_MIGRATIONS
 from ctx.server.keys import COMPONENT as SERVER_KEYS
 from ctx.server.keys import MIGRATIONS as KEY_MIGRATIONS
 from ctx.server.keys import KeyRecord, KeyRing, records_of
-from ctx.store.folder import COPY, PARTIAL, check_journal, own_folder
-from ctx.store.keyword_files import discard
-from ctx.store.lock import WriterLock
+from ctx.store.folder import COPY, PARTIAL, WriterLock, check_journal, own_folder
+from ctx.store.keyword_writer import discard
 from ctx.store.schema import (
     APPLICATION_ID,
     connect,

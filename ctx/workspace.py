@@ -34,9 +34,9 @@ from ctx.scripts.sources import configured_connectors, script_file
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.search.searcher import Searcher
 from ctx.store.base import Projection, SearchIndex
-from ctx.store.lock import WriterLock, work_lock
-from ctx.store.plane import Plane, check_whole, file_catalog, open_catalog
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.folder import WriterLock, work_lock
+from ctx.store.index import Plane
+from ctx.store.sqlite import SqliteCatalog, check_whole, file_catalog, open_catalog
 from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.builtin import builtin_tools
 from ctx.tools.toolbox import Toolbox
@@ -366,7 +366,7 @@ class Workspace:
         with self._lock:
             store: ScriptStore
             if self.config.store.url:
-                from ctx.cluster.script_values import SharedScriptStore
+                from ctx.cluster.shared_state import SharedScriptStore
 
                 store = SharedScriptStore(self._database)
             else:
@@ -428,7 +428,7 @@ class Workspace:
             return None
         with self._lock:
             if self.config.store.url:
-                from ctx.cluster.activity import shared_activity
+                from ctx.cluster.shared_state import shared_activity
 
                 activity = shared_activity(self._database)
             else:

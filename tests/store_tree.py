@@ -16,9 +16,9 @@ import numpy as np
 from ctx.formats.code import definitions_by_patterns
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.models import Chunk, Document, Filters, Run
-from ctx.store import local
+from ctx.store import index as index_module
 from ctx.store.base import Catalog
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 DIM = 16
@@ -218,7 +218,7 @@ def clean_portrait(folder: Path, version: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    local.PUBLISH_EVERY_S = 0.0
+    index_module.PUBLISH_EVERY_S = 0.0
     followed, follower = open_store(Path(sys.argv[1]))
     print("ready", flush=True)
     for at in range(int(sys.argv[2]), int(sys.argv[3])):

@@ -21,7 +21,7 @@ from ctx.config.toml import read_toml, tables_in
 from ctx.config.trust import variables
 from ctx.errors import BadRequest, ConfigError
 from ctx.scripts.scripts import MAX_SCRIPT_BYTES
-from ctx.store.rows import StoredDocument
+from ctx.store.record import StoredDocument
 from ctx.text.strings import counted
 from ctx.workspace import open_workspace
 

@@ -34,7 +34,7 @@ from ctx.indexing.window import Window
 from ctx.indexing.worker import ROLES, Worker
 from ctx.models import JSON, SourceStatus
 from ctx.scripts.sources import intervals_s
-from ctx.store.rows import ModelShare
+from ctx.store.record import ModelShare
 from ctx.text.strings import counted
 from ctx.tools import record_json
 from ctx.workspace import Workspace, open_workspace

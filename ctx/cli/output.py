@@ -246,7 +246,7 @@ def without_reported(*expected: str) -> Iterator[None]:
     def unreported(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(("not indexed ", "git remote failed ", *expected))
 
-    names = ("indexing.indexer", "connectors.repository", "store.local")
+    names = ("indexing.indexer", "connectors.repository", "store.index")
     logs = [logging.getLogger(f"ctx.{name}") for name in names]
     for log in logs:
         log.addFilter(unreported)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ctx.errors import BadRequest, NotFound
 from ctx.models import SourceStatus
-from ctx.store.rows import ModelShare
+from ctx.store.record import ModelShare
 from ctx.workspace import Workspace
 
 Unused = TypeVar("Unused")

@@ -15,7 +15,7 @@ from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, source_kind
 from ctx.store.base import Catalog
-from ctx.store.rows import Listing
+from ctx.store.record import Listing
 from ctx.text.strings import nfc, sound, spellings
 from ctx.tools.places import similar
 from ctx.workspace import Workspace

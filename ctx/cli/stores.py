@@ -14,7 +14,7 @@ from ctx.config import is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import holds_any
 from ctx.models import JSON
-from ctx.store.lock import WriterLock
+from ctx.store.folder import WriterLock
 from ctx.text.strings import counted
 from ctx.workspace import open_workspace
 

@@ -53,7 +53,7 @@ def open_catalog(url: str, path: str) -> "PostgresCatalog":
 def check_database(url: str, timeout_s: float) -> None:
     """Raises `StoreError` where no server of the URL answers within so long, `ConfigError`."""
     with needs_extra("[store] url", "PostgreSQL"):
-        from ctx.cluster.address import check_reached
+        from ctx.cluster.postgres import check_reached
     check_reached(url, timeout_s)
 
 

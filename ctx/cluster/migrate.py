@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ctx.cluster import open_database
 from ctx.cluster.catalog import PostgresCatalog
-from ctx.cluster.script_values import SharedScriptStore
+from ctx.cluster.shared_state import SharedScriptStore
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import Location, locate
@@ -27,9 +27,8 @@ from ctx.memory.store import open_rows
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.server.keys import KeyRecord, KeyRing, Keys
 from ctx.server.services import open_keys
-from ctx.store.plane import open_catalog
-from ctx.store.rows import StoredDocument
-from ctx.store.sqlite import SqliteCatalog
+from ctx.store.record import StoredDocument
+from ctx.store.sqlite import SqliteCatalog, open_catalog
 
 SqlCatalog = SqliteCatalog | PostgresCatalog
 

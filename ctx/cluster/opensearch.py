@@ -1,7 +1,7 @@
 """The search index in OpenSearch, which several machines search and any of them updates.
 
 It stores our terms and vectors and returns ranked numbers; text analysis, fusion and ranking are ours, as
-with the local index. It follows the catalog as that one does (ctx/store/local.py), words and vectors
+with the local index. It follows the catalog as that one does (ctx/store/index.py), words and vectors
 separately (opensearch_part.py).
 """
 

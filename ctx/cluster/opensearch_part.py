@@ -19,7 +19,7 @@ from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.errors import StoreError
 from ctx.models import JSON
 from ctx.store.base import Catalog
-from ctx.store.rows import VectorPosition
+from ctx.store.record import VectorPosition
 
 logger = logging.getLogger(__name__)
 

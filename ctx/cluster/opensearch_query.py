@@ -14,14 +14,14 @@ import numpy as np
 
 from ctx.cluster.opensearch_part import Entry
 from ctx.models import JSON, Filters, Hit
-from ctx.store.passages import passages
-from ctx.store.rows import StoredDocument, VectorBatch
+from ctx.store.record import StoredDocument, VectorBatch
 from ctx.store.tantivy import (
     ALL_WORDS_BONUS,
     ALL_WORDS_TERMS,
     HEAD_BOOST,
     MAX_PHRASES,
     PREFIX_BOOST,
+    passages,
 )
 from ctx.text import analyze
 

@@ -10,7 +10,7 @@ from ctx.connectors.base import Progress
 from ctx.embed import Embedder
 from ctx.errors import BadRequest
 from ctx.store.base import Catalog, Projection
-from ctx.store.rows import PendingChunk
+from ctx.store.record import PendingChunk
 
 if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np

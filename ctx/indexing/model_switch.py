@@ -20,7 +20,7 @@ from ctx.embed import Embedder, open_embedder
 from ctx.errors import CtxError
 from ctx.models import JSON, as_table
 from ctx.store.base import Catalog
-from ctx.store.statefile import Stamp, read_state, stamp
+from ctx.store.folder import Stamp, read_state, stamp
 
 logger = logging.getLogger(__name__)
 

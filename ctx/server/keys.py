@@ -2,7 +2,7 @@
 
 A key is 256 random bits, so its plain SHA-256 reveals nothing. Keys are compared in constant time. They are a
 table of `memory.db`; a running server sees a change at the next request. Where machines share a database, the
-table is there (`ctx.cluster.keys`).
+table is there (`ctx.cluster.shared_state`).
 """
 
 import hashlib

@@ -129,7 +129,7 @@ def open_keys(url: str) -> Keys:
     from ctx import cluster
 
     database = cluster.open_database(url)
-    from ctx.cluster.keys import SharedKeyRing  # imports psycopg, which comes with an extra
+    from ctx.cluster.shared_state import SharedKeyRing  # imports psycopg, which comes with an extra
 
     return SharedKeyRing(database)
 

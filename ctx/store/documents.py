@@ -11,8 +11,10 @@ from typing import Any
 from ctx.clock import now_ms
 from ctx.models import NO_METADATA, Chunk, Document, Run
 from ctx.store.record import (
+    Listing,
     Record,
     Statements,
+    StoredDocument,
     chunk_total,
     chunks_between,
     current_seq,
@@ -22,7 +24,6 @@ from ctx.store.record import (
     set_unfinished,
     source_no_of,
 )
-from ctx.store.rows import Listing, StoredDocument
 from ctx.store.write import BatchRows
 from ctx.text.filetypes import is_code
 

@@ -13,15 +13,18 @@ from ctx.errors import StoreError
 from ctx.identity import embedding_text
 from ctx.store.documents import EVERY, PAGE, documents_after, rows_after
 from ctx.store.record import (
+    ModelShare,
+    PendingChunk,
     Record,
     Statements,
+    VectorBatch,
+    VectorPosition,
     chunk_total,
     marks,
     model_no_of,
     rows_among,
     slices,
 )
-from ctx.store.rows import ModelShare, PendingChunk, VectorBatch, VectorPosition
 from ctx.text import filetypes
 
 if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it

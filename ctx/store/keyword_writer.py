@@ -1,33 +1,35 @@
-"""Brings the keyword index up to date with the catalog.
+"""Brings the keyword index up to date with the catalog, and checks its files.
 
 Each rebuild gets its own tantivy folder. `keyword.state` names the current folder and the seq it has applied.
 It is written after tantivy's commit: after a crash in between the seq is too low, and applying a document
 twice changes nothing.
 """
 
+import json
 import logging
 import os
 import time
+import zlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.keyword_files import (
-    FOLDER,
-    KEYWORD_FORMAT,
-    complete_files,
-    damage_reported,
-    format_fault,
-    keyword_state,
-    sound_files,
-    verified,
-)
-from ctx.store.rows import StoredDocument
-from ctx.store.statefile import stamp, write_state
-from ctx.store.tantivy import KeywordIndex
+from ctx.store.folder import OPEN_TRIES, Stamp, read_state, stamp, write_state
+from ctx.store.record import StoredDocument
+from ctx.store.tantivy import META, KeywordIndex, damage_reported, keeps_to_itself, read_json
 
 logger = logging.getLogger(__name__)
+
+KEYWORD_FORMAT = 10  # of the fields and text analysis of tantivy.py; an index of another format is rebuilt
+STATE = "keyword.state"
+FOLDER = "keyword-"  # prefix of tantivy's folders
+_KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the files of every segment
+_FOOTER_MAGIC = (1337).to_bytes(4, "little")
+
+verified: dict[str, Stamp | None] = {}
+"""tantivy folder -> stamp of its meta.json when this process wrote it or found all files intact."""
 
 _ROOM_BYTES = 64 << 20
 # Tantivy merges this many segments of similar size into one, which cannot be configured. On a million chunks
@@ -273,3 +275,120 @@ def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
         yield from batch
         applied += 1
     yield from catalog.documents_since(applied)
+
+
+# -- the files ---------------------------------------------------------------------------------------------
+
+
+def keyword_state(path: str) -> dict[str, Any] | None:
+    """The state of the keyword index. None if there is none; {} if it is damaged or names a folder outside
+    the index.
+    """
+    fields = read_state(path)
+    if not fields:
+        return fields
+    folder, applied = str(fields.get("folder")), fields.get("applied")
+    number = folder.removeprefix(FOLDER)
+    sound = number.isdecimal() and folder == FOLDER + number and isinstance(applied, int)
+    return fields if sound and "history" in fields else {}
+
+
+def format_fault(fields: Mapping[str, Any]) -> str | None:
+    """Why the index of this state cannot be read, in words that follow "the keyword index"; None if
+    it can.
+    """
+    version = fields.get("format")
+    if version == KEYWORD_FORMAT:
+        return None
+    if not isinstance(version, int):
+        return "is damaged or was made by an older ctx"
+    return (
+        f"was made by {'an older' if version < KEYWORD_FORMAT else 'a newer'} ctx with other rules for words"
+    )
+
+
+def check_reachable(folder: str, beneath: str) -> None:
+    """Raises `StoreError` if a link leads out of the store's folder."""
+    try:
+        files.check_folder(folder, beneath=beneath)
+    except FileNotFoundError:
+        pass  # a writer has replaced it, or it is damaged: opening it raises the error
+    except OSError as error:
+        raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error
+
+
+def complete_files(folder: str) -> bool:
+    """Whether every file of tantivy's current commit exists and ends as it should.
+
+    Tantivy tolerates some missing files: without positions it answers phrases wrongly.
+    """
+    for _ in range(OPEN_TRIES):
+        meta = stamp(os.path.join(folder, META))
+        try:
+            if all(_ends_in_footer(path) for path in _segment_files(folder)):
+                return True
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            pass
+        if stamp(os.path.join(folder, META)) == meta:
+            return False
+    return True  # merges follow each other: opening it finds damage
+
+
+def sound_files(folder: str) -> bool:
+    """Whether all checksums of tantivy's files match. Reads all files (0.1 s for 400 MB), once per process
+    and change.
+
+    Each file ends with a footer: JSON with the CRC-32 of everything before it, the length of the JSON, and a
+    magic number. Tantivy's Python interface cannot check it.
+    """
+    meta = stamp(os.path.join(folder, META))
+    if meta is None:
+        return False
+    if verified.get(folder) == meta:
+        return True
+    if not keeps_to_itself(folder):
+        return False
+    try:
+        with damage_reported():
+            KeywordIndex(folder, writable=False).close()
+        if not all(_footer_holds(path) for path in _segment_files(folder)):
+            return False
+    except (StoreError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+    verified[folder] = meta
+    return True
+
+
+def discard(path: str) -> None:
+    """Withdraws the index in this folder, so that `catch_up` rebuilds it."""
+    for name in ("keyword.state", os.path.join("vectors", "state")):
+        try:
+            os.unlink(os.path.join(path, name))
+        except FileNotFoundError:
+            pass
+
+
+def _segment_files(folder: str) -> Iterator[str]:
+    """The files of the current commit. Raises the errors of reading and parsing."""
+    for segment in read_json(os.path.join(folder, META))["segments"]:
+        name = os.path.join(folder, os.path.basename(segment["segment_id"].replace("-", "")))
+        yield from (f"{name}.{kind}" for kind in _KINDS)
+        if segment.get("deletes"):
+            yield f"{name}.{segment['deletes']['opstamp']}.del"
+
+
+def _ends_in_footer(path: str) -> bool:
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - len(_FOOTER_MAGIC)))
+        return file.read() == _FOOTER_MAGIC
+
+
+def _footer_holds(path: str) -> bool:
+    with open(path, "rb") as file:
+        data = file.read()
+    if data[-4:] != _FOOTER_MAGIC:
+        return False
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = json.loads(data[-8 - length : -8])
+    return zlib.crc32(memoryview(data)[: -8 - length]) == int(footer["crc"])

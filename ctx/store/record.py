@@ -1,5 +1,6 @@
-"""What SQLite and PostgreSQL catalogs share: their transactions, and the reads of a search. Writes and
-embeddings are in documents.py and embeddings.py.
+"""What SQLite and PostgreSQL catalogs share: their values, transactions, and the reads of a search.
+
+Writes and embeddings are in documents.py and embeddings.py.
 
 The SQL works in both engines, with `?` for a value. Where they differ, `Record` and `Write` have a method to
 override. A write takes its `seq` as late as possible, because until it commits no index can go beyond that
@@ -11,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
-from ctx.models import Chunk, ChunkRow, Run, SourceStatus, Span, StoredText
+from ctx.models import Chunk, ChunkRow, Document, Run, SourceStatus, Span, StoredText
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy takes 70 ms, and listing documents does not need it
+    import numpy as np
+
     from ctx.store.write import Write
+
 
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
@@ -32,6 +36,75 @@ _place_of_definition = itemgetter(0, -1)  # sort key of a definition's row: docu
 _first = itemgetter(0)  # the document of a chunk row; the chunk number of a `ChunkRow`
 # lists of bound values are padded to a multiple of this, so that engines can cache the statements
 _STRIDE = 16
+
+
+# -- values that pass between the catalog and its indexes ----------------------------------------------------
+
+
+class StoredDocument(NamedTuple):
+    """A document with the numbers that the catalog gave it. `chunk_nos` are parallel to `chunks`."""
+
+    document_no: int
+    seq: int
+    document: Document
+    chunks: tuple[Chunk, ...]
+    chunk_nos: tuple[int, ...]
+
+
+class Listing(NamedTuple):
+    """A document in a list of documents."""
+
+    id: str
+    source: str
+    source_id: str
+    title: str
+    media_type: str
+
+
+class VectorPosition(NamedTuple):
+    """A position in a stream of vectors: first by document, then (`embedded`) by embedding."""
+
+    embedded: bool
+    seq: int
+    no: int
+
+
+class VectorBatch(NamedTuple):
+    """Chunks with their embeddings; all fields have length n. `position` is where the next batch starts."""
+
+    chunk_nos: "np.ndarray"  # int64 (n,)
+    document_nos: "np.ndarray"  # int64 (n,)
+    sources: list[str]
+    updated_ms: "np.ndarray"  # int64 (n,)
+    vectors: "np.ndarray"  # float32 (n, dim), unit vectors
+    position: VectorPosition = VectorPosition(False, 0, 0)
+
+
+class ModelShare(NamedTuple):
+    """What one model takes up in a catalog. `size_bytes` estimates the size of its embeddings.
+
+    `filling`: another machine is embedding with it now.
+    """
+
+    model: str
+    embeddings: int
+    size_bytes: int
+    filling: bool
+
+
+class PendingChunk(NamedTuple):
+    """A chunk without an embedding: its place in its document, and when that was updated.
+
+    `secondary`: its document is a test, an example or a change log.
+    """
+
+    chunk_no: int
+    ordinal: int
+    updated_ms: int
+    secondary: bool = False
+
+
+# -- statements and reads ------------------------------------------------------------------------------------
 
 
 class Rows(Protocol):

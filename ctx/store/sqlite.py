@@ -7,24 +7,27 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctx.errors import Busy, StoreError
 from ctx.store.base import Catalog
-from ctx.store.record import Statements, current_seq
-from ctx.store.rows import StoredDocument
+from ctx.store.record import Statements, StoredDocument, current_seq
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
     READ_ONLY,
     Connection,
     check_present,
     connect,
+    is_locked,
     migrate,
     schema_version,
     transaction,
     translating,
 )
 from ctx.store.write import Write
+
+if TYPE_CHECKING:
+    from ctx.cluster.catalog import PostgresCatalog
 
 COMPONENT = "catalog"
 
@@ -283,3 +286,28 @@ class SqliteWrite(Write):
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
         last = dict(self.connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
         return last.get("document", 0) + 1, last.get("chunk", 0) + 1
+
+
+def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
+    """The catalog in a file. A file that cannot be written can still be searched."""
+    return SqliteCatalog(path, read_only=reading or is_locked(path))
+
+
+def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
+    """The catalog at a place: the URL of a database, or a file. What is derived from a database goes into the
+    folder of `path`. Raises `ConfigError`, `StoreError`.
+    """
+    if "://" in place:
+        from ctx import cluster
+
+        return cluster.open_catalog(place, path)
+    return SqliteCatalog(place)
+
+
+def check_whole(*, unfinished: bool, shared: bool) -> None:
+    """Raises `StoreError` if a migration into this store was interrupted. `shared`: it is a database."""
+    if unfinished:
+        raise StoreError(
+            "the migration into this store was interrupted, so only part of the data is here: "
+            f"run `ctx migrate --from {'FILE' if shared else 'postgresql://...'}` again to finish it"
+        )

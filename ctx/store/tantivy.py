@@ -1,25 +1,28 @@
 """The keyword index in tantivy: words, identifiers, titles, headings and paths.
 
-A tantivy document is a passage (passages.py). The texts themselves stay in the catalog.
+A tantivy document is a passage, a few neighbouring chunks of one document. Chunks are as large as an embedder
+reads; BM25 does better with more text, since the words of a question are seldom in one paragraph
+(docs/ranking.md has the figures). The texts themselves stay in the catalog.
 """
 
+import json
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import log
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import tantivy
 
 from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.models import Filters, Hit, best_first
-from ctx.store.keyword_files import DAMAGED, keeps_to_itself
-from ctx.store.passages import passages
-from ctx.store.rows import StoredDocument
-from ctx.store.statefile import Stamp, stamp
+from ctx.store.folder import Stamp, stamp
+from ctx.store.record import StoredDocument
 from ctx.text import analyze
 
 MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every posting list
@@ -40,8 +43,12 @@ _NO_DOCUMENT = -1  # the catalog counts from 1
 # One segment per commit instead of two, and a search reads every segment. Extracting text is slower than this
 # one thread, and a second one would cost an eighth more CPU time.
 _THREADS = 1
-_META = "meta.json"  # tantivy replaces it with every commit
+META, _MANAGED = "meta.json", ".managed.json"  # tantivy's; it replaces the first with every commit
+_MAX_LIST_BYTES = 16 << 20  # of a file list of tantivy's: the names of some hundred thousand files
+# About three chunks: of 1000 to 3500, the best size for code and for pages.
+PASSAGE_CHARS = 2200
 
+DAMAGED = "the keyword index is damaged: run `ctx index` to rebuild it"
 _SILENT = "the keyword index could not answer: run `ctx doctor`"
 _SHOULD, _MUST = tantivy.Occur.Should, tantivy.Occur.Must
 
@@ -262,7 +269,7 @@ class KeywordIndex:
 
     def _stamp(self) -> Stamp | None:
         """None if the folder was just deleted; between two commits the file always exists."""
-        return stamp(os.path.join(self._path, _META))
+        return stamp(os.path.join(self._path, META))
 
     def _reload(self) -> None:
         with self._lock:
@@ -394,3 +401,100 @@ def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
     """Sort key: prefers `standard` to `standarde`, and `kubernetes` to `kubernets`."""
     word, count, stem = entry
     return count, word == stem, len(word)
+
+
+@contextmanager
+def damage_reported() -> Iterator[None]:
+    """Turns the errors of tantivy's Python interface on damaged files (a panic, None for a number) into
+    `StoreError`.
+    """
+    try:
+        yield
+    except BaseException as error:  # pyo3's panic is a BaseException without a public name
+        if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
+            raise StoreError(DAMAGED) from error
+        raise
+
+
+def keeps_to_itself(folder: str) -> bool:
+    """Whether tantivy's file list names only files in this folder. Tantivy deletes listed files that belong
+    to no commit, so a list from a stranger's archive could delete any of the user's files.
+    """
+    try:
+        names = read_json(os.path.join(folder, _MANAGED))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(names, list) and all(
+        isinstance(name, str) and name == os.path.basename(name) and name.strip(".") for name in names
+    )
+
+
+def read_json(path: str) -> Any:
+    return json.loads(files.read_file(path, most=_MAX_LIST_BYTES))
+
+
+class Passage(NamedTuple):
+    """A few neighbouring chunks, from `chunk_no` on.
+
+    `texts` and `heads` are the values of two fields; phrases do not match across values. `names` are the
+    names defined in its code, each as one word (`analyze.whole`).
+    """
+
+    chunk_no: int
+    span: int
+    texts: list[str]
+    heads: list[str]
+    names: list[str]
+
+
+def passages(stored: StoredDocument) -> Iterator[Passage]:
+    """The passages of a document, in order."""
+    document = stored.document
+    path = document.source_id
+    stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    title = "" if document.title == stem else document.title  # a title made from the path adds nothing
+    # A name belongs to the first passage of its line: minified code has thousands on one.
+    defined = deque(
+        sorted((each.name_line, each.name) for each in document.definitions if each.kind != "impl")
+    )
+    for first, span in _cuts(stored):
+        chunks = stored.chunks[first : first + span]
+        start, end = chunks[0].start, chunks[-1].end
+        names: list[str] = []
+        while defined and defined[0][0] <= chunks[-1].end_line:
+            names.append(analyze.whole(defined.popleft()[1]))
+        text = analyze.composed(document.body[start:end])
+        headings = "\n".join(dict.fromkeys(chunk.heading for chunk in chunks if chunk.heading))
+        head = analyze.composed(f"{path}\n{title}\n{headings}")
+        yield Passage(
+            stored.chunk_nos[first],
+            span,
+            [text, *filter(None, (analyze.additions(text), title))],
+            [head, *filter(None, (analyze.additions(head),))],
+            list(dict.fromkeys(names)),
+        )
+
+
+def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
+    """(index of the first chunk, number of chunks): runs of chunks with consecutive numbers, each about
+    PASSAGE_CHARS long and of even length.
+
+    The short rest of an uneven split would outrank its longer neighbours.
+    """
+    chunks, numbers = stored.chunks, stored.chunk_nos
+    if not chunks:
+        return
+    base = chunks[0].start
+    chars = chunks[-1].end - base
+    target = chars / max(1, round(chars / PASSAGE_CHARS))
+    first, position = 0, 0
+    for i, chunk in enumerate(chunks):
+        middle = (chunk.start + chunk.end) / 2 - base
+        if i > first and (middle >= (position + 1) * target or numbers[i] != numbers[i - 1] + 1):
+            yield first, i - first
+            first = i
+        while middle >= (position + 1) * target and target:
+            position += 1
+    yield first, len(chunks) - first

@@ -31,9 +31,9 @@ from ctx import files
 from ctx.errors import StoreError
 from ctx.files import writing
 from ctx.models import Filters, Hit
+from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp, write_state
 from ctx.store.int8 import QUERY_ZERO, Floats, Signed, encode, multiply, query_codes, query_row, signed
-from ctx.store.rows import VectorBatch
-from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp, write_state
+from ctx.store.record import VectorBatch
 
 logger = logging.getLogger(__name__)
 

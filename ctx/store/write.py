@@ -11,6 +11,7 @@ from ctx.errors import StoreError
 from ctx.models import Chunk, Document
 from ctx.store.record import (
     Statements,
+    StoredDocument,
     chunks_between,
     current_seq,
     marks,
@@ -18,7 +19,6 @@ from ctx.store.record import (
     rows_among,
     source_no_of,
 )
-from ctx.store.rows import StoredDocument
 
 # An index that is further behind is rebuilt, which costs about as much as catching up.
 DELETIONS_KEPT = 100_000

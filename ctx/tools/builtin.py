@@ -10,7 +10,7 @@ from ctx.identity import document_id
 from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus
 from ctx.search.searcher import unknown_source
 from ctx.store.base import Catalog, SearchIndex
-from ctx.store.rows import StoredDocument
+from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
 from ctx.tools import record_json
 from ctx.tools.markdown import answer_text

@@ -12,7 +12,7 @@ from ctx.formats.table import BY_MEDIA_TYPE
 from ctx.models import JSON, Caller, Filters, StoredText
 from ctx.search.searcher import Searcher, resolve_sources
 from ctx.store.base import SearchIndex
-from ctx.store.rows import StoredDocument
+from ctx.store.record import StoredDocument
 from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
 from ctx.tools.places import IndexedSources, place_of
 from ctx.tools.search import READING

@@ -9,7 +9,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.search.searcher import resolve_sources
 from ctx.store.base import Catalog
-from ctx.store.rows import StoredDocument
+from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
 
 MAX_CANDIDATES = 6  # named in an error

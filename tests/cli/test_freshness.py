@@ -11,7 +11,7 @@ from ctx.cli.configuration import configuration
 from ctx.cli.freshness import fresh_workspace
 from ctx.cli.running import Running, registered
 from ctx.models import Caller
-from ctx.store.lock import WriterLock
+from ctx.store.folder import WriterLock
 
 
 def indexed(folder: Path, files: dict[str, str]) -> Path:

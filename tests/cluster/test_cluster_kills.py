@@ -18,7 +18,7 @@ import store_writer
 
 from ctx.errors import StoreError
 from ctx.models import Filters
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 
 pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 

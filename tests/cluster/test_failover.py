@@ -23,7 +23,7 @@ from ctx.errors import StoreError
 from ctx.memory import MemoryBank, MemoryStore
 from ctx.models import JSON, Filters
 from ctx.store.base import Catalog
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")
 

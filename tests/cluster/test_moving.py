@@ -8,7 +8,7 @@ from store_tree import MODEL, embed_pending, make
 from ctx.errors import BadRequest
 from ctx.models import Filters, Run
 from ctx.store.base import Catalog
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 pytest.importorskip("psycopg", reason="psycopg is missing: run `make setup`")

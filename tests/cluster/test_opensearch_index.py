@@ -18,8 +18,8 @@ from ctx.config.settings import Index
 from ctx.errors import StoreError
 from ctx.models import Filters, Hit
 from ctx.store.base import Catalog
-from ctx.store.local import LocalIndex
-from ctx.store.rows import VectorBatch, VectorPosition
+from ctx.store.index import LocalIndex
+from ctx.store.record import VectorBatch, VectorPosition
 from ctx.store.sqlite import SqliteCatalog
 
 pytestmark = pytest.mark.cluster

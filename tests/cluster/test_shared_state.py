@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from ctx.clock import now_ms
-from ctx.cluster.keys import FRESH_S, SharedKeyRing
 from ctx.cluster.memory_engine import MIGRATIONS, PostgresRows
 from ctx.cluster.postgres import Database
-from ctx.cluster.script_values import SharedScriptStore
+from ctx.cluster.shared_state import FRESH_S, SharedKeyRing, SharedScriptStore
 from ctx.errors import BadRequest, Busy, NotFound, StoreError
 from ctx.memory.schema import COMPONENT
 from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions

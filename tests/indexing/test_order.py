@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ctx.indexing.embedding import EmbeddingQueue
-from ctx.store.rows import PendingChunk
+from ctx.store.record import PendingChunk
 
 
 def pending(*numbers: int) -> Iterator[PendingChunk]:

@@ -49,7 +49,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptStor
         opened_store.close()
         return
     from ctx.cluster.postgres import Database
-    from ctx.cluster.script_values import SharedScriptStore
+    from ctx.cluster.shared_state import SharedScriptStore
 
     with Database(request.getfixturevalue("database_url")) as database:
         yield SharedScriptStore(database)

@@ -18,7 +18,7 @@ from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.models import Chunk, Document, Extracted, Filters
 from ctx.search.searcher import Searcher, resolve_sources
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 MODEL = "topics@1"

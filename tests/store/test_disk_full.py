@@ -10,7 +10,7 @@ from store_tree import DIM, MODEL, embed_pending, make, open_store, portrait, ve
 
 from ctx.errors import StoreError
 from ctx.models import Filters
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 SIZE_KB = 6_000

@@ -19,7 +19,7 @@ from store_tree import (
 
 from ctx.models import Filters
 from ctx.store.base import Catalog, SearchIndex
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 ALL = Filters()

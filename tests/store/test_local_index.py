@@ -26,11 +26,10 @@ from store_tree import (
 
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import Filters
-from ctx.store import keyword_files as keyword_files_module
+from ctx.store import index as local_module
 from ctx.store import keyword_writer as keyword_module
-from ctx.store import local as local_module
 from ctx.store import vectors as vectors_module
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 ALL = Filters()
@@ -39,7 +38,7 @@ ALL = Filters()
 def forget_what_this_process_verified() -> None:
     """As in a process that starts."""
     vectors_module._verified.clear()
-    keyword_files_module.verified.clear()
+    keyword_module.verified.clear()
 
 
 def keyword_folder(folder: Path) -> Path:
@@ -161,7 +160,7 @@ def test_an_index_of_another_format_is_built_anew(
 ) -> None:
     catalog, index = store
     expected = portrait(catalog, index)
-    for module in (keyword_files_module, keyword_module, local_module):
+    for module in (keyword_module, local_module):
         monkeypatch.setattr(module, "KEYWORD_FORMAT", 999)
     for module in (vectors_module, local_module):
         monkeypatch.setattr(module, "VECTORS_FORMAT", 999)

@@ -12,7 +12,7 @@ import pytest
 import store_tree
 from store_tree import MODEL, clean_portrait, follow, open_store, portrait
 
-from ctx.store.local import LocalIndex
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 LAST = 1_000  # a child never gets there
@@ -84,8 +84,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
 STEPS = """
 import os, sys, pathlib
 import store_tree
-from ctx.store import local
-local.PUBLISH_EVERY_S = 0.0
+from ctx.store import index as index_module
+index_module.PUBLISH_EVERY_S = 0.0
 left = int(sys.argv[2])
 def counted(act):
     def step(*arguments, **named):

@@ -15,9 +15,8 @@ from store_tree import make
 from ctx.backup import Store, back_up, restore
 from ctx.errors import StoreError
 from ctx.models import Filters
-from ctx.store.folder import check_journal
-from ctx.store.local import LocalIndex
-from ctx.store.lock import WriterLock
+from ctx.store.folder import WriterLock, check_journal
+from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")

@@ -15,11 +15,10 @@ from store_tree import make
 from ctx.errors import StoreError
 from ctx.models import Filters
 from ctx.server.health import health
-from ctx.store.keyword_files import complete_files
-from ctx.store.local import LocalIndex
-from ctx.store.lock import WriterLock
+from ctx.store.folder import WriterLock, read_state, write_state
+from ctx.store.index import LocalIndex
+from ctx.store.keyword_writer import complete_files
 from ctx.store.sqlite import SqliteCatalog
-from ctx.store.statefile import read_state, write_state
 from ctx.workspace import Workspace
 
 SECRET = b"-----BEGIN KEY-----\n"

@@ -11,7 +11,7 @@ import tantivy
 
 from ctx.formats.code import definitions_by_patterns
 from ctx.models import Chunk, Document, Filters, Hit
-from ctx.store.rows import StoredDocument
+from ctx.store.record import StoredDocument
 from ctx.store.tantivy import MAX_TERMS, KeywordIndex
 from ctx.text import analyze
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ctx.errors import StoreError
 from ctx.models import Filters, Hit
 from ctx.store import vectors as vectors_module
-from ctx.store.rows import VectorBatch
-from ctx.store.statefile import read_state
+from ctx.store.folder import read_state
+from ctx.store.record import VectorBatch
 from ctx.store.vectors import (
     CODED_ROWS,
     VectorReader,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import Busy
-from ctx.store.lock import WriterLock
+from ctx.store.folder import WriterLock
 
 HOLD = (
-    "import sys; from ctx.store.lock import WriterLock\n"
+    "import sys; from ctx.store.folder import WriterLock\n"
     "lock = WriterLock(sys.argv[1], command='ctx serve'); lock.acquire(); print('held', flush=True); "
     "sys.stdin.read()"
 )

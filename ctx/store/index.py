@@ -1,4 +1,5 @@
-"""The search index of one machine: a tantivy index for words and mapped vectors, in one folder.
+"""The search index: on one machine a tantivy index for words and mapped vectors in one folder (`LocalIndex`),
+or OpenSearch (`Plane` opens the configured one).
 
     keyword.state    names the current tantivy folder, its format, its seq, and whether it has definitions
     keyword-N/       tantivy's files
@@ -22,29 +23,30 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from ctx import files
+from ctx.config.settings import Index
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import Filters, Hit
-from ctx.store.base import Catalog
-from ctx.store.keyword_files import (
-    DAMAGED,
+from ctx.store.base import Catalog, SearchIndex
+from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp
+from ctx.store.keyword_writer import (
     KEYWORD_FORMAT,
     STATE,
+    KeywordWriter,
     check_reachable,
     complete_files,
-    damage_reported,
     format_fault,
     keyword_state,
     sound_files,
     verified,
 )
-from ctx.store.keyword_writer import KeywordWriter
-from ctx.store.statefile import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp
-from ctx.store.tantivy import KeywordIndex
+from ctx.store.tantivy import DAMAGED, KeywordIndex, damage_reported
 from ctx.text.strings import one_line, sound
 
 if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     import numpy as np
 
+    from ctx.cluster.opensearch import OpenSearchIndex
+    from ctx.cluster.opensearch_client import Client
     from ctx.store.vectors import VectorReader, VectorWriter
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,9 @@ logger = logging.getLogger(__name__)
 PUBLISH_EVERY_S = 3.0  # during a long catch-up; a commit takes 10 ms
 _RETAINED = 20_000  # documents whose chunks are compared at once
 _FORMER_S = 60.0  # how long the previous model's vectors stay open; a query takes less
+
+Embedding = Callable[[], tuple[str | None, int | None]]
+"""Returns the model's name and its dimensions if known; (None, None) if embeddings are off."""
 
 
 def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
@@ -69,15 +74,12 @@ def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
 class LocalIndex:
     """The `SearchIndex` in a folder. Readers follow what a writer of this or another process publishes.
 
-    `embedding()` returns the model's name and its dimensions if known, (None, None) if embeddings are off. It
-    is called for each use and may name another model each time. Opening changes nothing. `catch_up` needs
-    `writable`, and its caller must hold the `WriterLock`. Raises `StoreError` if the path is not UTF-8, which
-    tantivy needs.
+    `embedding` is called for each use and may name another model each time. Opening changes nothing.
+    `catch_up` needs `writable`, and its caller must hold the `WriterLock`. Raises `StoreError` if the path is
+    not UTF-8, which tantivy needs.
     """
 
-    def __init__(
-        self, path: str, embedding: Callable[[], tuple[str | None, int | None]], *, writable: bool = False
-    ) -> None:
+    def __init__(self, path: str, embedding: Embedding, *, writable: bool = False) -> None:
         if sound(path) != path:
             raise StoreError(
                 f"the index cannot be in {one_line(path)}, which is not UTF-8: rename its folder; where its "
@@ -407,3 +409,74 @@ class LocalIndex:
         """
         covered = catalog.stats()["chunks"] - catalog.pending_count(model)
         return writer.alive_count == covered or catalog.seq() != target
+
+
+class Plane:
+    """The search engine of a configuration. `catalog()` is the catalog that its indexes follow; `folder` is
+    the store's.
+    """
+
+    def __init__(self, settings: Index, folder: str, catalog: Callable[[], Catalog]) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._catalog = catalog
+        self._client: Client | None = None
+        self._reader: OpenSearchIndex | None = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether the index is in OpenSearch, where several machines can write it."""
+        return self._settings.engine != "local"
+
+    def open(self, embedding: Embedding, *, writable: bool) -> SearchIndex:
+        """The index; `embedding` as for `LocalIndex`. Raises `ConfigError`."""
+        if not self.remote:
+            return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)
+        return self._open_remote(embedding, writable=writable)
+
+    def outdated(self) -> bool:
+        """Whether the index in the store's folder was made by an older ctx."""
+        if self.remote:
+            return False
+        fields = keyword_state(os.path.join(self._folder, "index", STATE))
+        return fields is not None and bool(fields) and format_fault(fields) is not None
+
+    def _open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
+        from ctx import cluster
+
+        if self._client is None:
+            self._client = cluster.open_client(self._settings)
+        from ctx.cluster.opensearch import OpenSearchIndex
+        from ctx.cluster.opensearch_part import Layout
+
+        settings = self._settings
+        return OpenSearchIndex(
+            self._client,
+            embedding,
+            name=settings.name,
+            layout=Layout(settings.shards, settings.replicas),
+            owner=self._owner,
+            writable=writable,
+            turn=self._catalog().index_turn(settings.name),
+        )
+
+    def reader(self) -> "OpenSearchIndex":
+        """The index in OpenSearch, for questions about its state."""
+        if self._reader is None:
+            self._reader = self._open_remote(lambda: (None, None), writable=False)
+        return self._reader
+
+    def published_model(self) -> str | None:
+        """The model of the vectors in OpenSearch; None if there are none."""
+        return self.reader().published_model()
+
+    def _owner(self) -> str:
+        """A name for the catalog: of the shared database, or of this machine and store."""
+        from ctx.cluster.leases import machine_name
+
+        return self._catalog().identity() or machine_name(self._folder)
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
