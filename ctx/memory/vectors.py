@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctx.memory.reader import Reader
-from ctx.store.int8 import (
+from ctx.store.segments import (
     QUERY_ZERO,
     Codes,
     Products,
@@ -23,7 +23,7 @@ from ctx.store.int8 import (
     query_row,
     signed,
 )
-from ctx.store.int8 import Floats as Floats
+from ctx.store.segments import Floats as Floats
 
 CODED_ROWS = 8_192  # from this many on, multiplying codes is faster than floats
 _STEP_BYTES = 4

@@ -365,7 +365,8 @@ class LocalIndex:
         return problems
 
     def _catch_up_vectors(self, catalog: Catalog, model: str, *, recheck: bool) -> int:
-        from ctx.store.vectors import VectorsDamaged, VectorWriter  # numpy: 70 ms
+        from ctx.store.segments import VectorsDamaged  # numpy: 70 ms
+        from ctx.store.vectors import VectorWriter
 
         writer = VectorWriter(self._vectors_path, model, recheck=recheck, beneath=self._beneath)
         if writer.history and catalog.history(writer.applied) != writer.history:

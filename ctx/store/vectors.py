@@ -5,9 +5,8 @@ deleted rows. `state` is replaced atomically: a reader sees one version or the n
 that no state names. A writer merges small segments, and all of them once many rows are deleted. Readers keep
 mapped files until they read the state again.
 
-A segment has the float32 vectors and, from `CODED_ROWS` rows on, the same vectors in 8 bits. A search
-multiplies the 8-bit codes with the query (a quarter of the memory, and fast integer instructions), and then
-the float32 vectors of all rows that could be among the best, given the largest error of the codes.
+A search estimates every row of a segment by its 8-bit code (segments.py), and multiplies the float32 vectors
+of all rows that could be among the best, given the largest error of the codes.
 
 Everything here can be rebuilt from the catalog. If a file is missing or damaged, `VectorsDamaged` is raised,
 and the next writer starts over.
@@ -15,206 +14,44 @@ and the next writer starts over.
 
 import base64
 import logging
-import mmap
 import os
 import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ctx import files
 from ctx.errors import StoreError
 from ctx.files import writing
 from ctx.models import Filters, Hit
 from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp, write_state
-from ctx.store.int8 import QUERY_ZERO, Floats, Signed, encode, multiply, query_codes, query_row, signed
 from ctx.store.record import VectorBatch
+from ctx.store.segments import (
+    BLOCK_ROWS,
+    ROW,
+    VECTORS_DAMAGED,
+    Floats,
+    Mask,
+    Rows,
+    Segment,
+    VectorsDamaged,
+    exact_products,
+    joined,
+    kth_highest,
+    map_segment,
+    write_segment,
+)
 
 logger = logging.getLogger(__name__)
 
-BLOCK_ROWS = 4096  # rows coded together; the fastest of 1,024 to 8,192
-CODED_ROWS = 8192  # below this, multiplying the float32 vectors takes a millisecond
-# If a filter leaves a smaller share of rows, gathering their vectors is faster than multiplying all codes.
-GATHER_SHARE = 0.06
 WRITE_ROWS = 65_536  # rows kept in memory before they are written: 100 MB at 384 dimensions
 COMPACT_DEAD_SHARE, COMPACT_MIN_DEAD = 0.2, 1024  # rewrite everything when both are exceeded
 
-_DEVIATIONS = 6.0  # largest error of an estimate, in standard deviations
-_STRIDES = 64  # see `_kth_highest`
-_ROUNDING = 1e-5  # more than the rounding error of float32 over some hundred dimensions
 _UNIT_TOLERANCE = 0.01  # a row whose length differs more from 1 is damaged
 _NAME = re.compile(r"[0-9]+\.segment")
-_DAMAGED = "the vector index is damaged: run `ctx index` to rebuild it; nothing is embedded again"
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
-
-class VectorsDamaged(StoreError):
-    """The files are damaged. A writer rebuilds them from the catalog."""
-
-
-# -- segments ------------------------------------------------------------------------------------------------
-ROW = np.dtype(
-    [
-        ("chunk_no", "<i8"),
-        ("document_no", "<i8"),
-        ("updated_ms", "<i8"),
-        ("source", "<i4"),  # index into the state's list of sources
-        ("zero", "<i4"),  # of the codes: the part of the product that comes from the query's zero point
-        ("step", "<f4"),  # scale of the codes
-    ]
-)
-
-
-class Rows(NamedTuple):
-    table: npt.NDArray[Any]  # ROW (n,)
-    vectors: Floats  # (n, dim)
-
-    def take(self, index: Any) -> "Rows":
-        return Rows(self.table[index], self.vectors[index])
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """A mapped file."""
-
-    name: str
-    crc: int
-    data: mmap.mmap  # the mapped file
-    rows: Rows  # a view of it
-    codes: Signed  # a view, (blocks, dim, BLOCK_ROWS), one row per column; no blocks below CODED_ROWS
-    columns: dict[str, npt.NDArray[Any]]  # a copy of the table as contiguous columns
-
-    @property
-    def count(self) -> int:
-        return len(self.rows.table)
-
-    def estimate(self, query: Floats, wanted: Mask | None) -> "_Estimate":
-        """Scores of the rows `wanted` (None: all)."""
-        if self.data.size() < len(self.data):
-            # reading beyond the end of a truncated file would kill the process
-            raise VectorsDamaged(_DAMAGED)
-        rows = None if wanted is None else np.flatnonzero(wanted)
-        if not len(self.codes) or (rows is not None and len(rows) <= GATHER_SHARE * self.count):
-            rows = np.arange(self.count) if rows is None else rows
-            return _Estimate(
-                self.rows, rows, _products(self.rows.vectors, rows, query), np.float32(_ROUNDING)
-            )
-        values, step = query_codes(query)
-        products = multiply(query_row(values), self.codes).reshape(-1)[: self.count]
-        products -= self.columns["zero"]
-        scores = products.astype(np.float32)
-        scores *= self.columns["step"]
-        scores *= step
-        # Each component is off by half a step at most. Errors of many components cancel out: multiplied with
-        # a unit vector they have a standard deviation of step / sqrt(12).
-        deviations = min(_DEVIATIONS / 12**0.5, len(query) ** 0.5 / 2)
-        margin = np.float32(deviations) * (step + self.columns["step"].max()) + _ROUNDING
-        return _Estimate(self.rows, rows, scores if rows is None else scores[rows], margin)
-
-
-class _Estimate(NamedTuple):
-    """Scores of some rows of a segment, each within `margin` of the exact one."""
-
-    segment: Rows
-    rows: Ints | None  # None: all
-    scores: Floats
-    margin: np.float32
-
-    def above(self, threshold: np.float32) -> Ints:
-        """The rows whose estimate is at least this."""
-        index = np.flatnonzero(self.scores >= threshold)
-        return index if self.rows is None else self.rows[index]
-
-
-def _products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
-    """The products of some rows with a query. Not `@`: BLAS threads spin for a while after each product."""
-    parts = [
-        np.einsum("ij,j->i", np.take(vectors, rows[first : first + BLOCK_ROWS], axis=0), query)
-        for first in range(0, len(rows), BLOCK_ROWS)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0, np.float32)
-
-
-def _kth_highest(scores: Floats, k: int) -> np.float32:
-    """The k-th highest score, 0 < k <= n. Raises `VectorsDamaged` if it is not finite."""
-    width = len(scores) // _STRIDES
-    if width > 4 * k:
-        # The k-th highest of these maxima is a lower bound, because they are k different scores.
-        maxima = scores[: width * _STRIDES].reshape(_STRIDES, width).max(axis=0)
-        scores = scores[scores >= np.partition(maxima, -k)[-k]]
-    if len(scores) < k or not np.isfinite(threshold := np.partition(scores, -k)[-k]):
-        raise VectorsDamaged(_DAMAGED)
-    return np.float32(threshold)
-
-
-def _sizes(count: int, dim: int) -> tuple[int, int, int]:
-    """The sizes in bytes of a segment's table, vectors and codes, in file order."""
-    blocks = -(-count // BLOCK_ROWS) if count >= CODED_ROWS else 0
-    return ROW.itemsize * count, 4 * count * dim, blocks * dim * BLOCK_ROWS
-
-
-def _map_segment(path: str, count: int, dim: int, crc: int | None = None) -> _Segment:
-    """Maps a segment. `crc` is its checksum; None computes it. Raises `VectorsDamaged` if the size is wrong,
-    `OSError`.
-    """
-    sizes = _sizes(count, dim)
-    with open(files.open_file(path, os.O_RDONLY), "rb") as file:
-        if not count or os.fstat(file.fileno()).st_size != sum(sizes):
-            raise VectorsDamaged(_DAMAGED)
-        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    table = np.frombuffer(data, ROW, count)
-    vectors = np.frombuffer(data, "<f4", count * dim, sizes[0]).reshape(count, dim)
-    codes = np.frombuffer(data, np.int8, sizes[2], sizes[0] + sizes[1]).reshape(-1, dim, BLOCK_ROWS)
-    columns = {name: table[name].copy() for name in ROW.names or ()}
-    crc = zlib.crc32(data) if crc is None else crc
-    return _Segment(os.path.basename(path), crc, data, Rows(table, vectors), codes, columns)
-
-
-def _write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, dim: int) -> _Segment:
-    """Writes `count` rows durably and maps the file. Raises `OSError`."""
-    table_size, vectors_size, codes_size = _sizes(count, dim)
-    descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, beneath=beneath)
-    with open(descriptor, "r+b") as file:
-        for number, block in enumerate(_blocks(pieces)):
-            table, vectors = block.table.copy(), np.ascontiguousarray(block.vectors, "<f4")
-            if codes_size:
-                codes, table["step"] = encode(vectors)
-                table["zero"] = QUERY_ZERO * signed(codes).sum(axis=1, dtype=np.int32)
-                columns = np.zeros((dim, BLOCK_ROWS), np.int8)
-                columns[:, : len(codes)] = signed(codes).T
-                file.seek(table_size + vectors_size + number * columns.nbytes)
-                file.write(columns.data)
-            file.seek(number * BLOCK_ROWS * ROW.itemsize)
-            file.write(table.data)
-            file.seek(table_size + number * BLOCK_ROWS * 4 * dim)
-            file.write(vectors.data)
-        file.flush()
-        os.fsync(descriptor)
-    return _map_segment(path, count, dim)
-
-
-def _blocks(pieces: Iterator[Rows]) -> Iterator[Rows]:
-    """The same rows in pieces of BLOCK_ROWS; the last one may be shorter."""
-    rest = next(pieces)
-    for piece in pieces:
-        rest = _joined([rest, piece])
-        while len(rest.table) >= BLOCK_ROWS:
-            yield rest.take(slice(BLOCK_ROWS))
-            rest = rest.take(slice(BLOCK_ROWS, None))
-    while len(rest.table):
-        yield rest.take(slice(BLOCK_ROWS))
-        rest = rest.take(slice(BLOCK_ROWS, None))
-
-
-def _joined(pieces: Sequence[Rows]) -> Rows:
-    return Rows(np.concatenate([p.table for p in pieces]), np.concatenate([p.vectors for p in pieces]))
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -227,23 +64,23 @@ class Snapshot:
         try:
             self.applied, self.history = int(fields["applied"]), str(fields["history"])
             self.dim, self.sources = int(fields["dim"]), [str(name) for name in fields["sources"]]
-            self.segments: list[_Segment] = []
+            self.segments: list[Segment] = []
             self.alive: list[Mask | None] = []  # of each segment; None: all rows
             for entry in fields["segments"]:
                 name, count, crc = str(entry["name"]), int(entry["rows"]), int(entry["crc"])
                 if not _NAME.fullmatch(name):
-                    raise VectorsDamaged(_DAMAGED)
+                    raise VectorsDamaged(VECTORS_DAMAGED)
                 self.segments.append(
-                    known.get((name, crc)) or _map_segment(os.path.join(folder, name), count, self.dim, crc)
+                    known.get((name, crc)) or map_segment(os.path.join(folder, name), count, self.dim, crc)
                 )
                 self.alive.append(_alive_rows(entry["dead"], count))
         except (KeyError, ValueError, TypeError, zlib.error) as error:
-            raise VectorsDamaged(_DAMAGED) from error
+            raise VectorsDamaged(VECTORS_DAMAGED) from error
 
     def check(self) -> None:
         """Compares the checksums of all files. Raises `VectorsDamaged`."""
         if any(zlib.crc32(segment.data) != segment.crc for segment in self.segments):
-            raise VectorsDamaged(_DAMAGED)
+            raise VectorsDamaged(VECTORS_DAMAGED)
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
         estimates = [
@@ -255,13 +92,13 @@ class Snapshot:
         if k < len(scores):
             # At least k rows reach `floor`. Rows below it, even with the largest error, cannot be among the
             # best.
-            near = _kth_highest(scores, k)
-            exact = [_products(e.segment.vectors, e.above(near), query) for e in estimates]
-            floor = _kth_highest(np.concatenate(exact), k)
-        found = _joined([e.segment.take(e.above(floor - e.margin)) for e in estimates])
+            near = kth_highest(scores, k)
+            exact = [exact_products(e.segment.vectors, e.above(near), query) for e in estimates]
+            floor = kth_highest(np.concatenate(exact), k)
+        found = joined([e.segment.take(e.above(floor - e.margin)) for e in estimates])
         lengths = np.sqrt(np.einsum("ij,ij->i", found.vectors, found.vectors))
         if len(lengths) < min(k, len(scores)) or not (np.abs(lengths - 1) <= _UNIT_TOLERANCE).all():
-            raise VectorsDamaged(_DAMAGED)
+            raise VectorsDamaged(VECTORS_DAMAGED)
         cosines = (found.vectors * query).sum(axis=1, dtype=np.float64)
         table = found.table
         best = np.lexsort((table["chunk_no"], -cosines))[:k]
@@ -283,7 +120,7 @@ class Snapshot:
         return np.logical_and.reduce(masks) if masks else None
 
 
-def _segment_fields(segment: _Segment, alive: Mask) -> dict[str, Any]:
+def _segment_fields(segment: Segment, alive: Mask) -> dict[str, Any]:
     """The state's entry for a segment. `dead` encodes the deleted rows, "" for none."""
     dead = "" if alive.all() else base64.b64encode(zlib.compress(np.packbits(~alive).data)).decode()
     size = len(segment.data)
@@ -316,7 +153,7 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
             return Snapshot(folder, fields, earlier)
         except FileNotFoundError as error:  # a writer has merged it meanwhile
             if not tries_left:
-                raise VectorsDamaged(_DAMAGED) from error
+                raise VectorsDamaged(VECTORS_DAMAGED) from error
         except OSError as error:
             raise StoreError(
                 f"the vector index cannot be read: {error.strerror}; check its folder"
@@ -419,7 +256,7 @@ class VectorWriter:
 
     def _load(self, snapshot: Snapshot | None) -> None:
         self._sources: dict[str, int] = {}
-        self._segments: list[_Segment] = []
+        self._segments: list[Segment] = []
         self._alive: list[Mask] = []  # of each segment
         self._added: list[Rows] = []  # not in a segment yet
         self._changed = snapshot is None  # an empty index has to be published, too
@@ -529,11 +366,11 @@ class VectorWriter:
             self._last_number += 1
             path = os.path.join(self._folder, f"{self._last_number}.segment")
             with writing("the vector index", StoreError):
-                segments.append(_write_segment(path, self._beneath, _living(*merged), count, self.dim))
+                segments.append(write_segment(path, self._beneath, _living(*merged), count, self.dim))
         self._alive = [*self._alive[:first], *(np.ones(s.count, np.bool_) for s in segments[first:])]
         self._segments, self._added = segments, []
 
-    def _marks(self, segments: Sequence[_Segment]) -> set[tuple[str, str, int]]:
+    def _marks(self, segments: Sequence[Segment]) -> set[tuple[str, str, int]]:
         return {(self._folder, segment.name, segment.crc) for segment in segments}
 
 
@@ -543,7 +380,7 @@ def _number(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _living(segments: Sequence[_Segment], alive: Sequence[Mask], added: Sequence[Rows]) -> Iterator[Rows]:
+def _living(segments: Sequence[Segment], alive: Sequence[Mask], added: Sequence[Rows]) -> Iterator[Rows]:
     for segment, mask in zip(segments, alive, strict=True):
         numbers = np.flatnonzero(mask)
         for first in range(0, len(numbers), BLOCK_ROWS):

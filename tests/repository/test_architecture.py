@@ -44,13 +44,13 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2075,
+    "(top)": 2025,
     "cli": 6125,
-    "cluster": 2450,
+    "cluster": 2375,
     "code": 510,
     "config": 1635,
     "connectors": 4150,
-    "embed": 850,
+    "embed": 800,
     "formats": 3520,
     "indexing": 1900,
     "lua": 2175,
@@ -58,7 +58,7 @@ BUDGETS = {
     "scripts": 1775,
     "search": 1800,
     "server": 3750,
-    "store": 3500,
+    "store": 3375,
     "text": 500,
     "tools": 1700,
 }

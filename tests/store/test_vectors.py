@@ -16,16 +16,12 @@ from hypothesis import strategies as st
 
 from ctx.errors import StoreError
 from ctx.models import Filters, Hit
+from ctx.store import segments as segments_module
 from ctx.store import vectors as vectors_module
 from ctx.store.folder import read_state
 from ctx.store.record import VectorBatch
-from ctx.store.vectors import (
-    CODED_ROWS,
-    VectorReader,
-    VectorsDamaged,
-    VectorWriter,
-    check_vectors,
-)
+from ctx.store.segments import CODED_ROWS, VectorsDamaged, segment_sizes
+from ctx.store.vectors import VectorReader, VectorWriter, check_vectors
 
 DIM = 8
 
@@ -114,7 +110,7 @@ def test_a_search_equals_a_scan_of_every_vector(
         for no in chance.sample(range(10_000), count)
     }
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(vectors_module, "CODED_ROWS", 1 if coded else 10**9)
+        patched.setattr(segments_module, "CODED_ROWS", 1 if coded else 10**9)
         writer = VectorWriter(str(folder), "m")
         for start in range(0, count, 50):
             writer.put(batch(list(rows.values())[start : start + 50]))
@@ -234,7 +230,7 @@ def test_the_files_are_private_under_any_umask(tmp_path: Path) -> None:
 
 # -- damage --------------------------------------------------------------------------------------------------
 COUNT = CODED_ROWS + 100
-TABLE_BYTES, VECTOR_BYTES, CODE_BYTES = vectors_module._sizes(COUNT, DIM)
+TABLE_BYTES, VECTOR_BYTES, CODE_BYTES = segment_sizes(COUNT, DIM)
 
 
 def built(folder: Path) -> None:
@@ -313,7 +309,7 @@ def test_a_damaged_row_is_never_a_result(tmp_path: Path, coded: bool) -> None:
     writer.publish(1, "h")
     reader = VectorReader(str(tmp_path), "m")
     assert numbers(reader.search(rows[49], Filters(), 1)) == [50]
-    table_bytes, *_ = vectors_module._sizes(len(rows), DIM)
+    table_bytes, *_ = segment_sizes(len(rows), DIM)
     for damage in (10 * rows[49], np.full(DIM, np.nan)):
         with open(tmp_path / "1.segment", "r+b") as file:
             file.seek(table_bytes + 49 * DIM * 4)

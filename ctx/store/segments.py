@@ -1,0 +1,260 @@
+"""Vectors in 8 bits, and the files that hold vectors (segments).
+
+A segment has the float32 vectors and, from `CODED_ROWS` rows on, the same vectors in 8 bits: a quarter of the
+memory, and fast integer instructions.
+"""
+
+import mmap
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ctx import files
+from ctx.embed.base import load_onnxruntime
+from ctx.errors import StoreError
+
+Floats = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.uint8]  # a component of a vector is `step * (code - ZERO)`
+Signed = npt.NDArray[np.int8]  # codes minus ZERO, as `multiply` takes them
+Products = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+ZERO = 128
+# A query has codes 1 to 127 around QUERY_ZERO: processors without VNNI add two products in 16 bits, and 2 *
+# 127 * 127 still fits.
+QUERY_ZERO, QUERY_MOST = 64, 63
+_MAX_THREADS = 4  # more threads do not make memory faster
+BLOCK_ROWS = 4096  # rows coded together; the fastest of 1,024 to 8,192
+CODED_ROWS = 8192  # below this, multiplying the float32 vectors takes a millisecond
+# If a filter leaves a smaller share of rows, gathering their vectors is faster than multiplying all codes.
+GATHER_SHARE = 0.06
+_DEVIATIONS = 6.0  # largest error of an estimate, in standard deviations
+_STRIDES = 64  # see `kth_highest`
+_ROUNDING = 1e-5  # more than the rounding error of float32 over some hundred dimensions
+VECTORS_DAMAGED = "the vector index is damaged: run `ctx index` to rebuild it; nothing is embedded again"
+
+# An ONNX model with one node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes.
+_GRAPH = (
+    b'\x08\x05:d\n(\n\x04rows\n\x07columns\x12\x08products"\rMatMulInteger\x12\x07productZ\x0c\n\x04rows\x12'
+    b"\x04\n\x02\x08\x02"
+    b"Z\x0f\n\x07columns\x12\x04\n\x02\x08\x03b\x10\n\x08products\x12\x04\n\x02\x08\x06B\x04\n\x00\x10\n"
+)
+_session: Any = None
+_loading = threading.Lock()
+
+
+def multiply(row: Codes, columns: Signed) -> Products:
+    """uint8 (1, k) times int8 (k, n) or (blocks, k, n): int32 (1, n) or (blocks, 1, n). Releases the GIL."""
+    global _session
+    if _session is None:
+        with _loading:
+            if _session is None:
+                onnxruntime = load_onnxruntime()
+                options = onnxruntime.SessionOptions()
+                options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
+                options.inter_op_num_threads = 1
+                # Idle threads would spin for a while and slow down the rest of the search.
+                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+                _session = onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"])
+    products: Products = _session.run(None, {"rows": row, "columns": columns})[0]
+    return products
+
+
+def encode(vectors: Floats) -> tuple[Codes, Floats]:
+    """Codes, uint8 (n, dim), and steps, float32 (n,), of float32 (n, dim)."""
+    steps = np.abs(vectors).max(axis=1) / np.float32(127)
+    steps[steps == 0] = 1
+    return (np.rint(vectors / steps[:, None]) + ZERO).astype(np.uint8), steps
+
+
+def decode(codes: Codes, steps: Floats) -> Floats:
+    """The vectors, float32 (n, dim); each component is off by half a step at most."""
+    vectors: Floats = (codes.astype(np.float32) - np.float32(ZERO)) * steps[:, None]
+    return vectors
+
+
+def signed(codes: Codes) -> Signed:
+    centred: Signed = (codes ^ np.uint8(ZERO)).view(np.int8)
+    return centred
+
+
+def query_codes(query: Floats) -> tuple[Floats, np.float32]:
+    """A query, float32 (dim,), in whole steps, float32 (dim,), and the size of a step."""
+    step = np.float32((float(np.abs(query).max()) or 1.0) / QUERY_MOST)
+    values: Floats = np.rint(query / step)
+    return values, step
+
+
+def query_row(values: Floats) -> Codes:
+    return (values + QUERY_ZERO).astype(np.uint8)[None]
+
+
+# -- segments ------------------------------------------------------------------------------------------------
+
+
+class VectorsDamaged(StoreError):
+    """The files are damaged. A writer rebuilds them from the catalog."""
+
+
+ROW = np.dtype(
+    [
+        ("chunk_no", "<i8"),
+        ("document_no", "<i8"),
+        ("updated_ms", "<i8"),
+        ("source", "<i4"),  # index into the state's list of sources
+        ("zero", "<i4"),  # of the codes: the part of the product that comes from the query's zero point
+        ("step", "<f4"),  # scale of the codes
+    ]
+)
+
+
+class Rows(NamedTuple):
+    table: npt.NDArray[Any]  # ROW (n,)
+    vectors: Floats  # (n, dim)
+
+    def take(self, index: Any) -> "Rows":
+        return Rows(self.table[index], self.vectors[index])
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A mapped file."""
+
+    name: str
+    crc: int
+    data: mmap.mmap  # the mapped file
+    rows: Rows  # a view of it
+    codes: Signed  # a view, (blocks, dim, BLOCK_ROWS), one row per column; no blocks below CODED_ROWS
+    columns: dict[str, npt.NDArray[Any]]  # a copy of the table as contiguous columns
+
+    @property
+    def count(self) -> int:
+        return len(self.rows.table)
+
+    def estimate(self, query: Floats, wanted: Mask | None) -> "_Estimate":
+        """Scores of the rows `wanted` (None: all)."""
+        if self.data.size() < len(self.data):
+            # reading beyond the end of a truncated file would kill the process
+            raise VectorsDamaged(VECTORS_DAMAGED)
+        rows = None if wanted is None else np.flatnonzero(wanted)
+        if not len(self.codes) or (rows is not None and len(rows) <= GATHER_SHARE * self.count):
+            rows = np.arange(self.count) if rows is None else rows
+            return _Estimate(
+                self.rows, rows, exact_products(self.rows.vectors, rows, query), np.float32(_ROUNDING)
+            )
+        values, step = query_codes(query)
+        products = multiply(query_row(values), self.codes).reshape(-1)[: self.count]
+        products -= self.columns["zero"]
+        scores = products.astype(np.float32)
+        scores *= self.columns["step"]
+        scores *= step
+        # Each component is off by half a step at most. Errors of many components cancel out: multiplied with
+        # a unit vector they have a standard deviation of step / sqrt(12).
+        deviations = min(_DEVIATIONS / 12**0.5, len(query) ** 0.5 / 2)
+        margin = np.float32(deviations) * (step + self.columns["step"].max()) + _ROUNDING
+        return _Estimate(self.rows, rows, scores if rows is None else scores[rows], margin)
+
+
+class _Estimate(NamedTuple):
+    """Scores of some rows of a segment, each within `margin` of the exact one."""
+
+    segment: Rows
+    rows: Ints | None  # None: all
+    scores: Floats
+    margin: np.float32
+
+    def above(self, threshold: np.float32) -> Ints:
+        """The rows whose estimate is at least this."""
+        index = np.flatnonzero(self.scores >= threshold)
+        return index if self.rows is None else self.rows[index]
+
+
+def exact_products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
+    """The products of some rows with a query. Not `@`: BLAS threads spin for a while after each product."""
+    parts = [
+        np.einsum("ij,j->i", np.take(vectors, rows[first : first + BLOCK_ROWS], axis=0), query)
+        for first in range(0, len(rows), BLOCK_ROWS)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+
+def kth_highest(scores: Floats, k: int) -> np.float32:
+    """The k-th highest score, 0 < k <= n. Raises `VectorsDamaged` if it is not finite."""
+    width = len(scores) // _STRIDES
+    if width > 4 * k:
+        # The k-th highest of these maxima is a lower bound, because they are k different scores.
+        maxima = scores[: width * _STRIDES].reshape(_STRIDES, width).max(axis=0)
+        scores = scores[scores >= np.partition(maxima, -k)[-k]]
+    if len(scores) < k or not np.isfinite(threshold := np.partition(scores, -k)[-k]):
+        raise VectorsDamaged(VECTORS_DAMAGED)
+    return np.float32(threshold)
+
+
+def segment_sizes(count: int, dim: int) -> tuple[int, int, int]:
+    """The sizes in bytes of a segment's table, vectors and codes, in file order."""
+    blocks = -(-count // BLOCK_ROWS) if count >= CODED_ROWS else 0
+    return ROW.itemsize * count, 4 * count * dim, blocks * dim * BLOCK_ROWS
+
+
+def map_segment(path: str, count: int, dim: int, crc: int | None = None) -> Segment:
+    """Maps a segment. `crc` is its checksum; None computes it. Raises `VectorsDamaged` if the size is wrong,
+    `OSError`.
+    """
+    sizes = segment_sizes(count, dim)
+    with open(files.open_file(path, os.O_RDONLY), "rb") as file:
+        if not count or os.fstat(file.fileno()).st_size != sum(sizes):
+            raise VectorsDamaged(VECTORS_DAMAGED)
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    table = np.frombuffer(data, ROW, count)
+    vectors = np.frombuffer(data, "<f4", count * dim, sizes[0]).reshape(count, dim)
+    codes = np.frombuffer(data, np.int8, sizes[2], sizes[0] + sizes[1]).reshape(-1, dim, BLOCK_ROWS)
+    columns = {name: table[name].copy() for name in ROW.names or ()}
+    crc = zlib.crc32(data) if crc is None else crc
+    return Segment(os.path.basename(path), crc, data, Rows(table, vectors), codes, columns)
+
+
+def write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, dim: int) -> Segment:
+    """Writes `count` rows durably and maps the file. Raises `OSError`."""
+    table_size, vectors_size, codes_size = segment_sizes(count, dim)
+    descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, beneath=beneath)
+    with open(descriptor, "r+b") as file:
+        for number, block in enumerate(_blocks(pieces)):
+            table, vectors = block.table.copy(), np.ascontiguousarray(block.vectors, "<f4")
+            if codes_size:
+                codes, table["step"] = encode(vectors)
+                table["zero"] = QUERY_ZERO * signed(codes).sum(axis=1, dtype=np.int32)
+                columns = np.zeros((dim, BLOCK_ROWS), np.int8)
+                columns[:, : len(codes)] = signed(codes).T
+                file.seek(table_size + vectors_size + number * columns.nbytes)
+                file.write(columns.data)
+            file.seek(number * BLOCK_ROWS * ROW.itemsize)
+            file.write(table.data)
+            file.seek(table_size + number * BLOCK_ROWS * 4 * dim)
+            file.write(vectors.data)
+        file.flush()
+        os.fsync(descriptor)
+    return map_segment(path, count, dim)
+
+
+def _blocks(pieces: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows in pieces of BLOCK_ROWS; the last one may be shorter."""
+    rest = next(pieces)
+    for piece in pieces:
+        rest = joined([rest, piece])
+        while len(rest.table) >= BLOCK_ROWS:
+            yield rest.take(slice(BLOCK_ROWS))
+            rest = rest.take(slice(BLOCK_ROWS, None))
+    while len(rest.table):
+        yield rest.take(slice(BLOCK_ROWS))
+        rest = rest.take(slice(BLOCK_ROWS, None))
+
+
+def joined(pieces: Sequence[Rows]) -> Rows:
+    return Rows(np.concatenate([p.table for p in pieces]), np.concatenate([p.vectors for p in pieces]))
