@@ -17,10 +17,10 @@ from ctx.cli.sources import next_steps
 from ctx.config import parse_config
 from ctx.config.compat import Paths, base_folder, converted
 from ctx.config.find import project_root, shown_path
+from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.config.toml import read_toml, tables_in
 from ctx.config.trust import variables
 from ctx.errors import BadRequest, ConfigError
-from ctx.scripts.scripts import MAX_SCRIPT_BYTES
 from ctx.store.record import StoredDocument
 from ctx.text.strings import counted
 from ctx.workspace import open_workspace

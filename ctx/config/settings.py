@@ -15,6 +15,7 @@ from ctx.models import JSON
 REGISTRY_PREFIX = "registry:"
 """Begins the path of a script from an installed registry: `registry:NAME/tools/SCRIPT`."""
 
+MAX_SCRIPT_BYTES = 1_000_000  # of a script file
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # as they are written in an address
 
 SHIPPED_MODEL = "all-MiniLM-L6-v2"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.connectors.base import Progress, ScanLog
 from ctx.connectors.copies import share
 from ctx.connectors.forges import Remote, parse_remote
@@ -12,7 +13,6 @@ from ctx.connectors.repository import Repository
 from ctx.errors import BadRequest, SourceError
 from ctx.scripts.registry import Registry, offered_script
 from ctx.scripts.registry_contents import MANIFEST, Contents, Entry, Offer, contents
-from ctx.scripts.scripts import MAX_SCRIPT_BYTES
 
 TIMEOUT_S = 300.0  # scripts are small
 MAX_FILE_BYTES = MAX_SCRIPT_BYTES

@@ -11,6 +11,7 @@ import orjson
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
+from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.config.trust_file import NotTrusted, Voucher
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError, CtxError, SourceError, ToolError
@@ -33,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
 MEMORY = "memory"  # a tool with a memory bank has the access rules of the memory packs
-MAX_SCRIPT_BYTES = 1_000_000
 MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descriptions
 LOAD_S = 5.0  # for reading a script's fields; takes milliseconds unless the script loops
 NO_CALLER = Caller("script")
