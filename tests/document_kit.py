@@ -257,6 +257,37 @@ def diagonal_workbook() -> bytes:
     return far_workbook(*(f"{column}{row}" for row, column in enumerate(columns[2:], 3)))
 
 
+def _binary_record(kind: int, content: bytes = b"") -> bytes:
+    size, sizes = len(content), b""
+    while size > 127:
+        sizes, size = sizes + bytes([size & 127 | 128]), size >> 7
+    return bytes([kind] if kind < 128 else [kind & 127 | 128, kind >> 7]) + sizes + bytes([size]) + content
+
+
+def xlsb(cells: Mapping[tuple[int, int], str]) -> bytes:
+    """A binary workbook ([MS-XLSB]) with one sheet of texts at (row, column), in the order of rows."""
+
+    def wide(text: str) -> bytes:
+        return struct.pack("<I", len(text)) + text.encode("utf-16-le")
+
+    size = struct.pack("<IIII", 0, max(row for row, _ in cells), 0, max(column for _, column in cells))
+    sheet = _binary_record(129) + _binary_record(148, size) + _binary_record(145)
+    for number, row in itertools.groupby(cells, key=lambda place: place[0]):
+        sheet += _binary_record(0, struct.pack("<I", number) + bytes(13))
+        for place in row:
+            sheet += _binary_record(6, struct.pack("<II", place[1], 0) + wide(cells[place]))
+    names = _binary_record(156, struct.pack("<II", 0, 1) + wide("rId1") + wide("Sheet"))
+    book = _binary_record(131) + _binary_record(143) + names + _binary_record(144) + _binary_record(132)
+    return zipped(
+        {
+            "_rels/.rels": relations(("officeDocument", "xl/workbook.bin")),
+            "xl/workbook.bin": book,
+            "xl/_rels/workbook.bin.rels": relations(("worksheet", "worksheets/sheet1.bin")),
+            "xl/worksheets/sheet1.bin": sheet + _binary_record(146) + _binary_record(130),
+        }
+    )
+
+
 def odf(kind: str, body: str, **parts: str) -> bytes:
     """An OpenDocument file of a kind (text, presentation, spreadsheet) with that body."""
     names = (

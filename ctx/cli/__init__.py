@@ -151,14 +151,16 @@ def _run(arguments: list[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     overview = _overview(everything="--all" in arguments)
     try:
-        called = overview.parse_args(arguments)
+        # `--` and all after it are the command's: argparse would drop the mark here.
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        called = overview.parse_args(arguments[:end])
         if called.command is None:
             overview.print_help()
             return 0
         options = command_parser(called.command)
         if called.config is not None:
             options.set_defaults(config=called.config)
-        args = parse(options, called.arguments)
+        args = parse(options, [*called.arguments, *arguments[end:]])
     except SystemExit as end:  # of --help and --version
         return int(end.code or 0)
     if called.command not in SHARED_WORK:

@@ -1,5 +1,5 @@
-"""AsciiDoc: sections by their equals signs. Delimited blocks and tables are not split. The body is the
-source.
+"""AsciiDoc: sections by their equals signs or underlines. Delimited blocks and tables are not split. The body
+is the source.
 """
 
 import re
@@ -9,8 +9,11 @@ from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.models import Heading
 
 _LINE = re.compile(
-    r"\n(?:(={1,6}|#{1,6})[ \t]+(\S[^\n]{0,1000})|(-{4,}|\.{4,}|={4,}|\+{4,}|/{4,}|[|,:!]===)[ \t]*(?=\n|\Z))"
+    r"\n(?:(={1,6}|#{1,6})[ \t]+(\S[^\n]{0,1000})|(-{4,}|\.{4,}|={4,}|\+{4,}|/{4,}|[|,:!]===)[ \t]*(?=\n|\Z)"
+    r"|([\w\"'`*_(<&{$][^\n]{1,200})\n(={3,}|-{3,}|~{3,}|\^{3,}|\+{4,})[ \t]*(?=\n|\Z))"
 )
+_UNDERLINES = "=-~^+"  # by level
+_UNDERLINE_SLACK = 2  # characters that a title may be longer or shorter than its underline
 _ANCHOR = re.compile(r"\[\[[^\]\n]{1,200}\]\]|\[#[^\]\n]{1,200}\]")
 _LINK = re.compile(
     r"\b(?:link|xref|https?):[^\s\[]{1,500}\[([^\]\n]{1,500})\]|<<[^,>\n]{1,200},([^>\n]{1,200})>>"
@@ -28,11 +31,14 @@ def parse(text: str) -> Parsed:
     match = _LINE.search(lines, front.end)
     while match:
         stop = match.end()
-        if match[1]:
-            words = _LINK.sub(lambda link: link[1] or link[2], _ANCHOR.sub("", match[2])).rstrip(" =")
-            words = _MARKS.sub(r"\2", clipped(words))
-            if words:
-                headings.append(Heading(match.start(), len(match[1]), words))
+        if match[1] or match[4]:
+            level = len(match[1]) if match[1] else _UNDERLINES.index(match[5][0]) + 1
+            words = _LINK.sub(lambda link: link[1] or link[2], _ANCHOR.sub("", match[2] or match[4]))
+            words = _MARKS.sub(r"\2", clipped(words.rstrip(" =")))
+            if match[4] and not _is_title(lines, match):
+                stop = match.end(4)  # the next line may begin a block
+            elif words:
+                headings.append(Heading(match.start(), level, words))
         else:  # ignore section marks inside a block
             end = lines.find("\n" + match[3], stop)
             if end >= 0:
@@ -41,3 +47,10 @@ def parse(text: str) -> Parsed:
         match = _LINE.search(lines, stop)
     title = front_title(front) or first_title(headings)
     return Parsed(text, tuple(headings), tuple(atoms), title)
+
+
+def _is_title(lines: str, match: re.Match[str]) -> bool:
+    """Whether a line over a row of marks is a title: it begins a block, and is about as long as the marks."""
+    above = lines[lines.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
+    begins = not above or (above[0] == "[" and above[-1] == "]") or above.startswith("//")
+    return begins and abs(len(match[4].rstrip()) - len(match[5])) <= _UNDERLINE_SLACK

@@ -17,7 +17,9 @@ _LOOKS = "rFonts b bCs i iCs color sz szCs lang u noProof kern spacing highlight
 # "rt" is the pronunciation above a Japanese word.
 _LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "sectPr", "tblPr", "rt", *_LOOKS.split()))
 _FORMATTING = ("pPr", "rPr")
-_CONTAINERS = frozenset(("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag"))
+_CONTAINERS = frozenset(
+    ("sdt", "sdtContent", "ins", "moveTo", "customXml", "smartTag", "AlternateContent", "Choice")
+)
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
 _MAX_BASES = 11  # of a style, the limit in Word

@@ -31,6 +31,27 @@ _DECLARED = re.compile(
 )
 # What is ruled out by now, and codecs of Python's that no text is written in.
 _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
+# Encodings whose name is also used for a larger one, as in browsers (WHATWG Encoding Standard).
+_LARGER = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "shift_jis": "cp932",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+}
+_C1_CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
+# In a word: letters of two alphabets, a sign, or a capital after a small letter.
+_ODD_IN_WORD = re.compile(
+    "[A-Za-z][\u0370-\u07ff\ufb50-\ufeff]|[\u0370-\u07ff\ufb50-\ufeff][A-Za-z]"
+    "|[^\\W\\d_][¡-¬®-¶¸-¿×÷ˆ-˝–—“-„†-…‰‹›€™][^\\W\\d_]"
+    "|[a-zß-öø-ÿα-ώа-я][À-ÖØ-ÞŠŒŽΑ-ΩА-Я]"
+)
+_MAX_ODD_SHARE = 0.25  # of characters beyond ASCII
+_CLEARLY = 1.5
 # Letters and marks of Western European languages beyond ASCII.
 _WESTERN = frozenset(
     "àáâãäåæçèéêëìíîïñòóôõöøùúûüÿßÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜ¿¡ªº‘’“”„–—…•«»°§©®™£€¥·×±µ¼½¾²³\xa0"
@@ -39,6 +60,7 @@ _SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")  # such signs 
 _FEW_LETTERS = 3  # different ones: too few to tell a language
 _MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
 _ASCII = bytes(range(128))
+_NO_ASCII = dict.fromkeys(range(128))
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:
@@ -86,10 +108,18 @@ def _as_declared(data: bytes, declared: str | None) -> str | None:
     for encoding in (declared, declaration[1].decode("ascii") if declaration else None):
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
             try:
-                return data.decode(encoding)
+                return _decoded(data, codecs.lookup(encoding).name)
             except (ValueError, LookupError):
                 continue  # the declaration is wrong
     return None
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    """Decode by an encoding, or by the larger one that its name is also used for. Raises `ValueError`."""
+    try:
+        return data.decode(_LARGER.get(encoding, encoding))
+    except ValueError:
+        return data.decode(encoding)
 
 
 def _looks_binary(head: bytes) -> bool:
@@ -183,8 +213,23 @@ def _guess(data: bytes, first_bad: int) -> str:
         return "cp1252"
     import chardet  # 50 ms, and nearly every file is UTF-8
 
-    eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO  # those of DOS and Mac mislead it
-    return chardet.detect(sample, encoding_era=eras, compat_names=False)["encoding"] or "cp1252"
+    eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO
+    first = chardet.detect(sample, encoding_era=eras, compat_names=False)
+    least = (
+        first["confidence"] if _is_plausible(sample.decode(first["encoding"] or "cp1252", "replace")) else 0
+    )
+    # The encodings of DOS and Mac mislead it, so they must be clearly better.
+    for entry in chardet.detect_all(sample, compat_names=False):
+        name = entry["encoding"]
+        if name and entry["confidence"] >= least * _CLEARLY and _is_plausible(sample.decode(name, "replace")):
+            return name
+    return first["encoding"] or "cp1252"
+
+
+def _is_plausible(text: str) -> bool:
+    """Whether a decoded text has no control characters beyond ASCII and few odd words."""
+    beyond = len(text.translate(_NO_ASCII))
+    return not _C1_CONTROL.search(text) and len(_ODD_IN_WORD.findall(text)) <= beyond * _MAX_ODD_SHARE
 
 
 def _is_western(text: str) -> bool:

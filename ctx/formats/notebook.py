@@ -3,15 +3,18 @@
 """
 
 import json
+import re
 from collections.abc import Iterator
 
-from ctx.formats import markdown
+from ctx.formats import html, markdown
 from ctx.formats.base import Parsed, fenced
 from ctx.models import JSON, as_table
 from ctx.text.strings import sound
 
 MAX_OUTPUT_CHARS = 1000  # of one output; longer ones are often tables of numbers
 MAX_CELL_OUTPUT_CHARS = 2000
+
+_OBJECT = re.compile(r"<[\w.]+ object[^\n>]*>")  # the text of an output that has only another form
 
 
 def parse(text: str) -> Parsed:
@@ -81,7 +84,12 @@ def _joined(source: JSON) -> str:
 def _printed(output: dict[str, JSON]) -> str:
     if output.get("output_type") == "error":
         return f"{output.get('ename', '')}: {output.get('evalue', '')}"
-    return _joined(output.get("text")) or _joined(as_table(output.get("data", output)).get("text/plain"))
+    shown = as_table(output.get("data", output))
+    text = _joined(output.get("text")) or _joined(shown.get("text/markdown"))
+    plain = _joined(shown.get("text/plain"))
+    if not text and (not plain or _OBJECT.fullmatch(plain)) and (page := _joined(shown.get("text/html"))):
+        text = html.parse(page).body.strip()
+    return text or plain
 
 
 def _outputs(outputs: JSON) -> str:

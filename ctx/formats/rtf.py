@@ -9,20 +9,26 @@ from ctx.formats.base import Parsed
 from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, readable, telling_title
 
 _CODE_PAGE = re.compile(rb"\\ansicpg(\d{3,5})")
+_CHARACTER_SET = re.compile(rb"\\(mac|pca|pc)(?![a-z])")
+_SETS = {b"mac": "mac_roman", b"pc": "cp437", b"pca": "cp850"}
+_NOTE = re.compile(r"(?<!\\)((?:\\\\)*)\\footnote(?![a-z])")
 _TITLE = re.compile(r"\{\\title ((?:[^{}\\]|\\.){1,2000})\}", re.S)
 _HEAD = 4096  # characters with the code page and the properties
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of a file, without footnotes, headers, footers and pictures."""
-    declared = _CODE_PAGE.search(data[:_HEAD])
-    encoding = f"cp{declared[1].decode()}" if declared else "cp1252"
+    """The text of a file with footnotes at their marks, without headers, footers and pictures."""
+    declared, character_set = _CODE_PAGE.search(data[:_HEAD]), _CHARACTER_SET.search(data[:_HEAD])
+    encoding = _SETS[character_set[1]] if character_set else "cp1252"
+    if declared:
+        encoding = f"cp{declared[1].decode()}"
     try:
         "".encode(encoding)
     except LookupError:
         encoding = "cp1252"
     source = data.decode("latin-1")  # RTF is ASCII; other bytes belong to the code page
-    text = readable(_plain(source, encoding))
+    # The library leaves out notes, so their text becomes part of the paragraph.
+    text = readable(_plain(_NOTE.sub(r"\1 ", source), encoding))
     if len(text) > MAX_CHARS:
         raise SourceError(TOO_LONG)
     title = _TITLE.search(source[:_HEAD])

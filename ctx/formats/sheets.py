@@ -58,7 +58,9 @@ def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], b
         package.refuse_above(MAX_UNPACKED_BYTES)
         meta = next((name for name in _META if name in package), "")
         title, author = properties(package.optional_xml(meta))
-        return title, author, _tall_cells(package), without_gaps(package, data)
+        data = without_gaps(package, data)
+    with Package(data) as package:
+        return title, author, _tall_cells(package), data
 
 
 def _tall_cells(package: Package) -> Mapping[str, Ranges]:
@@ -110,5 +112,8 @@ def _shown(cell: object) -> str:
     if isinstance(cell, float):
         return str(int(cell)) if cell.is_integer() and abs(cell) < _EXACT_BELOW else f"{cell:.15g}"
     if isinstance(cell, datetime.datetime):
-        return cell.isoformat(" ", "minutes").removesuffix(" 00:00")
+        return cell.isoformat(" ", "seconds").removesuffix(":00").removesuffix(" 00:00")
+    if isinstance(cell, datetime.timedelta):
+        seconds = round(cell.total_seconds())
+        return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return str(cell)

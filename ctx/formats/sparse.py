@@ -3,24 +3,27 @@
 import io
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ctx.errors import SourceError
 from ctx.formats.package import Package
 
 MAX_CELLS = 4_000_000  # of a sheet's rectangle, full or not: 130 MB
 
-_SHEET = re.compile(r"xl/worksheets/[^/]+\.xml")
 _PLACE = re.compile(rb'(<(?:\w+:)?(?:c|row)\s(?:[^<>]*?\s)?r=")([A-Z]{0,3})(\d{1,7})(?=")')
+_ROW, _CELLS, _DIMENSION = 0, range(1, 12), 148  # kinds of records
+_REPEATED = re.compile(rb'(?<=number-)(row|column)s-repeated="(\d{1,9})"')
+_MAX_ROWS_REPEATED = 100
 _MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)  # removed: their positions would be wrong
 
 
 def without_gaps(package: Package, data: bytes) -> bytes:
     """The workbook with distant cells moved closer, unchanged if no sheet needs that."""
     moved = {}
-    for name in filter(_SHEET.fullmatch, package.names):
+    for name in package.names:
+        shrink = next((shrink for pattern, shrink in _SHRINKERS if pattern.fullmatch(name)), None)
         try:
-            part = _moved(package.read(name))
+            part = shrink(package.read(name)) if shrink else None
         except SourceError:
             continue  # too large or damaged: the library reports it
         if part is not None:
@@ -49,6 +52,66 @@ def _moved(part: bytes) -> bytes | None:
     return _PLACE.sub(placed, _MERGED.sub(b"", part))
 
 
+def _repeated_less(part: bytes) -> bytes | None:
+    """The sheets of an OpenDocument workbook with fewer equal rows and columns; None if all are small."""
+    repeats = [(match[1], int(match[2])) for match in _REPEATED.finditer(part)]
+    rows = sum(min(count, _MAX_ROWS_REPEATED) for kind, count in repeats if kind == b"row")
+    rows += part.count(b"table-row>")
+    limits = {b"row": _MAX_ROWS_REPEATED, b"column": max(_MAX_ROWS_REPEATED, MAX_CELLS // max(1, rows))}
+    if all(count <= limits[kind] for kind, count in repeats):
+        return None
+
+    def limited(match: re.Match[bytes]) -> bytes:
+        return b'%ss-repeated="%d"' % (match[1], min(int(match[2]), limits[match[1]]))
+
+    return _REPEATED.sub(limited, part)
+
+
+def _moved_records(part: bytes) -> bytes | None:
+    """A sheet of a binary workbook ([MS-XLSB]) as `_moved` makes it: numbers of rows and columns, 4 bytes
+    each, begin the records of rows and cells.
+    """
+    places = list(_records(part))
+    rows = {_uint(part, start) for kind, start in places if kind == _ROW}
+    columns = {_uint(part, start) for kind, start in places if kind in _CELLS}
+    if (max(rows, default=0) + 1) * (max(columns, default=0) + 1) <= MAX_CELLS:
+        return None
+    column_of, row_of = _closer(columns), _closer(rows)
+    moved = bytearray(part)
+    for kind, start in places:
+        if kind == _ROW:
+            moved[start : start + 4] = row_of[_uint(part, start)].to_bytes(4, "little")
+        elif kind in _CELLS:
+            moved[start : start + 4] = column_of[_uint(part, start)].to_bytes(4, "little")
+        elif kind == _DIMENSION:
+            last = (max(row_of.values()), 0, max(column_of.values()))
+            moved[start + 4 : start + 16] = b"".join(number.to_bytes(4, "little") for number in last)
+    return bytes(moved)
+
+
+def _records(part: bytes) -> Iterator[tuple[int, int]]:
+    """The kind and the start of the content of each record: both numbers before it have 7 bits a byte."""
+    position = 0
+    while position < len(part):
+        numbers = []
+        for most in (2, 4):
+            number = 0
+            for index in range(most):
+                byte = part[position : position + 1] or b"\0"
+                position += 1
+                number |= (byte[0] & 0x7F) << 7 * index
+                if byte[0] < 0x80:
+                    break
+            numbers.append(number)
+        if position + numbers[1] <= len(part):
+            yield numbers[0], position
+        position += numbers[1]
+
+
+def _uint(part: bytes, start: int) -> int:
+    return int.from_bytes(part[start : start + 4], "little")
+
+
 def _closer(numbers: Iterable[int]) -> dict[int, int]:
     """Number -> new number, in the same order with gaps of at most one."""
     closer: dict[int, int] = {}
@@ -72,3 +135,10 @@ def _letters(number: int) -> bytes:
         number, rest = divmod(number - 1, 26)
         letters = bytes([65 + rest]) + letters
     return letters
+
+
+_SHRINKERS = (
+    (re.compile(r"xl/worksheets/[^/]+\.xml"), _moved),
+    (re.compile(r"xl/worksheets/[^/]+\.bin"), _moved_records),
+    (re.compile(r"content\.xml"), _repeated_less),
+)

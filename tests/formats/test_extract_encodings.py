@@ -69,6 +69,14 @@ TURKISH = "Sunucu ayarları yalnızca başlangıçta bir kez okur; arama çok h�
         ("© 2020 José García, naïve café", "latin-1"),
         ("It’s “fine”", "cp1252"),
         ("20 °C", "latin-1"),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy", "iso8859-2"),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy", "cp1250"),
+        ("Größe, Straße, Übung für alle; schöne Grüße. ", "cp437"),
+        ("Größe, Straße, Übung für alle; schöne Grüße. ", "cp850"),
+        (FRENCH, "cp437"),
+        (FRENCH, "mac_roman"),
+        (RUSSIAN, "cp866"),
+        (CZECH, "cp852"),
     ],
 )
 @pytest.mark.parametrize("times", [1, 30, 1000])  # more than the sample
@@ -127,3 +135,19 @@ def test_lines_of_utf8_among_others_are_read_each_as_what_it_is(other: str) -> N
 def test_binary_data_is_no_text() -> None:
     assert decode(b"\x00\x01\x02\x03" * 100) is None
     assert decode(b"\x00" * 64) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "text", "encoding"),
+    [
+        ("iso-8859-1", "“own” settings – 5 €", "cp1252"),
+        ("iso-8859-9", "“değişiklik” – 5 €", "cp1254"),
+        ("gb2312", "朱镕基", "gbk"),
+        ("shift_jis", "①株式会社", "cp932"),
+        ("ks_c_5601-1987", "똠방각하", "cp949"),
+    ],
+)
+def test_a_declared_encoding_includes_what_programs_write_under_its_name(
+    declared: str, text: str, encoding: str
+) -> None:
+    assert decode(text.encode(encoding), declared) == text

@@ -44,3 +44,47 @@ def test_markup_goes_from_the_words_of_a_heading() -> None:
     extracted = extract(Content("= Title *b* `c` and C# in F#\n\ntext\n"), "a.adoc")
     assert extracted is not None
     assert extracted.title == "Title b c and C# in F#"
+
+
+UNDERLINED = """git-kiln(1)
+===========
+
+NAME
+----
+git-kiln - fire a pot
+
+A paragraph whose last line is
+as long as
+----------
+a listing
+----------
+
+[[options]]
+OPTIONS
+-------
+
+Further notes
+~~~~~~~~~~~~~
+text
+
+cone
+....
+== literal
+....
+"""
+
+
+def test_underlined_titles_are_headings() -> None:
+    extracted = extract(Content(UNDERLINED), "git-kiln.adoc")
+    assert extracted is not None
+    assert extracted.title == "git-kiln(1)"
+    assert [(heading.level, heading.title) for heading in extracted.headings] == [
+        (1, "git-kiln(1)"),
+        (2, "NAME"),
+        (2, "OPTIONS"),
+        (3, "Further notes"),
+    ]
+    assert [UNDERLINED[start:end] for start, end in extracted.atoms] == [
+        "----------\na listing\n----------",
+        "....\n== literal\n....",
+    ]

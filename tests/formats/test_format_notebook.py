@@ -52,3 +52,24 @@ def test_long_outputs_are_cut_and_say_so() -> None:
     body = parse(json.dumps({"cells": cells})).body
     assert len(body) < 1200
     assert body.endswith("line\n…\n```")
+
+
+def test_outputs_without_a_telling_text_are_read_from_their_other_forms() -> None:
+    outputs = [
+        {
+            "data": {
+                "text/markdown": ["**Result**: 7"],
+                "text/plain": ["<IPython.core.display.Markdown object>"],
+            }
+        },
+        {
+            "data": {
+                "text/html": "<p>Only <b>here</b></p>",
+                "text/plain": "<IPython.core.display.HTML object>",
+            }
+        },
+        {"data": {"text/html": "<table><tr><td>1</td></tr></table>", "text/plain": "   a\n0  1"}},
+    ]
+    cells = [{"cell_type": "code", "source": "x", "outputs": outputs}]
+    body = parse(json.dumps({"cells": cells})).body
+    assert body == "```python\nx\n```\n\n```\n**Result**: 7\nOnly here\n   a\n0  1\n```"
