@@ -1,6 +1,7 @@
 """`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`."""
 
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, source_kind
 from ctx.store.base import Catalog
 from ctx.store.record import Listing
 from ctx.text.strings import nfc, sound, spellings
-from ctx.tools.places import similar
+from ctx.tools.places import similar, symbols_of
 from ctx.workspace import Workspace
 
 _MIN_PREFIX = 4  # characters of an id
@@ -265,6 +266,8 @@ def _print_document(document: JSON, args: Namespace) -> None:
         warn(f"Note: {plain(document['cut'])}")
 
 
+_LINES = re.compile(r"(.+)(?::|#L)(\d+)(?:-L?(\d+))?", re.DOTALL)  # `path:3-4` or `path#L3-L4`
+
 Lines = tuple[int | None, int | None]
 """First and last line, from 1; None: to that end of the document."""
 
@@ -280,13 +283,13 @@ def parse_lines(text: str) -> Lines:
 
 def _resolved(workspace: Workspace, text: str, source: str | None) -> tuple[Match, Lines, str | None]:
     """The document and lines that a text names, and the name behind `#` unless that belongs to the path."""
-    path, _, symbol = text.partition("#")
     try:
         return *resolve(workspace, text, source), None
     except NotFound:
-        if not (path and symbol):
-            raise
-        return *resolve(workspace, path, source), symbol
+        for path, symbol in symbols_of(text):
+            if _matches(workspace, path, source):
+                return *resolve(workspace, path, source), symbol
+        raise
 
 
 def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple[Match, Lines]:
@@ -296,13 +299,10 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple
     """
     lines: Lines = (None, None)
     matches = _matches(workspace, text, source)
-    path, _, end = text.rpartition(":")
-    first, mark, last = end.partition("-")
-    if not matches and path and first.isdecimal() and (last.isdecimal() or not mark):
-        lines = (int(first), int(last) if mark else None)
+    path, named = text, _LINES.fullmatch(text)
+    if not matches and named:
+        path, lines = named[1], (int(named[2]), int(named[3]) if named[3] else None)
         matches = _matches(workspace, path, source)
-    else:
-        path = text
     if not matches:
         label = f"{path[:120]}" + (f" in source {source}" if source else "")
         if os.path.isdir(path):
@@ -354,7 +354,7 @@ def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> 
     """The documents of that path: `text` as a source names it, or `file` of this machine."""
     roots = {folder.name: folder.root for folder in workspace.config.filesystems}
     for name in _names(workspace, source):
-        paths = [] if text.startswith(("./", "../")) else [text]
+        paths = [] if text.startswith(("./", "../")) else [text, encode_name(text)]
         if name in roots:
             inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))
             paths.append(encode_name(inside.replace(os.sep, "/")))

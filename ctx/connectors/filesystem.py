@@ -229,10 +229,15 @@ class FilesystemConnector:
             root = os.path.realpath(self.root, strict=True)
             with os.scandir(root) as entries:
                 empty = next(entries, None) is None
+        except NotADirectoryError as error:
+            raise SourceError(
+                f"{self.name}: `root` in {self._section} is a file; name its folder, and the file in "
+                f"`include_globs`. {KEPT}"
+            ) from error
         except OSError as error:
             raise SourceError(
                 f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
-                f"mend `root` in {self._section}. {KEPT}"
+                f"fix `root` in {self._section}. {KEPT}"
             ) from error
         if self._stays is not None and not self._stays(root):
             raise SourceError(

@@ -58,7 +58,9 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     title = clipped(sound(content.title)) if content.title else own_title
     if not (title or note or body.strip()):
         return None
-    return Extracted(title or _stem(name), body, media_type, headings, atoms, metadata, note, found)
+    # The address of a folder ends in a slash.
+    untitled = _stem(name) if name else source_id.rstrip("/").rpartition("/")[2]
+    return Extracted(title or untitled, body, media_type, headings, atoms, metadata, note, found)
 
 
 def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
@@ -170,4 +172,4 @@ def _unzipped(data: bytes) -> bytes:
 
 def _stem(name: str) -> str:
     match = SUFFIX.search(name)
-    return (name[: match.start()] if match else name) or "untitled"
+    return name[: match.start()] if match else name

@@ -256,8 +256,9 @@ class IndexRun:
         other = ours.beside(last.configuration)
         if os.path.exists(other):
             raise SourceError(
-                f"what this store has of '{self._source}' is of {other}: give the source another name here, "
-                "or [db] another path, or make it this configuration's by `ctx index --take-over`"
+                f"'{self._source}' in this index was read with {other}, which names other settings for it. "
+                "Rename the source here, set another [db] path, or replace its documents with "
+                "`ctx index --take-over`"
             )
 
     def _stopped(self) -> bool:

@@ -58,6 +58,7 @@ _DEFINED = 50  # passages that define a name, at most
 _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
 _LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
 _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
+_NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
 # Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
@@ -68,6 +69,8 @@ _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted lo
 _NAMED = 3  # unknown words that a note names
 _MIN_BEGINNING_CHARS = 4  # of a word that no text has, to look for words that begin with it
 _HEX = frozenset("0123456789abcdef")
+_LEAST_SCORE = 0.005  # a lower one is shown as 0.00
+_RELATED = 0.2  # cosine; texts about different subjects are below, with the model that ctx brings
 _MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 _MAX_TYPOS = 8  # of a query whose neighbours are looked for
 
@@ -173,7 +176,7 @@ class Searcher:
                     self._surroundings.lacking()
                 )  # nothing is embedded, and the query did not ask for semantic search
         elif not (offset or filters.closed):
-            note = note or _unknown(words)
+            note = note or (_NO_PHRASE if request.exact else _unknown(words))
         page = answers[offset:]
         results = [result._replace(score=result.score * share) for _, result in page]
         explained = [
@@ -404,6 +407,12 @@ class Searcher:
             ranked = fusion.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha, unread)
             if request.exact:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]
+            nearness = dict(semantic.ranked)
+            ranked = [
+                (number, score)
+                for number, score in ranked
+                if score >= _LEAST_SCORE or number in keyword.hits or nearness[number] >= _RELATED
+            ]
         else:
             ranked = fusion.of_best(keyword.documents)
         if request.defining and not request.exact:

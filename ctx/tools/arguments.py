@@ -34,13 +34,19 @@ def put_right(
     passed = {
         name: _parsed(properties.get(name), value)
         for name, value in arguments.items()
-        if name in names and (strict or name in schema.get("required", ()) or not _is_absent(value))
+        if name in names
+        and (name in schema.get("required", ()) or not _is_absent(value, properties.get(name), strict))
     }
     return passed, unknown
 
 
-def _is_absent(value: JSON) -> bool:
-    """Whether a client means by it that there is no such argument."""
+def _is_absent(value: JSON, rule: JSON, strict: bool) -> bool:
+    """Whether a client means by it that there is no such argument. With `strict`, only a text where the rule
+    wants no text means that.
+    """
+    if strict:
+        typed = isinstance(rule, dict) and rule.get("type") not in (None, "string")
+        return typed and isinstance(value, str) and value.strip().lower() in _ABSENT
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT)
@@ -111,6 +117,8 @@ def _as_number(text: str, kind: type[int] | type[float]) -> JSON:
 
 def _parsed(rule: JSON, value: JSON) -> JSON:
     kind = rule.get("type") if isinstance(rule, dict) else None
+    if isinstance(value, str) and isinstance(rule, dict) and value.lower() in rule.get("enum", ()):
+        return value.lower()
     if isinstance(value, str) and kind in ("integer", "number"):
         return _typed(rule, [value])
     if isinstance(value, str) and kind == "boolean":

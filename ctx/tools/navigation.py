@@ -166,19 +166,21 @@ def headings(stored: StoredDocument) -> list[Definition]:
     return found
 
 
+def _plain_words(title: str) -> str:
+    return " ".join(re.sub(r"[^\w.]+", " ", title.casefold()).split())
+
+
 def named_definition(stored: StoredDocument, name: str) -> Definition:
     """The definition or heading of a document with this name. Raises `NotFound`, `BadRequest`."""
     document = stored.document
     if document.definitions:
         found = candidates(document.definitions, name)
     else:
-        wanted = " ".join(name.casefold().replace("-", " ").split())
+        exact, wanted = name.strip().casefold(), _plain_words(name)
         known = headings(stored)
-        plain = [(each, " ".join(re.sub(r"[^\w.]+", " ", each.name.casefold()).split())) for each in known]
-        found = [
-            each for each, title in plain if title == wanted or each.qualified.casefold() == name.casefold()
-        ]
-        found = found or [each for each, title in plain if wanted in title]
+        found = [each for each in known if exact in (each.name.casefold(), each.qualified.casefold())]
+        found = found or [each for each in known if _plain_words(each.name) == wanted]
+        found = found or [each for each in known if wanted and wanted in _plain_words(each.name)]
     if not found:
         known = members(document.definitions) if document.definitions else headings(stored)
         names = ", ".join(each.qualified for each in known[:12]) or "nothing"

@@ -14,8 +14,10 @@ from ctx.text.strings import spellings
 
 MAX_CANDIDATES = 6  # named in an error
 PAGE = 5000  # documents listed at a time
+_MAX_MARKS = 8
 _DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
-_LINES = re.compile(r"(.+?):(\d+)(?:[-:](\d+))?\Z", re.DOTALL)
+_LINES = re.compile(r"(.+?)(?::|#L)(\d+)(?:[-:]L?(\d+))?\Z", re.DOTALL)
+"""`path:10`, `path:10-40` or, as forges write it, `path#L10-L40`."""
 
 
 class IndexedSources(Protocol):
@@ -63,14 +65,18 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
     last as Windows writes it.
     """
     readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
-    path, _, symbol = text.partition("#")
-    if path and symbol:
-        readings.append((path, symbol, None, None))
-    elif match := _LINES.match(text):
+    if match := _LINES.match(text):
         readings.append((match[1], None, int(match[2]), int(match[3] or match[2])))
+    readings += [(path, symbol, None, None) for path, symbol in symbols_of(text)]
     if "\\" in text:
         readings += _readings(_DRIVE.sub("", text.replace("\\", "/")))
     return readings
+
+
+def symbols_of(text: str) -> list[tuple[str, str]]:
+    """(path, symbol) for each `#` that may be between them: names of files and of headings have some too."""
+    marks = [index for index, char in enumerate(text) if char == "#"]
+    return [(text[:at], text[at + 1 :]) for at in marks[:_MAX_MARKS] if text[:at] and text[at + 1 :]]
 
 
 def _sources(index: IndexedSources, source: str | None) -> Sequence[str]:

@@ -269,7 +269,7 @@ def test_a_search_is_shown_with_place_snippet_and_id(indexed: Path) -> None:
 
 
 def test_no_text_is_a_syntax_error(indexed: Path) -> None:
-    for query in ('"', "a AND (", "title:x^2", "*", "\\", "-- -x", "🦓 斑马", "rotation~"):
+    for query in ('"', "a AND (", "title:x^2", "*", "\\", "-- -x", "--dry-run", "-v", "🦓 斑马", "rotation~"):
         reply = ctx("search", "--json", "--", query, cwd=indexed)
         assert reply.returncode == 0, f"{query}: {reply.stderr}"
 

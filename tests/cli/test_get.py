@@ -61,6 +61,11 @@ def test_a_name_that_ends_like_a_line_number_is_a_name(indexed: Path) -> None:
     assert resolved(indexed, "odd:12:1") == ("odd:12", (1, None))
 
 
+def test_lines_are_read_as_forges_write_them(indexed: Path) -> None:
+    assert resolved(indexed, "auth.md#L3-L4") == ("auth.md", (3, 4))
+    assert resolved(indexed, "auth.md#L3") == ("auth.md", (3, None))
+
+
 def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
     with pytest.raises(BadRequest) as refusal:
         resolved(indexed, "index.md")

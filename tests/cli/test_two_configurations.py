@@ -31,7 +31,7 @@ def _finds(folder: Path, word: str) -> bool:
 def test_a_source_of_one_name_is_that_of_the_file_that_indexed_it_first(folder: Path) -> None:
     run = ctx("index", "--config", "other.toml", cwd=folder)
     assert run.returncode == 1
-    assert f"is of {folder / 'ctx.toml'}" in run.stdout + run.stderr
+    assert f"was read with {folder / 'ctx.toml'}" in run.stdout + run.stderr
     assert "ctx index --take-over" in run.stdout + run.stderr
     assert _finds(folder, "alpha")
     assert not _finds(folder, "beta")

@@ -237,6 +237,12 @@ def test_a_missing_root_is_a_source_error_that_names_the_mend_and_no_path(tmp_pa
     assert str(tmp_path) not in caught.value.message
 
 
+def test_a_root_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("x")
+    with pytest.raises(SourceError, match="is a file; name its folder"):
+        list(FilesystemConnector("filesystem:docs", str(tmp_path / "a.md")).scan({}, ScanLog()))
+
+
 def test_a_root_that_is_suddenly_empty_is_taken_for_an_unmounted_disk(
     root: Path, connector: FilesystemConnector
 ) -> None:

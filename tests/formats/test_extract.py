@@ -134,3 +134,9 @@ MESSAGE = b"Return-Path: <ann@example.org>\r\nReceived: from a\r\n\tby b\r\nSubj
 def test_a_message_is_read_as_one_where_the_name_says_nothing(name: str) -> None:
     extracted = _extract(MESSAGE, f"Maildir/cur/{name}")
     assert (extracted.media_type, extracted.title) == ("message/rfc822", "Déjà")
+
+
+def test_the_address_of_a_folder_is_titled_by_its_last_part() -> None:
+    extracted = extract(Content("<p>words", media_type="text/html"), "https://example.org/guide/v1.2/")
+    assert extracted is not None
+    assert extracted.title == "v1.2"

@@ -384,6 +384,23 @@ def test_a_search_that_meaning_alone_answers_says_so(store: Store) -> None:
     assert searcher.search("zzzqqq", "keyword").note is None  # nothing is shown
 
 
+def test_a_document_of_another_subject_is_not_a_result_of_meaning(store: Store) -> None:
+    store.put(page("pets.md", "kitten"), page("cars.md", "engine"))
+    store.embed()
+    searcher = store.searcher()
+    assert [result.source_id for result in searcher.search("feline", "hybrid").results] == ["pets.md"]
+    assert {result.source_id for result in searcher.search("feline engine", "hybrid").results} == {
+        "pets.md",
+        "cars.md",
+    }
+
+
+def test_a_quoted_phrase_that_no_document_has_says_so(store: Store) -> None:
+    store.put(page("a.md", "bake the bread"))
+    reply = store.searcher().search('"bread the"')
+    assert (reply.results, "quoted" in str(reply.note)) == ([], True)
+
+
 def test_an_index_that_lacks_embeddings_says_how_many(store: Store) -> None:
     store.put(page("a.txt", "cat"), page("b.txt", "kitten"))
     reply = store.searcher().search("cat", "hybrid")

@@ -15,6 +15,7 @@ SCHEMA: JSON = {
         "dry_run": {"type": "boolean"},
         "tags": {"type": "array", "items": {"type": "string"}},
         "metadata": {"type": "object"},
+        "mode": {"type": "string", "enum": ["keyword", "hybrid"]},
         "items": {"type": "array", "items": {"type": "object", "properties": {"text": {}, "when": {}}}},
     },
 }
@@ -47,6 +48,9 @@ def test_a_name_that_was_nearly_right_is_refused_with_the_right_one(name: str, m
         ({"share": "nan"}, {"share": "nan"}),
         ({"dry_run": "true"}, {"dry_run": True}),
         ({"query": "[1]"}, {"query": "[1]"}),
+        ({"tags": "null", "max_results": "None", "query": "null"}, {"query": "null"}),
+        ({"mode": "Hybrid"}, {"mode": "hybrid"}),
+        ({"mode": "HYBRIDS"}, {"mode": "HYBRIDS"}),
         ({"metadata": "[" * 100_000}, {"metadata": "[" * 100_000}),
     ],
 )

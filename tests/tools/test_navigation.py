@@ -39,6 +39,7 @@ FILES = {
     "src/app.py": "from store import Store, lookup\n\n\ndef main() -> None:\n    print(lookup('a'))\n",
     "tests/test_store.py": "from store import lookup\n\n\ndef test_lookup() -> None:\n    assert lookup('a')\n",
     "src/empty.py": "x\n",
+    "docs/C#.md": "# Sharp\n\n## C# and F# (v1.2)\n\nText.\n\n## Last\n\nEnd.\n",
     "docs/guide.md": "# Guide\n\nIntro.\n\n## Install\n\nRun it.\n\n### On a Mac\n\nBrew.\n\n## Remove\n\nDelete lookup.\n",
 }
 CONFIG = """
@@ -175,3 +176,21 @@ def test_arguments_sent_as_text_are_read_and_unknown_ones_named(space: Workspace
     assert "wibble" in call(space, "search", query="lookup", wibble=1)["note"]
     with pytest.raises(BadRequest, match="wibble"):
         call(space, "search", door="script", query="lookup", wibble=1)
+
+
+@pytest.mark.parametrize(
+    ("place", "first", "last"),
+    [
+        ("docs/C#.md:3-5", 3, 5),
+        ("docs/C#.md#L3-L5", 3, 5),
+        ("docs/C#.md#L3", 3, 3),
+        ("docs/C#.md#Last", 7, 9),
+        ("docs/C#.md#C# and F# (v1.2)", 3, 6),
+        ("docs/C#.md#Sharp > Last", 7, 9),
+    ],
+)
+def test_names_of_files_and_headings_may_have_a_number_sign(
+    space: Workspace, place: str, first: int, last: int
+) -> None:
+    reply = call(space, "get", path=place)
+    assert (reply["source_id"], reply["start_line"], reply["end_line"]) == ("docs/C#.md", first, last)
