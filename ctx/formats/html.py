@@ -19,6 +19,8 @@ MIN_MAIN_CHARS = 200
 MAX_ATTRIBUTES = 4000  # characters of a tag in which to look for attributes
 
 MAX_COLUMNS, MAX_ROWS = 100, 10_000  # that one cell may cover
+_NO_ROWS = (-1, -1)
+_MAX_REPEATED_CHARS = 60  # of a cell over several rows, in each further row
 MAX_PADDING = 20_000  # empty cells of a page
 
 _WORD = re.compile(r"\w+")
@@ -173,7 +175,7 @@ class _Page:
         self.rows: list[list[str]] = []
         self.tables = 0
         self.pending = 0  # further columns that the current cell covers
-        self.covered: dict[int, int] = {}  # column -> the last row that a cell above covers
+        self.covered: dict[int, tuple[int, int]] = {}  # column -> last and first row of a cell above
         self.padding = MAX_PADDING  # empty cells that may still be added for covered places
         self.dropped = ""  # the element that is skipped, and its depth in others of its name
         self.dropped_depth = 0
@@ -288,6 +290,7 @@ class _Page:
             return
         if tag.closing:
             del self.lists[-1:]
+            self.prefix = ""  # pages often leave out the end tag of the last item
         elif len(self.lists) < 20:
             self.lists.append(1 if tag.name == "ol" else -1)
 
@@ -304,6 +307,10 @@ class _Page:
                 mark = f"{self.lists[-1]}. "
                 self.lists[-1] += 1
             self.prefix = "  " * max(0, len(self.lists) - 1) + mark
+
+    def _term(self, tag: _Tag) -> None:
+        if self._block(tag):
+            self.prefix = ""
 
     def _pre(self, tag: _Tag) -> None:
         if not tag.closing:
@@ -343,18 +350,22 @@ class _Page:
     def _begin_cell(self, row: list[str], row_no: int, tag: _Tag) -> None:
         """Add empty cells for places that other cells cover, so that a cell is below its column's name."""
         begin = len(row) + self.pending
-        while self.covered.get(begin, -1) >= row_no:
+        while self.covered.get(begin, _NO_ROWS)[0] >= row_no:
             begin += 1
         padding = min(begin - len(row), self.padding)
         self.padding -= padding
-        row += [""] * (padding + 1)
+        for column in range(len(row), len(row) + padding):
+            last, first = self.covered.get(column, _NO_ROWS)
+            above = self.rows[first][column] if row_no <= last and column < len(self.rows[first]) else ""
+            row.append(above if len(above) <= _MAX_REPEATED_CHARS else "")
+        row.append("")
         self.pending = 0
         if "span" in tag.attributes.lower():
             width, height = _span(tag, "colspan", MAX_COLUMNS), _span(tag, "rowspan", MAX_ROWS)
             self.pending = width - 1
             if height > 1:
                 self.covered.update(
-                    dict.fromkeys(range(len(row) - 1, len(row) - 1 + width), row_no + height - 1)
+                    dict.fromkeys(range(len(row) - 1, len(row) - 1 + width), (row_no + height - 1, row_no))
                 )
 
     # -- output ----------------------------------------------------------------------------------------------
@@ -408,8 +419,11 @@ class _Page:
     def _cell(self) -> None:
         if self.rows and self.rows[-1]:
             self.rows[-1][-1] = " ".join("".join(self.line).replace("\0", " ").split()).replace("|", "\\|")
-        elif "".join(self.line).strip():
-            self.rows.append([" ".join("".join(self.line).split())])  # a caption, or text between rows
+        elif text := " ".join("".join(self.line).split()):
+            if self.rows:
+                self.rows.append([text])  # between rows
+            else:
+                self._put(text)  # a caption
         self.line = []
 
     def _flush_table(self) -> None:
@@ -496,6 +510,7 @@ _READERS: Mapping[str, Callable[[_Page, _Tag], object]] = {
     **dict.fromkeys(_BLOCKS, _Page._block),
     **dict.fromkeys(_HEADINGS, _Page._heading),
     **dict.fromkeys(("ul", "ol", "menu", "dir"), _Page._list),
+    **dict.fromkeys(("dl", "dt"), _Page._term),
     **dict.fromkeys(("li", "dd"), _Page._item),
     **dict.fromkeys(("tr", "td", "th"), _Page._row),
     **dict.fromkeys(("code", "tt", "kbd"), _Page._code),

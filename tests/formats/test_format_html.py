@@ -69,11 +69,11 @@ def test_the_title_is_the_first_heading_of_level_1_then_the_title_element() -> N
         ("<tr><td>Al<td colspan=2>absent<td>7", ["| Al | absent |  | 7 |"]),
         (
             "<tr><td rowspan='2'>Al<td>1<td>2<td>3<tr><td>4<td>5<td>6",
-            ["| Al | 1 | 2 | 3 |", "|  | 4 | 5 | 6 |"],
+            ["| Al | 1 | 2 | 3 |", "| Al | 4 | 5 | 6 |"],
         ),
         (
             '<tr><td>Al<td colspan="2" rowspan="2">x<td>3<tr><td>Bo<td>6<tr><td>Cy<td>7<td>8<td>9',
-            ["| Al | x |  | 3 |", "| Bo |  |  | 6 |", "| Cy | 7 | 8 | 9 |"],
+            ["| Al | x |  | 3 |", "| Bo | x |  | 6 |", "| Cy | 7 | 8 | 9 |"],
         ),
     ],
 )
@@ -96,3 +96,13 @@ def test_merged_cells_leave_the_others_below_their_columns(rows: str, lines: lis
 )
 def test_malformed_html_keeps_its_text(source: str, body: str) -> None:
     assert parse(source).body == body
+
+
+def test_text_after_a_list_without_end_tags_of_its_items_is_not_part_of_it() -> None:
+    body = parse("<ul><li>a<ul><li>b</ul></ul><p>one<dl><dt>T<dd>D<dt>U<dd>E</dl><h2>Next</h2><p>two").body
+    assert body == "- a\n  - b\n\none\n\nT\n    D\n\nU\n    E\n\n## Next\n\ntwo"
+
+
+def test_a_caption_is_above_its_table_and_a_cell_over_rows_in_each() -> None:
+    table = "<table><caption>Prices</caption><tr><th>A<th>B<tr><td rowspan=2>m<td>1<tr><td>2</table>"
+    assert parse(table).body == "Prices\n\n| A | B |\n| --- | --- |\n| m | 1 |\n| m | 2 |"

@@ -169,3 +169,17 @@ def test_lines_that_begin_with_from_do_not_split_a_message() -> None:
     assert [heading.title for heading in parsed.headings] == ["One", "Two", "Three"]
     assert "From now on we meet on Mondays." in parsed.body
     assert "From 10:30 on" in parsed.body
+
+
+def test_a_page_that_a_browser_saved_as_mail_is_read() -> None:
+    page = (
+        "From: <Saved by Blink>\r\nSubject: Tides\r\nMIME-Version: 1.0\r\n"
+        "Content-Type: multipart/related; boundary=B\r\n\r\n--B\r\nContent-Type: text/html\r\n"
+        "Content-Transfer-Encoding: quoted-printable\r\n\r\n<p>High =\r\nwater</p>\r\n--B\r\n"
+        "Content-Type: text/css\r\nContent-Transfer-Encoding: 8bit\r\n\r\np {}\r\n--B--\r\n"
+    )
+    extracted = extract(Content(page.encode()), "tides.mhtml")
+    assert extracted is not None
+    assert extracted.title == "Tides"
+    assert "High water" in extracted.body
+    assert "p {}" not in extracted.body

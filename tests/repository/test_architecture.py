@@ -51,7 +51,7 @@ BUDGETS = {
     "config": 1635,
     "connectors": 4150,
     "embed": 800,
-    "formats": 3520,
+    "formats": 3650,
     "indexing": 1900,
     "lua": 2175,
     "memory": 9200,
