@@ -25,13 +25,13 @@ from ctx.connectors.web_journal import MAX_FIELD, Journal, Links, Visit
 from ctx.connectors.web_page import (
     Listing,
     References,
+    forbids,
     is_sitemap,
     read_llms_txt,
     read_page,
     read_sitemap,
     unzipped,
 )
-from ctx.connectors.web_robots import forbids
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.formats.texts import declared_type

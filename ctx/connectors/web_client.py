@@ -1,16 +1,38 @@
 """A polite HTTP client for one website: limits its speed and obeys robots.txt."""
 
+import re
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
+from protego import Protego
+
 from ctx.connectors.session import AGENT, Session, Unanswered
-from ctx.connectors.web_robots import MAX_ROBOTS_BYTES, Robots
 from ctx.lua.fetch import Reply, Wanted, joined
 
 MAX_WAIT_S = 60.0  # a longer `Retry-After` counts as a failure
 MAX_ROBOTS_REDIRECTS = 5
+MAX_ROBOTS_BYTES = 512_000  # RFC 9309, 2.5
+MAX_DELAY_S = 30.0  # a longer `Crawl-delay` is cut to this
+_VERSION = re.compile(r"^([ \t]*user-agent[ \t]*:[^/#\n]{0,200})/[^#\n]*", re.IGNORECASE | re.MULTILINE)
 _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, application/pdf, */*;q=0.5"
+
+
+class Robots:
+    """The rules of a robots.txt (RFC 9309, parsed by Protego) for one robot, or those for all (`*`).
+
+    Raises no errors.
+    """
+
+    def __init__(self, data: bytes, agent: str) -> None:
+        text = data[:MAX_ROBOTS_BYTES].decode("utf-8-sig", "replace")
+        self._rules = Protego.parse(_VERSION.sub(r"\1", text))  # Protego expects names without a version
+        self._agent = agent
+        self.delay_s = min(self._rules.crawl_delay(agent) or 0.0, MAX_DELAY_S)
+
+    def allows(self, address: str) -> bool:
+        """Whether a page may be requested."""
+        return self._rules.can_fetch(address, self._agent)
 
 
 class Client:

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from ctx.connectors.web_address import canonical
-from ctx.connectors.web_robots import forbids
 from ctx.errors import SourceError
 from ctx.formats.encoding import decode
 from ctx.formats.html import elements
@@ -151,3 +150,9 @@ def unzipped(data: bytes, limit: int) -> bytes:
     if inflater.unconsumed_tail:
         raise SourceError(f"more than {limit:,} bytes uncompressed")
     return text
+
+
+def forbids(directives: str, wish: str) -> bool:
+    """Whether a `robots` meta tag or `X-Robots-Tag` contains `noindex` or `nofollow` (`wish`)."""
+    words = {word.strip() for word in directives.lower().replace(":", ",").split(",")}
+    return wish in words or "none" in words

@@ -12,8 +12,8 @@ import pytest
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
 from ctx.connectors import session, web_journal
+from ctx.connectors.web_client import Robots
 from ctx.connectors.web_page import read_page, read_sitemap
-from ctx.connectors.web_robots import Robots
 from ctx.errors import SourceError
 
 
