@@ -26,14 +26,14 @@ REPOSITORY = f"{PROJECT['urls']['Homepage']}/blob/main/"
 
 def test_the_reference_the_example_and_the_schema_follow_from_the_declared_keys() -> None:
     check = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "configuration.py", "--check"], capture_output=True, text=True
+        [sys.executable, ROOT / ".ci" / "configuration.py", "--check"], capture_output=True, text=True
     )
     assert check.returncode == 0, check.stderr
 
 
 def test_the_table_of_commands_follows_from_the_parsers() -> None:
     check = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "manual.py", "--reference", "--check"],
+        [sys.executable, ROOT / ".ci" / "manual.py", "--reference", "--check"],
         capture_output=True,
         text=True,
     )
@@ -117,7 +117,7 @@ def test_the_site_has_every_page_and_no_page_leaves_it_by_a_relative_link() -> N
     it.
     """
     docs = ROOT / "docs"
-    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / ".ci" / "zensical.toml").read_text())
     assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
     for page in docs.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", page.read_text()):
@@ -126,11 +126,11 @@ def test_the_site_has_every_page_and_no_page_leaves_it_by_a_relative_link() -> N
 
 def test_the_repository_is_called_the_same_everywhere() -> None:
     owner, name = PROJECT["urls"]["Homepage"].removeprefix("https://github.com/").split("/")
-    assert json.loads((ROOT / "server.json").read_text())["name"] == f"io.github.{owner}/{name}"
+    assert json.loads((ROOT / ".ci" / "server.json").read_text())["name"] == f"io.github.{owner}/{name}"
     assert all(
         address.startswith(f"https://github.com/{owner}/{name}") for address in PROJECT["urls"].values()
     )
-    settings = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    settings = tomllib.loads((ROOT / ".ci" / "zensical.toml").read_text())["project"]
     assert [place["link"] for place in settings["extra"]["social"]] == [PROJECT["urls"]["Homepage"]]
     assert "repo_url" not in settings  # the theme would ask its host about it
 

@@ -8,7 +8,7 @@ IMAGES = ROOT / "docs" / "images"
 
 
 def views() -> list[str]:
-    text = (ROOT / "scripts" / "screenshots.py").read_text()
+    text = (ROOT / ".ci" / "screenshots.py").read_text()
     return re.findall(r'^    "(\w+)": \("#/', text, re.MULTILINE)
 
 

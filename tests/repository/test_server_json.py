@@ -12,7 +12,7 @@ from ctx import __version__
 
 
 def test_the_registry_entry_names_this_package_and_version() -> None:
-    entry = json.loads((ROOT / "server.json").read_text())
+    entry = json.loads((ROOT / ".ci" / "server.json").read_text())
     package = entry["packages"][0]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert entry["version"] == package["version"] == __version__
