@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ctx.errors import Busy
-from ctx.lua.limits import Shares
+from ctx.lua.pool import Shares
 from ctx.models import JSON, Caller
 from ctx.tools.agents import Agent, Agents, Prompt
 from ctx.tools.toolbox import Tool, Toolbox
