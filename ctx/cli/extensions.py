@@ -22,9 +22,8 @@ from ctx.scripts.registry import installed_registries
 from ctx.scripts.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
 from ctx.scripts.sources import script_file
 from ctx.text.strings import did_you_mean
-from ctx.tools.agents import Agents
 from ctx.tools.schema import compile_check
-from ctx.tools.toolbox import NAME, NAME_RULE, RESERVED, Toolbox
+from ctx.tools.toolbox import NAME, NAME_RULE, RESERVED, Agents, Toolbox
 from ctx.workspace import Workspace, open_workspace
 
 CALLER = Caller("cli")

@@ -22,9 +22,8 @@ from ctx.lua.pool import Job, Pool
 from ctx.models import JSON, NO_METADATA, Caller, Content, SourceItem, as_table, is_number
 from ctx.scripts.parameters import parameters_schema, refuse_misspelt, with_lists
 from ctx.text.strings import cut, one_line
-from ctx.tools.agents import Agent, AgentArgument, Prompt
 from ctx.tools.schema import compile_output_check
-from ctx.tools.toolbox import Annotations, Tool, name_fault
+from ctx.tools.toolbox import Agent, AgentArgument, Annotations, Prompt, Tool, name_fault
 
 if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
     from ctx.lua.host import Policy

@@ -27,6 +27,7 @@ _TABLES = frozenset(
     ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
 )  # keywords whose value holds schemas by name
 _DATA = frozenset(["const", "default", "enum", "examples"])  # keywords whose value is not a schema
+_MOVING = frozenset(["$dynamicRef", "$id"])  # they change what a reference means
 _LOCAL = "only references within the schema ('#/...') are followed"
 _TYPE_NAMES = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"
@@ -197,8 +198,9 @@ def _refuse(uri: str) -> JSON:
 def _is_recursive(schema: JSON) -> bool:
     """Whether a schema refers to itself. Raises `ConfigError` if it is too deep, too large with its
     references written out, or refers outside itself.
+
+    The library checks a schema whose references double at each level in exponential time.
     """
-    anchors = _anchors(schema)
     sizes: dict[int, int] = {}
     active: set[int] = set()
     recursive = False
@@ -216,7 +218,7 @@ def _is_recursive(schema: JSON) -> bool:
             active.add(id(node))
             inner = [*_children(node)]
             if isinstance(node.get("$ref"), str):
-                inner.append(_target(schema, node["$ref"], anchors))
+                inner.append(_target(schema, node["$ref"]))
             sizes[id(node)] = 1 + sum(measure(child, depth + 1) for child in inner)
             active.remove(id(node))
             if sizes[id(node)] > MAX_NODES:
@@ -227,39 +229,23 @@ def _is_recursive(schema: JSON) -> bool:
     return recursive
 
 
-def _anchors(schema: JSON) -> dict[str, JSON]:
-    """The schemas by their `$anchor`. Raises `ConfigError` for an identifier that would move references."""
-    anchors = {}
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            waiting += _children(node)
-            if isinstance(node.get("$anchor"), str):
-                anchors[node["$anchor"]] = node
-            for word in ("$id", "$dynamicRef"):
-                if word in node:
-                    raise ConfigError(f"'{word}' is not supported; {_LOCAL}")
-    return anchors
-
-
 def _children(rule: dict[str, JSON]) -> Iterator[JSON]:
-    """The schemas directly within a schema, and values of keywords that hold none."""
+    """The schemas directly within a schema, and values of keywords that hold none. Raises `ConfigError`."""
     for word, value in rule.items():
+        if word in _MOVING:
+            raise ConfigError(f"'{word}' is not supported; {_LOCAL}")
         if word in _TABLES and isinstance(value, dict):
             yield from value.values()
         elif word not in _DATA:
             yield from value if isinstance(value, list) else [value]
 
 
-def _target(schema: JSON, reference: str, anchors: dict[str, JSON]) -> JSON:
-    if not reference.startswith("#"):
+def _target(schema: JSON, reference: str) -> JSON:
+    if reference != "#" and not reference.startswith("#/"):
         raise ConfigError(f"parameters refer to '{one_line(reference, 80)}': {_LOCAL}")
-    pointer = unquote(reference[1:])
-    if pointer in anchors:
-        return anchors[pointer]
-    node = _walk(schema, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
-    if node is None or (pointer and not pointer.startswith("/")):
+    parts = unquote(reference).split("/")[1:]
+    node = _walk(schema, [part.replace("~1", "/").replace("~0", "~") for part in parts])
+    if node is None:
         raise ConfigError(f"parameters refer to '{one_line(reference, 80)}', but there is no schema")
     return node
 

@@ -1,7 +1,9 @@
-"""Tools, and the one way to call them.
+"""Tools and agents, and the one way to call them.
 
 REST, MCP, CLI and Lua all use `Toolbox.call`: it finds the tool, checks the arguments, fills in defaults,
-reports the call to observers and raises one kind of error.
+reports the call to observers and raises one kind of error. Agents are named prompts that operators write,
+inline in the configuration or as scripts. REST lists them under `/agents`, MCP as prompts; both use
+`Agents.prompt`.
 """
 
 import re
@@ -256,3 +258,59 @@ def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
     if isinstance(result, str):
         return f"{result}\n(no effect: {', '.join(names)})"
     return {"result": result, IGNORED: names}
+
+
+# -- agents --------------------------------------------------------------------------------------------------
+
+
+class AgentArgument(NamedTuple):
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+class Prompt(NamedTuple):
+    """A resolved agent: the system text, the tools it wants, and its first messages `{"role", "content"}`."""
+
+    system: str
+    tools: tuple[str, ...] = ()
+    messages: tuple[dict[str, str], ...] = ()
+
+
+class Agent(NamedTuple):
+    """One agent. `resolve(arguments, caller)` raises a `CtxError`; `source` is "toml", "lua" or "pack"."""
+
+    name: str
+    description: str
+    resolve: Callable[[dict[str, JSON], Caller], Prompt]
+    tools: tuple[str, ...] = ()
+    arguments: tuple[AgentArgument, ...] = ()
+    source: str = "toml"
+    origin: str = "the configuration"
+    pack: str | None = None  # the memory pack it belongs to; it is guarded like the pack's tools
+    named: bool = False  # in the configuration; False if it was found in a folder
+
+
+def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
+    """An agent with a fixed system text."""
+    prompt = Prompt(system, tools)
+    return Agent(name, description, lambda arguments, caller: prompt, tools, named=True)
+
+
+class Agents(Registry[Agent]):
+    """The registered agents, by name."""
+
+    def __init__(self) -> None:
+        super().__init__("agent")
+
+    def list(self) -> list[Agent]:
+        with self._lock:
+            return [self._entries[name] for name in sorted(self._entries)]
+
+    def prompt(self, name: str, arguments: JSON, caller: Caller) -> Prompt:
+        """The prompt of an agent. Raises `NotFound`, `BadRequest`, or what the script raised."""
+        agent = self._used(name, arguments)
+        for argument in agent.arguments:
+            if argument.required and arguments.get(argument.name) is None:
+                raise BadRequest(f"missing required argument: {argument.name}")
+        return agent.resolve(arguments, caller)
