@@ -1,4 +1,4 @@
-"""Checks arguments against a tool's JSON Schema (2020-12), fills in defaults and words the errors.
+"""Check arguments against a tool's JSON Schema (2020-12), fill in defaults and word the errors.
 
 Scripts write the schema, and anyone who may call the tool writes the arguments. So patterns run in linear
 time, nothing outside the schema is read, and a schema whose check could take long is refused when its tool
@@ -6,8 +6,9 @@ is loaded.
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from urllib.parse import quote, unquote
 
@@ -17,10 +18,12 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.models import JSON
-from ctx.text.strings import cut, one_line, sound
+from ctx.text.strings import cut, did_you_mean, nearest, one_line, sound
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
+_LIKENESS = 0.75  # of an unknown name to a known one, such as 'importance' to 'importance_score'
+_ABSENT = ("", "null", "none", "undefined")  # as models and clients write it
 MAX_DEPTH = 64  # of a schema; references count
 MAX_NODES = 20_000  # of a schema whose references are written out; one that leads back counts once
 _TABLES = frozenset(
@@ -258,6 +261,126 @@ def _walk(node: JSON, path: Iterable[str | int]) -> JSON:
         else:
             node = node.get(part) if isinstance(node, dict) else None
     return node
+
+
+# -- lenient arguments ---------------------------------------------------------------------------------------
+
+
+def put_right(
+    schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = (), strict: bool = True
+) -> tuple[dict[str, JSON], list[str]]:
+    """The arguments of a lenient tool as its schema wants them, and the names of the unknown arguments.
+
+    Models send text in place of a list, an object or a number; it is parsed.
+    `also`: accepted names that are not in the schema. "", "null" and the like count as absent if the schema
+    does not require the argument. With `strict`, a name that resembles a known one raises `BadRequest`.
+    """
+    properties: dict[str, JSON] = schema.get("properties", {})
+    names = (*properties, *also)
+    unknown = [name for name, value in arguments.items() if name not in names and value is not None]
+    for name in unknown if strict else ():
+        match = nearest(name, names, cutoff=_LIKENESS)
+        if match is not None:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; did you mean '{match}'?")
+    passed = {
+        name: _parsed(properties.get(name), value)
+        for name, value in arguments.items()
+        if name in names and (strict or name in schema.get("required", ()) or not _is_absent(value))
+    }
+    return passed, unknown
+
+
+def _is_absent(value: JSON) -> bool:
+    """Whether a client means that the argument is not given."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT)
+
+
+def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
+    """Raise `BadRequest` for an argument that the schema does not name, and suggest the nearest name."""
+    properties = schema.get("properties", {})
+    for name in arguments:
+        if name not in properties:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; {did_you_mean(name, properties)}")
+
+
+def without_absent(schema: JSON, value: JSON) -> JSON:
+    """The value without nulls in known fields, for clients that send every field.
+
+    Objects that the schema leaves open (metadata) are not changed.
+    """
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [without_absent(schema.get("items"), entry) for entry in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    return {
+        name: without_absent(properties.get(name), entry)
+        for name, entry in value.items()
+        if entry is not None
+    }
+
+
+def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
+    """Arguments of a query string, converted to the types of the schema. If a name repeats and is not a list,
+    the last value is used.
+
+    A value that cannot be converted stays text; the later check reports it.
+    """
+    properties = schema.get("properties", {})
+    return {name: _typed(properties.get(name), values) for name, values in texts.items()}
+
+
+def _typed(rule: JSON, values: list[str]) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if kind == "array":
+        return values
+    text = values[-1]
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return _as_number(text, int if kind == "integer" else float) if kind in ("integer", "number") else text
+
+
+def _as_number(text: str, kind: type[int] | type[float]) -> JSON:
+    """The number in a text; the text itself if it is not a number."""
+    try:
+        number = kind(text)
+        return number if math.isfinite(number) else text
+    except (ValueError, OverflowError):  # some hundred digits are more than a number can be
+        return text
+
+
+def _parsed(rule: JSON, value: JSON) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if isinstance(value, str) and kind in ("integer", "number"):
+        return _typed(rule, [value])
+    if isinstance(value, str) and kind == "boolean":
+        return {"true": True, "false": False}.get(value.lower(), value)
+    if isinstance(rule, dict) and "anyOf" in rule and isinstance(value, str) and value[:1] == "[":
+        kind = "array"  # a text or a list of them
+    if not isinstance(value, str) or kind not in ("array", "object"):
+        return _parsed_fields(rule, value)
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return _parsed_fields(rule, parsed) if isinstance(parsed, list if kind == "array" else dict) else value
+
+
+def _parsed_fields(rule: JSON, value: JSON) -> JSON:
+    """Parse the fields of an object if the rule names them; "" counts as absent."""
+    fields = rule.get("properties") if isinstance(rule, dict) else None
+    if not isinstance(value, dict) or not fields or rule.get("additionalProperties", True) is not False:
+        return value
+    required = rule.get("required", ())
+    return {
+        name: _parsed(fields.get(name), entry)
+        for name, entry in value.items()
+        if entry not in ("", None) or name in required or name not in fields
+    }
 
 
 # -- errors --------------------------------------------------------------------------------------------------

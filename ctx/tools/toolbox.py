@@ -15,8 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.models import JSON, Caller
 from ctx.text.strings import one_line
-from ctx.tools.arguments import put_right
-from ctx.tools.schema import Check, compile_check
+from ctx.tools.schema import Check, compile_check, put_right
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 # Routes of /tools/ and the built-in tools.

@@ -18,9 +18,8 @@ from ctx.memory.dialects.remote import RemotePack
 from ctx.memory.sessions import Sessions
 from ctx.models import JSON, Caller
 from ctx.text.strings import did_you_mean
-from ctx.tools.arguments import from_text, refuse_unknown, without_absent
 from ctx.tools.rates import Window
-from ctx.tools.schema import compile_check
+from ctx.tools.schema import compile_check, from_text, refuse_unknown, without_absent
 from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox
 
 NO = ("false", "0", "no", "off")
