@@ -20,7 +20,8 @@ class Asked(NamedTuple):
 
     path: str
     query: Mapping[str, str]
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # by lower-case names
+    body: JSON = None
 
 
 class Reply(NamedTuple):
@@ -57,7 +58,10 @@ def serving_api() -> Iterator[Api]:
             parts = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             headers = {name.lower(): value for name, value in self.headers.items()}
-            api.asked.append(Asked(parts.path, query, headers))
+            length = int(headers.get("content-length", "0"))
+            api.asked.append(
+                Asked(parts.path, query, headers, json.loads(self.rfile.read(length)) if length else None)
+            )
             reply = api.answer(api.asked[-1])
             body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
             self.send_response(reply.status)
@@ -66,6 +70,8 @@ def serving_api() -> Iterator[Api]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
