@@ -82,6 +82,12 @@ class JobMessage(NamedTuple):
     seed: int
 
 
+class ItemProblem(NamedTuple):
+    """Replaces an item of a scan that cannot be written as JSON."""
+
+    message: str
+
+
 class Channel:
     """The server's end of a worker's socket. No call outlasts its deadline, whatever the worker does."""
 

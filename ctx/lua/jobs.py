@@ -25,6 +25,7 @@ from ctx.lua.frames import (
     Deadline,
     DeadlinePassed,
     FrameError,
+    ItemProblem,
     JobNotRead,
     WorkerGone,
 )
@@ -104,12 +105,6 @@ class DeadlineThreads:
                 raise error
             result: T = value
             return result
-
-
-class ItemProblem(NamedTuple):
-    """Replaces an item of a scan that cannot be written as JSON."""
-
-    message: str
 
 
 class JobContext(NamedTuple):

@@ -58,11 +58,12 @@ from ctx.lua.frames import (
     Deadline,
     DeadlinePassed,
     FrameError,
+    ItemProblem,
     JobMessage,
     JobNotRead,
     WorkerGone,
 )
-from ctx.lua.jobs import DeadlineThreads, Host, ItemProblem, JobContext, result_of, run_job
+from ctx.lua.jobs import DeadlineThreads, Host, JobContext, result_of, run_job
 from ctx.lua.lockdown import Layer
 from ctx.lua.processes import Worker, WorkerProcesses, is_strict, try_layers
 from ctx.models import JSON
