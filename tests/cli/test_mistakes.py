@@ -7,11 +7,11 @@ import os
 import sqlite3
 import subprocess
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from kit import ctx, http_server, project
+from kit import ctx, project
+from web_api import Asked, Reply, serving_api
 
 from ctx.cli import main
 
@@ -259,31 +259,20 @@ def test_an_embedding_server_that_does_not_run_is_told_with_how_to_start_it(tmp_
     assert "after 1 try; start it with `ollama serve`, or set [embedding] url" in reply.stderr
 
 
-class HalfEmbedder(BaseHTTPRequestHandler):
-    """An embedding server of `room` more texts, which fails every request that it has no room for."""
-
-    room = 0
-
-    def do_POST(self) -> None:
-        texts = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
-        HalfEmbedder.room -= len(texts)
-        rows = [{"index": index, "embedding": [1.0, 2.0]} for index, _ in enumerate(texts)]
-        content = json.dumps({"data": rows}).encode()
-        self.send_response(200 if self.room >= 0 else 500)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_embedding_that_fails_midway_is_told_with_what_is_left_and_what_goes_on(tmp_path: Path) -> None:
     texts = {f"{number}.md": f"# {number}\n\ntext {number}\n" for number in range(5)}
-    with http_server(HalfEmbedder) as port:
+    room = [0]  # the texts that the server still embeds; a request for more fails
+
+    def embed(asked: Asked) -> Reply:
+        given = asked.json["input"]
+        room[0] -= len(given)
+        rows = [{"index": index, "embedding": [1.0, 2.0]} for index, _ in enumerate(given)]
+        return Reply({"data": rows}, 200 if room[0] >= 0 else 500)
+
+    with serving_api(embed) as api:
         config = (
             '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "openai"\nmodel = "m"\n'
-            f'dims = 2\nurl = "http://127.0.0.1:{port}/v1"\nmax_retries = 0\n'
+            f'dims = 2\nurl = "{api.url}/v1"\nmax_retries = 0\n'
         )
         path = project(tmp_path, texts, config)
 
@@ -294,14 +283,14 @@ def test_embedding_that_fails_midway_is_told_with_what_is_left_and_what_goes_on(
         reply = run("index")
         assert left in reply.stderr
         assert "5 added" in reply.stdout  # which no later run would tell
-        HalfEmbedder.room = 5
+        room[0] = 5
         assert "embedded 5 chunks" in run("embed", "pending").stdout
-        HalfEmbedder.room = 1  # the question whether it answers, before anything is dropped
+        room[0] = 1  # the question whether it answers, before anything is dropped
         assert left in run("embed", "rebuild").stderr
         assert left in json.loads(run("embed", "pending", "--json").stdout)["error"]["message"]
-        HalfEmbedder.room = 5
+        room[0] = 5
         assert "embedded 5 chunks" in run("embed", "pending").stdout
-        HalfEmbedder.room = 0
+        room[0] = 0
         assert "not embedded yet" not in run("embed", "rebuild").stderr, "nothing was dropped"
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from kit import workspace
-from ready_kit import Asked, Reply, serving_api
 from script_kit import configured
+from web_api import Asked, Reply, serving_api
 
 from ctx.errors import BadRequest
 from ctx.models import JSON, Caller
@@ -57,7 +57,7 @@ def remote() -> Iterator[Remote]:
     def answer(asked: Asked) -> Reply:
         upstream.sent.append(asked)
         limit = {"Content-Type": "application/json", "X-RateLimit-Remaining": upstream.remaining}
-        if asked.body is None:
+        if not asked.content:
             return Reply(upstream.issues(int(asked.query["page"])), 200, limit)
         return Reply({"key": "OPS-7", "self": "https://t.example/7"}, upstream.status, limit)
 
@@ -114,15 +114,16 @@ def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote)
             "url": f"http://{remote.at}/browse/OPS-7",
             "self": "https://t.example/7",
         }
-        ((path, _, headers, body),) = remote.sent
-        assert path == "/rest/api/3/issue"
-        assert headers["authorization"] == "Basic " + base64.b64encode(b"a@b.example:t0ken").decode()
+        (asked,) = remote.sent
+        assert asked.path == "/rest/api/3/issue"
+        assert asked.headers["authorization"] == "Basic " + base64.b64encode(b"a@b.example:t0ken").decode()
         assert (
-            headers["x-signature"] == hmac.digest(b"t0ken", b"Rotate the release token", hashlib.sha256).hex()
+            asked.headers["x-signature"]
+            == hmac.digest(b"t0ken", b"Rotate the release token", hashlib.sha256).hex()
         )
-        assert body["fields"]["priority"] == {"name": "Medium"}
-        assert body["fields"]["labels"] == ["ops"]
-        assert "Release guide" in body["fields"]["description"]
+        assert asked.json["fields"]["priority"] == {"name": "Medium"}
+        assert asked.json["fields"]["labels"] == ["ops"]
+        assert "Release guide" in asked.json["fields"]["description"]
         remote.status = 400
         refused = space.toolbox.call("create-ticket", call, CALLER)
         assert (refused["success"], refused["error"]) == (False, "HTTP 400")

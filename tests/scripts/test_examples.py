@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from kit import workspace
-from ready_kit import Asked, Reply, serving_api
 from script_kit import configured
+from web_api import Asked, Reply, serving_api
 
 from ctx.models import JSON, Caller
 

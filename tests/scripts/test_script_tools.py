@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from faults import serving
-from ready_kit import Reply, serving_api
 from script_kit import answering, configured, opened, said
+from web_api import Reply, serving_api
 
 from ctx.errors import BadRequest, NotFound, ToolError
 from ctx.models import Caller
