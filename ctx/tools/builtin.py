@@ -7,12 +7,11 @@ from ctx.code.outline import excerpt
 from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus
+from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus, record_json, record_schema
 from ctx.search.searcher import unknown_source
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
-from ctx.tools import record_json
 from ctx.tools.markdown import answer_text
 from ctx.tools.navigation import named_definition, outline_tool, symbol_tool, text_schema
 from ctx.tools.places import Place, place_of
@@ -222,13 +221,13 @@ _REQUIRED = ("id", "source", "source_id", "title", "body", "source_url", "update
 
 
 def _document_json(document: Document) -> dict[str, JSON]:
-    row = record_json.row(document, omit=_HIDDEN)
+    row = record_json(document, omit=_HIDDEN)
     row["content_type"] = row.pop("media_type")
     return row | {"metadata": dict(document.metadata)}
 
 
 def _get_schema() -> JSON:
-    schema = record_json.schema(Document, omit=_HIDDEN)
+    schema = record_schema(Document, omit=_HIDDEN)
     fields = schema["properties"]
     fields["content_type"] = fields.pop("media_type")
     chunk = {"index": {"type": "integer"}, "text": {"type": "string"}}
@@ -290,7 +289,7 @@ def sources_tool(library: Library) -> Tool:
     """`sources`: what is configured, how healthy it is, how much of it is indexed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return {"sources": [record_json.row(status) for status in library.statuses()]}
+        return {"sources": [record_json(status) for status in library.statuses()]}
 
     return Tool(
         name="sources",
@@ -304,7 +303,7 @@ def sources_tool(library: Library) -> Tool:
                 "sources": {
                     "type": "array",
                     "items": {
-                        **record_json.schema(SourceStatus),
+                        **record_schema(SourceStatus),
                         "required": ["name", "configured", "healthy", "doc_count"],
                     },
                 }
