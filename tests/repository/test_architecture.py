@@ -53,14 +53,14 @@ BUDGETS = {
     "embed": 800,
     "formats": 3520,
     "indexing": 1900,
-    "lua": 2175,
+    "lua": 2075,
     "memory": 9200,
-    "scripts": 1775,
+    "scripts": 1750,
     "search": 1800,
     "server": 3750,
     "store": 3375,
     "text": 500,
-    "tools": 1700,
+    "tools": 1575,
 }
 
 
