@@ -91,7 +91,7 @@ class ItemProblem(NamedTuple):
 class Channel:
     """The server's end of a worker's socket. No call outlasts its deadline, whatever the worker does."""
 
-    __slots__ = ("_buffer", "_reader", "_socket", "_writer")
+    __slots__ = ("_buffer", "_reader", "_socket")
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -99,7 +99,6 @@ class Channel:
         self._buffer = b""
         self._reader = select.poll()
         self._reader.register(end, select.POLLIN)
-        self._writer: select.poll | None = None
 
     def close(self) -> None:
         self._socket.close()
@@ -108,29 +107,21 @@ class Channel:
         """Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
         if len(payload) > MAX_FRAME_BYTES:
             raise FrameError(f"{len(payload)} bytes are more than a worker accepts ({MAX_FRAME_BYTES})")
-        frame = len(payload).to_bytes(4, "big") + letter + payload
-        try:
-            count = self._socket.send(frame)
-        except BlockingIOError:
-            count = 0
-        except OSError as error:
-            raise WorkerGone from error
-        if count < len(frame):
-            self._send_rest(memoryview(frame)[count:], deadline)
-
-    def _send_rest(self, pending: memoryview, deadline: Deadline) -> None:
-        if self._writer is None:
-            self._writer = select.poll()
-            self._writer.register(self._socket, select.POLLOUT)
-        while pending:
-            if not self._writer.poll(deadline.step_s() * 1000):
-                continue
+        pending = memoryview(len(payload).to_bytes(4, "big") + letter + payload)
+        writer: select.poll | None = None
+        while True:
             try:
                 pending = pending[self._socket.send(pending) :]
             except BlockingIOError:
-                continue
+                pass
             except OSError as error:
                 raise WorkerGone from error
+            if not pending:
+                return
+            if writer is None:
+                writer = select.poll()
+                writer.register(self._socket, select.POLLOUT)
+            writer.poll(deadline.step_s() * 1000)  # checks the deadline even if the worker reads all the time
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
         """The next frame as (letter, payload). Raises as `send` does."""

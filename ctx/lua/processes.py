@@ -183,41 +183,26 @@ class WorkerProcesses:
 
     # ------------------------------------------------------------------ the zygote
 
-    def _command(self, settings: str) -> list[str]:
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    def _start_zygote(self) -> None:
         lupa = importlib.util.find_spec("lupa")  # the server itself does not import it
         if lupa is None or lupa.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
-        return [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            self.boot,
-            settings,
-            package,
-            os.path.dirname(os.path.dirname(lupa.origin)),
-        ]
-
-    def _spawn(self, settings: str, channel: socket.socket) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            self._command(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[channel.fileno()],
-            env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
-            cwd="/",
-            start_new_session=True,  # Ctrl-C in the terminal must reach the server only
-        )
-
-    def _start_zygote(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_TYPE)
         folder = Path(__file__).parent
+        search_path = [str(folder.parents[1]), str(Path(lupa.origin).parents[1])]
         parts = {name: (folder / f"{name}.lua").read_text(encoding="utf-8") for name in _PARTS}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_TYPE)
         settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, parts])
         with theirs:
-            process = self._spawn(settings, theirs)
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self.boot, settings, *search_path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in the terminal must reach the server only
+            )
         ours.settimeout(_START_TIMEOUT_S)
         layers = _read_line(ours)
         assert process.stderr is not None
