@@ -53,7 +53,7 @@ BUDGETS = {
     "embed": 800,
     "formats": 3520,
     "indexing": 1900,
-    "lua": 2075,
+    "lua": 2050,
     "memory": 9200,
     "scripts": 1750,
     "search": 1800,
