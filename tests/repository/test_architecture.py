@@ -45,7 +45,7 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2025,
+    "(top)": 2075,
     "cli": 6125,
     "cluster": 2375,
     "code": 510,
