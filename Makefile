@@ -4,8 +4,6 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv),$(BIN)/uv)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-LOCK   := $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --python-version 3.11
-EXTRAS := --extra cluster --extra grammars --extra metrics --extra parquet --extra s3
 
 .DEFAULT_GOAL := help
 help: ## print the targets
@@ -29,8 +27,9 @@ check: $(VENV)/.dev ## the quick suite: format, lint, types, fast tests
 	@$(PYTEST) -m "not slow and not full and not clients and not cluster" -q --in-memory -p no:schemathesis -o tmp_path_retention_policy=failed
 
 dist: $(VENV)/.ci ## build the site, the manual page, the wheel and the sdist, and check them
-	@$(BIN)/zensical build --clean --strict
-	@$(BIN)/python scripts/manual.py build/man/ctx.1
+	@rm -rf site build/pages && mkdir -p build/pages && cp -r docs .ci/zensical.toml build/pages
+	@$(BIN)/zensical build --clean --strict -f build/pages/zensical.toml && mv build/pages/site .
+	@$(BIN)/python .ci/manual.py build/man/ctx.1
 	@rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist . > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@$(BIN)/twine check --strict dist/*
 
@@ -42,10 +41,7 @@ audit: $(VENV)/.ci ## ask a vulnerability database about every locked dependency
 	@$(BIN)/pip-audit --require-hashes --disable-pip -r requirements/runtime.txt
 
 lock: ## resolve the dependencies again
-	@$(LOCK) --group ci $(EXTRAS) pyproject.toml .ci/build.in -o requirements/ci.txt
-	@$(LOCK) -c requirements/ci.txt --group dev $(EXTRAS) pyproject.toml .ci/build.in -o requirements/dev.txt
-	@$(LOCK) -c requirements/ci.txt pyproject.toml .ci/build.in -o requirements/runtime.txt
-	@$(LOCK) --group memory-clients -o requirements/memory-clients.txt
+	@UV="$(UV)" bash .ci/lock
 
 $(VENV)/.runtime $(VENV)/.dev $(VENV)/.ci: $(VENV)/.%: requirements/%.txt pyproject.toml .ci/setup
 	@PYTHON="$(PYTHON)" bash .ci/setup $* $(VENV) && touch $@

@@ -1,20 +1,12 @@
-"""What a call in the Lua sandbox costs, and whether it stays what it costs: `python benchmarks/sandbox.py
-[--quick] [--part pool|server]`.
+"""What a call in the Lua sandbox costs, how late a script is stopped, and whether repeated calls leak.
 
-`pool` measures the sandbox by itself; `server` a running `ctx serve mcp` over HTTP: what a script adds to a
-request, how late a 408 is, and how fast `/health` answers meanwhile.
+    python benchmarks/sandbox.py [--quick] [--json]
 
-Each line is a figure, its target and PASS or FAIL; the exit code is the number of FAILs. The targets are for
-a quiet machine of two cores: the load before and after is printed, and the best of several rounds is what is
-compared.
+The limits are for a quiet machine of two cores. The best of several rounds is compared.
 """
 
-import argparse
 import http.client
-import json
 import os
-import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,7 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ctx.errors import ScriptTimeout
+from _common import check, finish, header, note, options, quantiles, timed
+
+from ctx.errors import ScriptTimeout, ToolError
 from ctx.lua.pool import Job, Pool
 
 TRIVIAL = Job(
@@ -41,108 +35,90 @@ ASKING = TRIVIAL._replace(
     source=b"tool = {} function tool.execute(p, context) return context.search('x') end",
     grants=frozenset({"context"}),
 )
-LOOP = TRIVIAL._replace(name="loop", source=b"tool = {} function tool.execute() while true do end end")
-GAP_S = 0.003  # between spaced calls: time for a new worker to be forked on a quiet machine
+LATE = {  # each defeats another way of stopping a script from within
+    "loop": "while true do end",
+    "pcall": "while true do pcall(function() while true do end end) end",
+    "coroutine": "coroutine.wrap(function() while true do end end)()",
+    "pattern": "return (('a'):rep(30000)):find(('.-'):rep(6) .. 'b')",
+    "move": "table.move({}, 1, 2^40, 1, {})",
+    "sort": "local t = {} for i = 1, 4000000 do t[i] = i end "
+    "table.sort(t, function(a, b) while true do end end)",
+    "gc": "setmetatable({}, { __gc = function() while true do end end }) while true do collectgarbage() end",
+    "sleep": "sleep(1e9)",
+    "log": "while true do log.info(('x'):rep(1000)) end",
+    "search": "while true do context.search('x') end",
+    "memory": "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1e6) end) end",
+}
+GAP_S = 0.003  # between calls: time for a new worker to be forked on a quiet machine
 DEADLINE_S = 0.2
-failures = 0
 
 
 def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
     return b"[]"
 
 
-def report(what: str, figure: float, unit: str, limit: float | None = None, *, least: bool = False) -> None:
-    global failures
-    if limit is None:
-        print(f"{what:<58}{figure:>10.2f} {unit}")
-        return
-    good = figure >= limit if least else figure <= limit
-    failures += not good
-    print(
-        f"{what:<58}{figure:>10.2f} {unit:<8}{'>=' if least else '<='} "
-        f"{limit:<8g}{'PASS' if good else 'FAIL'}"
-    )
-
-
-def timed_ms(call: Callable[[], object]) -> float:
-    began_s = time.perf_counter()
-    call()
-    return (time.perf_counter() - began_s) * 1000
-
-
-def at(share: float, values: list[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-def spaced_ms(pool: Pool, job: Job, calls: int) -> list[float]:
-    times = []
-    for _ in range(calls):
-        time.sleep(GAP_S)
-        while pool.ready == 0:  # warm is what is measured; without a pause it is the throughput below
+def best_round(
+    call: Callable[[], object], rounds: int, ready: Callable[[], object] = lambda: True
+) -> tuple[float, float]:
+    """p50 and p99 in ms of the round with the best p99: noise of other programs comes in bursts."""
+    found = []
+    for _ in range(rounds):
+        times = []
+        for _ in range(200):
             time.sleep(GAP_S)
-        times.append(timed_ms(lambda: pool.run(job, host, 5)))
-    return times
-
-
-def best_round(pool: Pool, job: Job, rounds: int, calls: int) -> tuple[float, float]:
-    """p50 and p99 of the round with the best p99: the neighbours' noise comes in bursts."""
-    found = [spaced_ms(pool, job, calls) for _ in range(rounds)]
-    best = min(found, key=lambda times: at(0.99, times))
-    return at(0.5, best), at(0.99, best)
-
-
-def per_second(pool: Pool, job: Job, threads: int, calls: int) -> float:
-    workers = [
-        threading.Thread(target=lambda: [pool.run(job, host, 5) for _ in range(calls)])
-        for _ in range(threads)
-    ]
-    began_s = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return threads * calls / (time.perf_counter() - began_s)
+            while not ready():
+                time.sleep(GAP_S)
+            times.append(timed(call))
+        p50, _, p99 = quantiles(times)
+        found.append((p99, p50))
+    p99, p50 = min(found)
+    return p50, p99
 
 
 def latency(pool: Pool, rounds: int) -> None:
-    for label, job in (
-        ("one-shot", TRIVIAL),
-        ("one-shot, one host call", ASKING),
-    ):
-        p50, p99 = best_round(pool, job, rounds, 200)
-        trivial = job.name == TRIVIAL.name  # the one the targets speak of
-        report(f"warm call, {label}: p50", p50, "ms", 1.0 if trivial else None)
-        report(f"warm call, {label}: p99", p99, "ms", 5.0 if trivial else None)
+    def warm(job: Job) -> tuple[float, float]:
+        return best_round(lambda: pool.run(job, host, 5), rounds, lambda: pool.ready)
+
+    p50, p99 = warm(TRIVIAL)
+    check("warm call, p50", p50, 1.0, unit=" ms")
+    check("warm call, p99", p99, 5.0, unit=" ms")
+    note("warm call with a host call, p50 ms", warm(ASKING)[0])
 
 
-def throughput(pool: Pool, rounds: int) -> None:
-    report("one-shot, 2 clients", max(per_second(pool, TRIVIAL, 2, 300) for _ in range(rounds)), "calls/s")
-
-
-def kills(pool: Pool, rounds: int) -> None:
+def stops(pool: Pool, rounds: int) -> None:
+    """How late each hostile script ends, and what the next call costs."""
     late, recovered = [], []
 
-    def overrun() -> None:
+    def overrun(job: Job) -> None:
         try:
-            pool.run(LOOP, host, DEADLINE_S)
-        except ScriptTimeout:
+            pool.run(job, host, DEADLINE_S)
+        except (ScriptTimeout, ToolError):  # out of memory may come first
             return
-        raise AssertionError("a loop came to an end")
+        raise AssertionError(f"{job.name} came to an end")
 
-    for _ in range(10 * rounds):
-        late.append(timed_ms(overrun) - DEADLINE_S * 1000)
-        recovered.append(timed_ms(lambda: pool.run(TRIVIAL, host, 5)))
-    report("408 after the deadline: worst", max(late), "ms", 250)
-    report("a call right after a kill: p50", at(0.5, recovered), "ms")
-    report("a call right after a kill: worst", max(recovered), "ms", 50)
+    for _ in range(rounds):
+        for name, body in LATE.items():
+            source = f"tool = {{}} function tool.execute(params, context) {body} end".encode()
+            job = ASKING._replace(name=name, source=source)
+            late.append((timed(lambda job=job: overrun(job)) - DEADLINE_S) * 1000)  # type: ignore[misc]
+            recovered.append(timed(lambda: pool.run(TRIVIAL, host, 5)) * 1000)
+    check("end after the deadline, worst", max(late), 250, unit=" ms")
+    check("call right after a kill, worst", max(recovered), 50, unit=" ms")
 
 
-def children(zygote: int | None) -> int:
-    try:
-        with open(f"/proc/{zygote}/task/{zygote}/children") as file:
-            return len(file.read().split())
-    except OSError:
-        return 0
+def many(pool: Pool, calls: int) -> None:
+    """Calls from two threads."""
+
+    def run() -> None:
+        for _ in range(calls // 4):
+            pool.run(TRIVIAL, host, 5)
+            pool.run(ASKING, host, 5)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def rss_mb(pid: int | str) -> float:
@@ -150,231 +126,93 @@ def rss_mb(pid: int | str) -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def settled(pool: Pool) -> tuple[int, int, float, float]:
-    """Descriptors of this process, children of the zygote, and the memory of both, once the last workers are
-    gone.
-    """
+def settled(pool: Pool) -> dict[str, float]:
+    """What the sandbox holds, once the last workers have ended."""
     for _ in range(20):
-        pool.run(TRIVIAL, host, 5)  # uses up the workers that a burst of calls has left over
-    before = -1
-    while (now := children(pool.zygote_pid)) != before:
-        before = now
+        pool.run(TRIVIAL, host, 5)  # uses the workers that a burst of calls has left
+    zygote, before, count = pool.zygote_pid, -1, 0
+    while count != before:
+        before = count
         time.sleep(0.2)
-    return len(os.listdir("/proc/self/fd")), now, rss_mb("self"), rss_mb(pool.zygote_pid or "self")
+        with open(f"/proc/{zygote}/task/{zygote}/children") as file:
+            count = len(file.read().split())
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "processes": count,
+        "MB of the server": rss_mb("self"),
+        "MB of the zygote": rss_mb(zygote or "self"),
+    }
 
 
 def growth(pool: Pool, calls: int) -> None:
-    jobs = (TRIVIAL, ASKING)
-    for job in jobs:
-        per_second(pool, job, 2, 50)
-    fds, processes, server_mb, zygote_mb = settled(pool)
-    began_s = time.perf_counter()
-    for job in jobs:
-        per_second(pool, job, 2, calls // 4)
-    report(f"{calls} calls", time.perf_counter() - began_s, "s")
-    fds_after, processes_after, server_after_mb, zygote_after_mb = settled(pool)
-    report("  descriptors more", fds_after - fds, "", 0)
-    report("  processes more", processes_after - processes, "", 0)
-    report("  memory of the server more", server_after_mb - server_mb, "MB", 64)
-    report("  memory of the zygote more", zygote_after_mb - zygote_mb, "MB", 64)
-
-
-# -- a running server ----------------------------------------------------------------------------------------
-
-LATE = {  # each defeats another way of stopping a script from within
-    "loop": "while true do end",
-    "pcall": "while true do pcall(function() while true do end end) end",
-    "coroutine": "coroutine.wrap(function() while true do end end)()",
-    "pattern": "return (('a'):rep(30000)):find(('.-'):rep(6) .. 'b')",
-    "move": "table.move({}, 1, 2^40, 1, {})",
-    "sort": "local t = {} for i = 1, 4000000 do t[i] = i end table.sort(t, function(a, b) while true do end "
-    "end)",
-    "gc": "setmetatable({}, { __gc = function() while true do end end }) while true do collectgarbage() end",
-    "sleep": "sleep(1e9)",
-    "log": "while true do log.info(('x'):rep(1000)) end",
-    "search": "while true do context.search('x') end",
-    "memory": "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1e6) end) end",
-}
-SCRIPTS_TIMEOUT_S = 0.5
-LOOKERS = 8
+    many(pool, 200)
+    before = settled(pool)
+    took_s = timed(lambda: many(pool, calls))
+    note("calls per second, 2 clients", calls / took_s)
+    for name, figure in settled(pool).items():
+        check(f"{name} more after {calls} calls", figure - before[name], 64 if "MB" in name else 0)
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[tuple[str, int]]:
-    """`ctx serve mcp` with a tool that does nothing, the late ones, and the hostile corpus where it lies
-    beside the checkout.
-    """
-    scripts = folder / "scripts"
-    scripts.mkdir()
+def server(folder: Path) -> Iterator[http.client.HTTPConnection]:
+    """A connection to `ctx serve mcp` with a tool that does nothing."""
     (folder / "docs").mkdir()
     (folder / "docs" / "a.md").write_text("# A document\n\nOf a few words.\n")
-    (scripts / "trivial.lua").write_bytes(TRIVIAL.source)
-    for name, body in LATE.items():
-        (scripts / f"late-{name}.lua").write_text(
-            f"tool = {{}} function tool.execute(params, context) {body} end"
-        )
-    tables = [
-        '[tools.script.trivial]\npath = "./scripts/trivial.lua"',
-    ]
-    tables += [
-        f'[tools.script.late-{name}]\npath = "./scripts/late-{name}.lua"\ntimeout = {SCRIPTS_TIMEOUT_S}'
-        for name in LATE
-    ]
-    for row in hostile():
-        tables.append(
-            f'[tools.script.{row["name"]}]\npath = "{corpus() / str(row["file"])}"\ntimeout = '
-            f"{row['timeout_s']}"
-        )
-    head = '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
-    (folder / "ctx.toml").write_text(head + "\n".join(tables))
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")} | {
-        "HOME": str(folder)
-    }
+    (folder / "trivial.lua").write_bytes(TRIVIAL.source)
+    (folder / "ctx.toml").write_text(
+        '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "disabled"\n'
+        '[tools.script.trivial]\npath = "./trivial.lua"\n'
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
     command = [sys.executable, "-m", "ctx", "serve", "mcp", "--bind", "127.0.0.1:0", "--log-level", "error"]
     process = subprocess.Popen(
-        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        cwd=folder,
+        env=environ | {"HOME": str(folder), "CTX_CONFIG": str(folder / "ctx.toml")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().decode().split()[-1]
-        host, _, port = address.rpartition(":")
-        yield host, int(port)
+        yield http.client.HTTPConnection(process.stdout.readline().decode().split()[-1])
     finally:
         process.terminate()
         process.wait()
 
 
-def corpus() -> Path:
-    return Path(os.environ.get("CTX_SHARED", Path(__file__).parents[2] / "shared")) / "redteam"
-
-
-def hostile() -> list[dict[str, object]]:
-    """The corpus's rows that must end at their deadline; none where the corpus is not here."""
-    try:
-        rows = json.loads((corpus() / "manifest.json").read_text())["scripts"]
-    except OSError:
-        return []
-    return [row for row in rows if row["category"] == "timeout"]
-
-
-def post(connection: http.client.HTTPConnection, tool: str) -> int:
-    connection.request("POST", f"/tools/{tool}", b"{}", {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    response.read()
-    return response.status
-
-
-def added(host: str, port: int, rounds: int) -> None:
-    """What a script adds to a request, beside the same request to a built-in tool, in turns so that noise
-    hits both.
-    """
-    connection = http.client.HTTPConnection(host, port)
-    best: dict[str, tuple[float, float, float, float]] = {}
-    for tool in ("trivial",):
-        found = []
-        for _ in range(rounds):
-            builtin, script = [], []
-            for _ in range(200):
-                time.sleep(GAP_S)
-                builtin.append(timed_ms(lambda: post(connection, "sources")))
-                time.sleep(GAP_S)
-                script.append(timed_ms(lambda tool=tool: post(connection, tool)))  # type: ignore[misc]
-            found.append((at(0.5, builtin), at(0.99, builtin), at(0.5, script), at(0.99, script)))
-        best[tool] = min(found, key=lambda figures: figures[3])
-    for tool, label in (("trivial", "one-shot"),):
-        b50, _, s50, s99 = best[tool]
-        report(f"POST /tools/sources (built in): p50 beside {label}", b50, "ms")
-        report(f"POST /tools/{tool} ({label}): p50", s50, "ms")
-        report(f"  added by the script: p50, {label}", s50 - b50, "ms", 1.0)
-        report(f"POST /tools/{tool} ({label}): p99", s99, "ms", 5.0)
-    connection.close()
-
-
-def lookers(host: str, port: int, ended: str) -> subprocess.Popen[bytes]:
-    """A process of its own with eight loops over `/health`; it prints their times once the file `ended` is
-    there.
-    """
-    program = f"""
-import http.client, json, os, threading, time
-times = []
-def look():
-    connection = http.client.HTTPConnection({host!r}, {port})
-    while not os.path.exists({ended!r}):
-        began = time.perf_counter()
-        connection.request("GET", "/health")
-        connection.getresponse().read()
-        times.append(time.perf_counter() - began)
-        time.sleep(0.01)
-threads = [threading.Thread(target=look) for _ in range({LOOKERS})]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-print(json.dumps(times))
-"""
-    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
-
-
-def under_fire(host: str, port: int, folder: Path) -> None:
-    """Every late script one after the other, with eight loops over `/health` beside them; then three at a
-    time.
-    """
-    rows = [(f"late-{name}", SCRIPTS_TIMEOUT_S, [408, 500]) for name in LATE]
-    rows += [(str(row["name"]), float(str(row["timeout_s"])), row["expect"]["status"]) for row in hostile()]  # type: ignore[index]
-    connection = http.client.HTTPConnection(host, port)
-    ended = folder / "ended"
-    watching = lookers(host, port, str(ended))
-    late, wrong = [], 0
-    for name, timeout_s, statuses in rows:
-        began_s = time.perf_counter()
-        status = post(connection, name)
-        late.append((time.perf_counter() - began_s - timeout_s) * 1000)
-        wrong += status not in statuses
-    connection.close()
-    ended.touch()
-    out, _ = watching.communicate()
-    times_ms = [seconds * 1000 for seconds in json.loads(out)]
-    report(f"{len(rows)} scripts at their deadlines: other answers than 408", wrong, "", 0)
-    report("  after the deadline: worst", max(late), "ms", 250)
-    report(f"/health meanwhile, {LOOKERS} at once, {len(times_ms)} calls: p50", at(0.5, times_ms), "ms")
-    report("/health meanwhile: p99", at(0.99, times_ms), "ms", 50)
-
-
 def served(rounds: int) -> None:
-    with tempfile.TemporaryDirectory() as name, server(Path(name)) as (host, port):
-        added(host, port, rounds)
-        under_fire(host, port, Path(name))
+    """What a script adds to a request, compared with a built-in tool."""
+
+    def post(tool: str) -> None:
+        connection.request("POST", f"/tools/{tool}", b"{}", {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        reply.read()
+        assert reply.status == 200, f"{tool}: {reply.status}"
+
+    with tempfile.TemporaryDirectory() as name, server(Path(name)) as connection:
+        builtin = best_round(lambda: post("sources"), rounds)
+        script = best_round(lambda: post("trivial"), rounds)
+        check("added to a request by a script, p50", script[0] - builtin[0], 1.0, unit=" ms")
+        check("POST /tools/trivial, p99", script[1], 5.0, unit=" ms")
+        connection.close()
 
 
-def pooled(rounds: int, quick: bool) -> None:
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and a tenth of the calls")
+    quick = parser.parse_args().quick
+    header("sandbox")
+    rounds = 2 if quick else 6
     with Pool() as pool:
         for layer in pool.selftest():
             print(f"{layer.name:<20}{'holds' if layer.held else 'MISSING':<9}{layer.detail}")
         latency(pool, rounds)
-        throughput(pool, rounds)
-        kills(pool, 1 if quick else 3)
+        stops(pool, 1 if quick else 3)
         if sys.platform == "linux":
             growth(pool, 2_000 if quick else 20_000)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the calls")
-    parser.add_argument("--part", choices=("pool", "server"), help="only this one")
-    options = parser.parse_args()
-    quick = options.quick
-    print("$", shlex.join(["python", *sys.argv]))
-    print(
-        f"{platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}"
-    )
-    print("load before:", *(f"{load:.2f}" for load in os.getloadavg()))
-    rounds = 2 if quick else 6
-    if options.part != "server":
-        pooled(rounds, quick)
-    if options.part != "pool":
-        served(rounds)
-    print("load after: ", *(f"{load:.2f}" for load in os.getloadavg()))
-    return failures
+    served(rounds)
+    finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,9 +1,12 @@
 """The values that packages pass to each other: hits, documents, chunks, items of a source, its status."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from operator import itemgetter
+from types import UnionType
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
+from ctx.clock import iso_utc
 from ctx.code.symbols import Definition
 from ctx.text.filetypes import is_prose
 
@@ -350,3 +353,64 @@ def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
     """When the oldest chunk without an embedding in any of these sources was stored."""
     moments = (status.oldest_pending_ms for status in statuses)
     return min((moment for moment in moments if moment is not None), default=None)
+
+
+# -- records as JSON -----------------------------------------------------------------------------------------
+
+_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_BOUNDS: Mapping[str, Mapping[str, JSON]] = {"score": {"minimum": 0, "maximum": 1}}
+
+
+# Only these leave as `source_url`: a connector may give any text, and a page may link it.
+_LINK = re.compile(r"(?:https?://|mailto:)[^\x00-\x1f\x7f]+", re.IGNORECASE)
+
+
+def record_json(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
+    """A named tuple as JSON, without the fields in `omit`.
+
+    A field `updated_ms` becomes `updated_at`, a time in ISO 8601.
+    """
+    fields = zip(record._fields, record, strict=True)
+    return {_json_name(field): _json_value(field, value) for field, value in fields if field not in omit}
+
+
+def _json_name(field: str) -> str:
+    return f"{field[:-3]}_at" if field.endswith("_ms") else field
+
+
+def _json_value(field: str, value: Any) -> JSON:
+    if field.endswith("_ms"):
+        return None if value is None else iso_utc(value)
+    if field == "source_url":
+        return value if value is not None and _LINK.fullmatch(value) else None
+    if isinstance(value, float):
+        return round(value, 6)
+    if hasattr(value, "_fields"):
+        return record_json(value)
+    return [_json_value("", entry) for entry in value] if isinstance(value, tuple) else value
+
+
+def record_schema(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
+    """The JSON Schema of `record_json(record, omit)`. A field without a default is required."""
+    properties: dict[str, JSON] = {}
+    fields = [field for field in record._fields if field not in omit]
+    for field in fields:
+        annotation = record.__annotations__[field]
+        if field.endswith("_ms"):
+            annotation = str if annotation is int else str | None
+        properties[_json_name(field)] = {**_schema_of(annotation), **_BOUNDS.get(field, {})}
+    required = [_json_name(field) for field in fields if field not in record._field_defaults]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _schema_of(annotation: Any) -> dict[str, JSON]:
+    if annotation in _KINDS:
+        return {"type": _KINDS[annotation]}
+    if isinstance(annotation, UnionType):
+        inner = [part for part in annotation.__args__ if part is not type(None)]
+        return {"anyOf": [*map(_schema_of, inner), {"type": "null"}]}
+    if hasattr(annotation, "_fields"):
+        return record_schema(annotation)
+    if annotation.__origin__ is Mapping:
+        return {"type": "object"}
+    return {"type": "array", "items": _schema_of(annotation.__args__[0])}

@@ -37,9 +37,8 @@ from ctx.store.base import Projection, SearchIndex
 from ctx.store.folder import WriterLock, work_lock
 from ctx.store.index import Plane
 from ctx.store.sqlite import SqliteCatalog, check_whole, file_catalog, open_catalog
-from ctx.tools.agents import Agents, inline_agent
 from ctx.tools.builtin import builtin_tools
-from ctx.tools.toolbox import Toolbox
+from ctx.tools.toolbox import Agents, Toolbox, inline_agent
 
 if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog

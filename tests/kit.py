@@ -1,6 +1,7 @@
 """Helpers for tests: projects, servers, commands, and snapshots of a store to compare."""
 
 import atexit
+import fcntl
 import hashlib
 import http.server
 import json
@@ -8,8 +9,10 @@ import os
 import secrets
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -244,6 +247,42 @@ def _settle(folder: Path) -> None:
     youngest_ns = max((path.lstat().st_ctime_ns for path in folder.glob("**/*")), default=0)
     rest_ns = min(FINE_TICK_NS, youngest_ns + FINE_TICK_NS - time.time_ns())
     threading.Event().wait(max(0, rest_ns) / 1e9)
+
+
+def on_a_terminal(
+    *arguments: str,
+    cwd: Path,
+    env: Mapping[str, str | None] | None = None,
+    columns: int = 80,
+    errors: bool = True,
+    keys: str = "",
+) -> tuple[int, str]:
+    """Runs the command on a terminal where somebody types `keys`: its exit code, and what is on the screen.
+
+    None in `env` takes a variable away. Without `errors` standard error is not the terminal's.
+    """
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    taken = {name: text for name, text in {**os.environ, **(env or {})}.items() if text is not None}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ctx", *arguments],
+        cwd=cwd,
+        env=taken,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs if errors else None,
+    ) as process:
+        os.close(theirs)
+        os.write(ours, keys.encode())
+        screen = b""
+        try:
+            while part := os.read(ours, 65536):
+                screen += part
+        except OSError:
+            pass  # Linux says so when the last program has left the terminal
+        status = process.wait(60)
+    os.close(ours)
+    return status, screen.decode(errors="replace").replace("\r\n", "\n")
 
 
 def lines_run(work: Callable[[], object]) -> int:

@@ -1,4 +1,4 @@
-"""An OpenSearch for the tests, as scripts/fetch_opensearch.py unpacks it: real nodes on this machine, by a user of
+"""An OpenSearch for the tests, as .ci/fetch_opensearch.py unpacks it: real nodes on this machine, by a user of
 their own.
 
 They lie in `<environment>/cluster/opensearch`. OpenSearch refuses to run as root, so that root's tests run it

@@ -19,12 +19,11 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.models import JSON, Caller, as_table
 from ctx.scripts.registry import installed_registries
-from ctx.scripts.scripts import ScriptConnector, ScriptFile, load_agent, load_tool
-from ctx.scripts.sources import script_file
+from ctx.scripts.scripts import ScriptFile, load_agent, load_tool
+from ctx.scripts.sources import ScriptConnector, script_file
 from ctx.text.strings import did_you_mean
-from ctx.tools.agents import Agents
 from ctx.tools.schema import compile_check
-from ctx.tools.toolbox import NAME, NAME_RULE, RESERVED, Toolbox
+from ctx.tools.toolbox import NAME, NAME_RULE, RESERVED, Agents, Toolbox
 from ctx.workspace import Workspace, open_workspace
 
 CALLER = Caller("cli")

@@ -32,11 +32,10 @@ from ctx.indexing.report import EMPTY, IndexReport
 from ctx.indexing.run import Progress
 from ctx.indexing.window import Window
 from ctx.indexing.worker import ROLES, Worker
-from ctx.models import JSON, SourceStatus
+from ctx.models import JSON, SourceStatus, record_json
 from ctx.scripts.sources import intervals_s
 from ctx.store.record import ModelShare
 from ctx.text.strings import counted
-from ctx.tools import record_json
 from ctx.workspace import Workspace, open_workspace
 
 SHOWN = 10  # lines of a kind below a report; --json has more
@@ -327,7 +326,7 @@ def share_line(share: ModelShare) -> str:
 
 
 def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
-    return [record_json.row(share, omit=("filling",)) for share in shares]
+    return [record_json(share, omit=("filling",)) for share in shares]
 
 
 @contextmanager

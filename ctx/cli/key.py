@@ -7,9 +7,9 @@ from ctx.cli.configuration import configuration
 from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import table, tell
 from ctx.errors import StoreError
+from ctx.models import record_json
 from ctx.server.keys import EVERY_BANK, Keys
 from ctx.server.services import key_ring
-from ctx.tools import record_json
 
 
 def add_options(command: str, options: Parser) -> None:
@@ -60,7 +60,7 @@ def _revoke(ring: Keys, args: Any) -> int:
 
 
 def _list(ring: Keys, args: Any) -> int:
-    keys = [record_json.row(record, omit=("sha256",)) for record in ring.list()]
+    keys = [record_json(record, omit=("sha256",)) for record in ring.list()]
     rows = [
         (key["id"], key["name"], ", ".join(key["banks"]), key["created_at"], key["revoked_at"] or "-")
         for key in keys

@@ -8,8 +8,8 @@ from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import table, tell
 from ctx.errors import BadRequest
 from ctx.memory.activity import KEPT, Entry
+from ctx.models import record_json
 from ctx.text.strings import counted
-from ctx.tools import record_json
 from ctx.workspace import open_workspace
 
 _SHOWN_CHARS = 60
@@ -36,7 +36,7 @@ def run(command: str, args: Namespace) -> int:
             count = activity.clear()
             return tell(args.json, {"cleared": count}, f"Deleted {counted(count, 'entry')}.")
         entries = activity.entries(min(args.limit, KEPT))
-    return tell(args.json, {"entries": [record_json.row(entry) for entry in entries]}, _shown(entries))
+    return tell(args.json, {"entries": [record_json(entry) for entry in entries]}, _shown(entries))
 
 
 def _shown(entries: list[Entry]) -> str:

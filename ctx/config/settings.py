@@ -1,6 +1,6 @@
 """Every key of `ctx.toml`, declared once: type, default, range, what it is for, and whether it needs trust.
 
-The checks (load.py), the question of trust (trust.py) and what `python scripts/configuration.py` writes
+The checks (load.py), the question of trust (trust.py) and what `python .ci/configuration.py` writes
 follow from here: the reference (docs/configuration.md), the example (config/ctx.toml) and the JSON Schema.
 """
 

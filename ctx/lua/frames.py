@@ -1,6 +1,6 @@
 """Messages between the server and a worker: four bytes of length, one letter, the payload.
 
-    server -> worker   C  a job (`pack_job`)            h  the answer to a host call: "+" bytes, or "-" JSON
+    server -> worker   C  a marshalled `JobMessage`    h  the answer to a host call: "+" bytes, or "-" JSON
     worker -> server   H  a host call: op NUL payload   R  the end: "+" result, or "-" failure, both JSON
 
 A hostile script may control the worker. So the length is checked before the payload is read, an unknown
@@ -10,9 +10,9 @@ letter ends the call, and the worker may send only one frame at a time.
 import select
 import socket
 import struct
+import threading
+import time
 from typing import NamedTuple
-
-from ctx.lua.limits import Deadline
 
 MAX_FRAME_BYTES = 16 << 20
 MAX_RESULT_BYTES = 4 << 20  # JSON grows tenfold as Python objects
@@ -25,6 +25,7 @@ REPORT = struct.Struct("=cii")  # F forked, X exited; the pid; the wait status
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}
 _READ_BYTES = 1 << 18
+_CANCEL_CHECK_S = 0.02  # how often a wait looks at the cancel event
 
 
 class FrameError(Exception):
@@ -39,6 +40,35 @@ class JobNotRead(WorkerGone):
     """The worker closed its socket before it read the job."""
 
 
+class DeadlinePassed(Exception):
+    """The deadline has passed."""
+
+
+class Cancelled(Exception):
+    """The caller cancelled the call."""
+
+
+class Deadline:
+    """The end of a call (`at_s`, on the clock of `time.monotonic()`) and an event that cancels it."""
+
+    __slots__ = ("at_s", "cancel")
+
+    def __init__(self, timeout_s: float, cancel: threading.Event | None = None) -> None:
+        self.at_s = time.monotonic() + timeout_s
+        self.cancel = cancel
+
+    def step_s(self) -> float:
+        """How long the next wait may last. Raises `DeadlinePassed` or `Cancelled`."""
+        left_s = self.at_s - time.monotonic()
+        if left_s <= 0:
+            raise DeadlinePassed
+        if self.cancel is None:
+            return left_s
+        if self.cancel.is_set():
+            raise Cancelled
+        return min(left_s, _CANCEL_CHECK_S)
+
+
 class JobMessage(NamedTuple):
     """A job as it is sent: everything but the source is short text or JSON."""
 
@@ -49,29 +79,19 @@ class JobMessage(NamedTuple):
     arguments: bytes
     context: bytes
     grants: bytes
-    seed: bytes
+    seed: int
 
 
-_LENGTHS = struct.Struct(f">{len(JobMessage._fields)}I")
+class ItemProblem(NamedTuple):
+    """Replaces an item of a scan that cannot be written as JSON."""
 
-
-def pack_job(message: JobMessage) -> bytes:
-    return _LENGTHS.pack(*map(len, message)) + b"".join(message)
-
-
-def unpack_job(payload: bytes) -> JobMessage:
-    offset = _LENGTHS.size
-    fields = []
-    for length in _LENGTHS.unpack_from(payload):
-        fields.append(payload[offset : offset + length])
-        offset += length
-    return JobMessage(*fields)
+    message: str
 
 
 class Channel:
     """The server's end of a worker's socket. No call outlasts its deadline, whatever the worker does."""
 
-    __slots__ = ("_buffer", "_reader", "_socket", "_writer")
+    __slots__ = ("_buffer", "_reader", "_socket")
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -79,7 +99,6 @@ class Channel:
         self._buffer = b""
         self._reader = select.poll()
         self._reader.register(end, select.POLLIN)
-        self._writer: select.poll | None = None
 
     def close(self) -> None:
         self._socket.close()
@@ -88,29 +107,21 @@ class Channel:
         """Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
         if len(payload) > MAX_FRAME_BYTES:
             raise FrameError(f"{len(payload)} bytes are more than a worker accepts ({MAX_FRAME_BYTES})")
-        frame = len(payload).to_bytes(4, "big") + letter + payload
-        try:
-            count = self._socket.send(frame)
-        except BlockingIOError:
-            count = 0
-        except OSError as error:
-            raise WorkerGone from error
-        if count < len(frame):
-            self._send_rest(memoryview(frame)[count:], deadline)
-
-    def _send_rest(self, pending: memoryview, deadline: Deadline) -> None:
-        if self._writer is None:
-            self._writer = select.poll()
-            self._writer.register(self._socket, select.POLLOUT)
-        while pending:
-            if not self._writer.poll(deadline.step_s() * 1000):
-                continue
+        pending = memoryview(len(payload).to_bytes(4, "big") + letter + payload)
+        writer: select.poll | None = None
+        while True:
             try:
                 pending = pending[self._socket.send(pending) :]
             except BlockingIOError:
-                continue
+                pass
             except OSError as error:
                 raise WorkerGone from error
+            if not pending:
+                return
+            if writer is None:
+                writer = select.poll()
+                writer.register(self._socket, select.POLLOUT)
+            writer.poll(deadline.step_s() * 1000)  # checks the deadline even if the worker reads all the time
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
         """The next frame as (letter, payload). Raises as `send` does."""

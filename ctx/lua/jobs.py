@@ -7,29 +7,34 @@ import functools
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from ctx.errors import AccessError, BadRequest, CtxError, NotFound, StoreError, ToolError
+from ctx.errors import AccessError, BadRequest, Busy, CtxError, NotFound, StoreError, ToolError
 from ctx.lua.frames import (
     HOST_CALL,
     JOB,
     MAX_FRAME_BYTES,
     REPLY,
     Channel,
+    Deadline,
+    DeadlinePassed,
     FrameError,
+    ItemProblem,
     JobNotRead,
     WorkerGone,
 )
-from ctx.lua.limits import Deadline, DeadlinePassed, DeadlineThreads
 from ctx.models import JSON, as_table
 from ctx.text.strings import one_line
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Host = Callable[[str, bytes, float], bytes]
 
 MAX_LOG_LINES = 1000
@@ -38,6 +43,7 @@ MAX_LOG_LINE = 2000
 MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
 
 _LAST_MOMENT_S = 0.02
+_THREAD_WAIT_S = 1.0  # shorter than most deadlines: when all threads hang, the caller gets an error early
 _LEVELS = frozenset({b"debug", b"info", b"warn", b"error"})
 # The grant an operation needs, by the part of its name before the first dot. `log` and `sleep` need none.
 GRANTS = {
@@ -59,10 +65,46 @@ KINDS: dict[str, type[CtxError]] = {
 THROWING = "memory"  # scripts with this grant may use `error.throw`
 
 
-class ItemProblem(NamedTuple):
-    """Replaces an item of a scan that cannot be written as JSON."""
+class DeadlineThreads:
+    """Runs functions with a deadline, at most `most` at a time, each in a thread of its own.
 
-    message: str
+    A thread cannot be killed: when a call overruns, the caller goes on and the thread lives until the
+    function returns. The threads are daemons (unlike those of `concurrent.futures`), so an abandoned call
+    does not keep the process alive.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = threading.Semaphore(most)
+
+    def call(self, function: Callable[[], T], deadline: Deadline) -> T:
+        """Return what `function` returns, or raise what it raises.
+
+        Raises `DeadlinePassed` or `Cancelled` when that comes first, and `Busy` when no thread is free.
+        """
+        if not self._free.acquire(timeout=min(deadline.step_s(), _THREAD_WAIT_S)):
+            deadline.step_s()  # the deadline may have come first
+            raise Busy("all host calls of the sandbox are busy; try again")
+        answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+        def run() -> None:
+            value, failure = None, None
+            try:
+                value = function()
+            except BaseException as error:
+                failure = error
+            self._free.release()  # before the answer: the caller's next call finds this thread free
+            answers.put((value, failure))
+
+        threading.Thread(target=run, name="lua-host-call", daemon=True).start()
+        while True:
+            try:
+                value, error = answers.get(timeout=deadline.step_s())
+            except Empty:
+                continue
+            if error is not None:
+                raise error
+            result: T = value
+            return result
 
 
 class JobContext(NamedTuple):

@@ -42,21 +42,30 @@ limits the log, the frames and the result. A script with the grant "memory" may 
 """
 
 import logging
+import marshal
 import math
 import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator
 from typing import NamedTuple
 
 from ctx.errors import Busy, ScriptTimeout, ToolError
-from ctx.lua.frames import FrameError, JobMessage, JobNotRead, WorkerGone, pack_job
-from ctx.lua.jobs import Host, ItemProblem, JobContext, result_of, run_job
-from ctx.lua.limits import Cancelled, Deadline, DeadlinePassed, DeadlineThreads, Shares
+from ctx.lua.frames import (
+    Cancelled,
+    Deadline,
+    DeadlinePassed,
+    FrameError,
+    ItemProblem,
+    JobMessage,
+    JobNotRead,
+    WorkerGone,
+)
+from ctx.lua.jobs import DeadlineThreads, Host, JobContext, result_of, run_job
 from ctx.lua.lockdown import Layer
-from ctx.lua.processes import Worker, WorkerProcesses
-from ctx.lua.selftest import is_strict, try_layers
+from ctx.lua.processes import Worker, WorkerProcesses, is_strict, try_layers
 from ctx.models import JSON
 
 __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
@@ -68,6 +77,7 @@ _ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
 _CANCEL_CHECK_S = 0.05  # how often a wait for a slot looks at the cancel event
 _MAX_DEPTH = 64  # of a result that is fitted to its schema
 _EXIT_REPORT_S = 0.5  # for the zygote to report how a worker died
+_MIN_SHARED = 4  # a smaller total is not divided into shares
 _SPARE_THREADS = 16  # host calls that may hang before the pool runs out of threads
 
 
@@ -77,7 +87,7 @@ class Job(NamedTuple):
     `name` is for messages and the log. `arguments` and `context` are JSON; `context` becomes the script's
     `context` table. `trust` is "operator" for scripts that the configuration names, else "untrusted".
     `output_schema` shapes the result. `caller` identifies who called, "" if unknown: one caller and one
-    script may use only a share of the pool (`limits.Shares`). `ends_s` is when the caller stops waiting,
+    script may use only a share of the pool (`Shares`). `ends_s` is when the caller stops waiting,
     on the clock of `time.monotonic()`; it includes the wait for a worker.
     """
 
@@ -102,6 +112,37 @@ class Job(NamedTuple):
     def level(self) -> int:
         """The log level of a failure. A connector's failure is also logged with its source."""
         return logging.DEBUG if self.kind == "connector" else logging.INFO
+
+
+class Shares:
+    """Divides `total` slots: one tool may hold half of them, one caller three quarters.
+
+    So a tool that hangs leaves half of the slots to the others. The limits also apply when nobody else is
+    waiting, because a script cannot give its slot back early. "" is a tool or caller without a limit.
+    Not thread-safe: the owner holds a lock.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._per_tool = total if total < _MIN_SHARED else total // 2
+        self._per_caller = total if total < _MIN_SHARED else total * 3 // 4
+        self._tools: Counter[str] = Counter()
+        self._callers: Counter[str] = Counter()
+
+    def allow(self, tool: str, caller: str) -> bool:
+        """Whether both may hold one more slot."""
+        return (not tool or self._tools[tool] < self._per_tool) and (
+            not caller or self._callers[caller] < self._per_caller
+        )
+
+    def acquire(self, tool: str, caller: str) -> None:
+        self._tools[tool] += 1
+        self._callers[caller] += 1
+
+    def release(self, tool: str, caller: str) -> None:
+        for counts, name in ((self._tools, tool), (self._callers, caller)):
+            counts[name] -= 1
+            if not counts[name]:
+                del counts[name]  # callers come and go; their names must not accumulate
 
 
 class Pool:
@@ -351,18 +392,17 @@ def _death_of(worker: Worker, job: Job) -> ToolError:
 
 
 def _message(job: Job) -> bytes:
-    return pack_job(
-        JobMessage(
-            kind=job.kind.encode(),
-            entry=job.entry.encode(),
-            name=job.name.encode(),
-            source=job.source,
-            arguments=job.arguments,
-            context=job.context,
-            grants=b" %s " % " ".join(sorted(job.grants)).encode(),
-            seed=os.urandom(8),
-        )
+    message = JobMessage(
+        kind=job.kind.encode(),
+        entry=job.entry.encode(),
+        name=job.name.encode(),
+        source=job.source,
+        arguments=job.arguments,
+        context=job.context,
+        grants=b" %s " % " ".join(sorted(job.grants)).encode(),
+        seed=int.from_bytes(os.urandom(8), "big", signed=True),
     )
+    return marshal.dumps(tuple(message))
 
 
 def _fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:

@@ -19,8 +19,7 @@ from collections import deque
 from pathlib import Path
 
 from ctx.errors import Busy, ToolError
-from ctx.lua.frames import ORDER, REPORT, Channel
-from ctx.lua.limits import Cancelled
+from ctx.lua.frames import ORDER, REPORT, Cancelled, Channel
 from ctx.lua.lockdown import Layer
 
 logger = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
 _PARTS = ("prelude", "dates", "memory")
-_BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.zygote import main; main(sys.argv[1])"
+_BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.worker import main; main(sys.argv[1])"
 _CPU_S = 3600  # last resort if the server cannot kill a worker; longer than any connector's deadline
 _RETRY_S = 0.5  # how often to retry a fork that the system refused
 _STALL_S = 0.4  # without a report while forks are pending: check whether the zygote is stopped
@@ -173,7 +172,7 @@ class WorkerProcesses:
             pass  # it has already ended
 
     def probe(self, number: int) -> Worker:
-        """A worker that runs `zygote.PROBES[number]`. Raises `ToolError` when none starts."""
+        """A worker that runs `worker.PROBES[number]`. Raises `ToolError` when none starts."""
         with self._changed:
             self._fork(b"P", number)
             self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
@@ -184,41 +183,26 @@ class WorkerProcesses:
 
     # ------------------------------------------------------------------ the zygote
 
-    def _command(self, settings: str) -> list[str]:
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    def _start_zygote(self) -> None:
         lupa = importlib.util.find_spec("lupa")  # the server itself does not import it
         if lupa is None or lupa.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
-        return [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            self.boot,
-            settings,
-            package,
-            os.path.dirname(os.path.dirname(lupa.origin)),
-        ]
-
-    def _spawn(self, settings: str, channel: socket.socket) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            self._command(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[channel.fileno()],
-            env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
-            cwd="/",
-            start_new_session=True,  # Ctrl-C in the terminal must reach the server only
-        )
-
-    def _start_zygote(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_TYPE)
         folder = Path(__file__).parent
+        search_path = [str(folder.parents[1]), str(Path(lupa.origin).parents[1])]
         parts = {name: (folder / f"{name}.lua").read_text(encoding="utf-8") for name in _PARTS}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_TYPE)
         settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, parts])
         with theirs:
-            process = self._spawn(settings, theirs)
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self.boot, settings, *search_path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in the terminal must reach the server only
+            )
         ours.settimeout(_START_TIMEOUT_S)
         layers = _read_line(ours)
         assert process.stderr is not None
@@ -404,3 +388,77 @@ def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     for _, _, data in ancillary:
         fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     return fds[0] if fds else None
+
+
+# -- self-test -----------------------------------------------------------------------------------------------
+# Workers try what a hostile script would try, and their exit status shows whether the kernel stopped them.
+
+FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
+STRICT = (FILTER, MEMORY, KILL)  # what untrusted scripts need
+
+# The first of `worker.PROBES`, in the same order. The server cannot import that module: it imports lupa.
+FORBIDDEN = (
+    "open a file",
+    "open a socket",
+    "start a process",
+    "run a program",
+    "send a signal",
+    "make memory executable",
+)
+_MEMORY_PROBE, _SPIN_PROBE = len(FORBIDDEN), len(FORBIDDEN) + 1
+_REFUSED = 77  # worker.REFUSED
+_PROBE_TIMEOUT_S = 5.0  # for a loaded machine; usually a few milliseconds
+
+
+def try_layers(processes: WorkerProcesses) -> list[Layer]:
+    """The zygote's own layers, and those tested in workers. Raises `ToolError` if no worker starts."""
+    layers = [layer for layer in processes.layers if layer.name != FILTER]
+    return [_filter_layer(processes), _memory_layer(processes), _kill_layer(processes), *layers]
+
+
+def is_strict(layers: list[Layer]) -> bool:
+    return all(any(layer.name == name and layer.held for layer in layers) for name in STRICT)
+
+
+def _filter_layer(processes: WorkerProcesses) -> Layer:
+    workers = [processes.probe(number) for number in range(len(FORBIDDEN))]
+    allowed = [
+        action
+        for action, worker in zip(FORBIDDEN, workers, strict=True)
+        if not _killed_by(_end_probe(processes, worker), signal.SIGSYS)
+    ]
+    if allowed:
+        return Layer(FILTER, False, f"the kernel does not stop a worker that tries to {', '.join(allowed)}")
+    return Layer(FILTER, True, f"killed by SIGSYS when trying to {', '.join(FORBIDDEN)}")
+
+
+def _memory_layer(processes: WorkerProcesses) -> Layer:
+    status = _end_probe(processes, processes.probe(_MEMORY_PROBE))
+    refused = status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == _REFUSED
+    return Layer(
+        MEMORY,
+        refused,
+        "an allocation over the limit is refused" if refused else "the system does not enforce it",
+    )
+
+
+def _kill_layer(processes: WorkerProcesses) -> Layer:
+    worker = processes.probe(_SPIN_PROBE)
+    began_s = time.perf_counter()
+    processes.kill(worker)
+    means = "the zygote" if worker.pidfd is None else "a pidfd"
+    if not _killed_by(_end_probe(processes, worker), signal.SIGKILL):
+        return Layer(KILL, False, "a looping worker stayed alive")
+    return Layer(KILL, True, f"by {means} in {(time.perf_counter() - began_s) * 1000:.1f} ms")
+
+
+def _end_probe(processes: WorkerProcesses, worker: Worker) -> int | None:
+    worker.ended.wait(_PROBE_TIMEOUT_S)
+    if not worker.ended.is_set():
+        processes.kill(worker)
+    processes.drop(worker)
+    return worker.status
+
+
+def _killed_by(status: int | None, number: signal.Signals) -> bool:
+    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == number

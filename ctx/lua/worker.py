@@ -1,27 +1,43 @@
-"""The process a script runs in. It reads one job from its socket, runs it, sends the answer and ends.
+"""The zygote, and the workers that it forks to run one script each.
 
-Only the zygote imports this module; no other module imports lupa.
+The server starts the zygote with `python -I -S`: a single-threaded process, locked down, with Lua and the
+prelude loaded. It takes orders over one socket (`frames.ORDER`): F forks a worker that serves the attached
+descriptor, P forks one for a probe of the self-test, K kills a worker. It reports (`frames.REPORT`) F with
+the worker's pid and, on Linux, a pidfd, and X with the wait status of a worker that has exited. When the
+server ends, it ends with all its workers.
+
+A worker reads one job from its socket, runs it, sends the answer and ends. No other module imports lupa.
 """
 
+import array
 import binascii
+import gc
 import hashlib
 import hmac
+import json
+import marshal
+import mmap
 import os
+import select
+import signal
 import socket
+from collections.abc import Callable
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from lupa import lua54
 
+from ctx.lua import lockdown
 from ctx.lua.frames import (
     HEADER_BYTES,
     HOST_CALL,
     JOB,
     MAX_FRAME_BYTES,
     MAX_RESULT_BYTES,
+    ORDER,
+    REPORT,
     RESULT,
     JobMessage,
-    unpack_job,
 )
 
 _READ_BYTES = 1 << 16
@@ -99,16 +115,7 @@ class Interpreter:
 
     def run(self, message: JobMessage) -> bytes:
         try:
-            answer: bytes = self._run(
-                message.kind,
-                message.entry,
-                message.name,
-                message.source,
-                message.arguments,
-                message.context,
-                message.grants,
-                int.from_bytes(message.seed, "big", signed=True),
-            )
+            answer: bytes = self._run(*message)
         except BaseException:  # out of memory outside of any protected call, in Lua or in Python
             megabytes = self._memory_bytes >> 20
             return b'-{"message":"not enough memory: a script may use %d MB"}' % megabytes
@@ -167,7 +174,8 @@ def serve(end: socket.socket, interpreter: Interpreter) -> None:
     letter, payload = receive(end)
     if letter == JOB:
         interpreter.connect(end)
-        send(end, RESULT, interpreter.run(unpack_job(payload)))
+        message = JobMessage(*marshal.loads(payload))  # noqa: S302 - the server wrote it
+        send(end, RESULT, interpreter.run(message))
     os._exit(0)  # at once, so that no finalizer of the script runs
 
 
@@ -179,7 +187,7 @@ _WARM = JobMessage(
     b'{"a":1}',
     b"{}",
     b"",
-    bytes(8),
+    0,
 )
 
 
@@ -198,3 +206,187 @@ def warm_up(interpreter: Interpreter) -> None:
     ):
         _PURE[op](payload)
     interpreter.run(_WARM)
+
+
+# -- the zygote ----------------------------------------------------------------------------------------------
+
+REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # the exit status of a probe that was not killed
+
+
+class Settings(NamedTuple):
+    """The server's settings. `parts` are the texts of the prelude's files, which a worker cannot open."""
+
+    control_fd: int
+    memory_bytes: int
+    cpu_s: int
+    parts: dict[str, str]
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _map_memory(settings: Settings) -> None:
+    # Mapped but not touched, so the probe uses no real memory on a machine without the limit.
+    maps = [
+        mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)
+    ]
+    maps.clear()
+
+
+_ALL_RIGHTS = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+
+# What the self-test makes a worker try. The first six are `processes.FORBIDDEN`.
+PROBES: tuple[Callable[[Settings], object], ...] = (
+    lambda _: os.open("/", os.O_RDONLY),
+    lambda _: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+    lambda _: os.fork(),
+    lambda _: os.execv("/bin/true", ["true"]),  # noqa: S606 - the kernel must stop it
+    lambda _: os.kill(1, 0),
+    lambda _: mmap.mmap(-1, 4096, prot=_ALL_RIGHTS),
+    _map_memory,
+    lambda _: _loop(),
+)
+
+
+class _Zygote:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.control = socket.socket(fileno=settings.control_fd)
+        self.pid = os.getpid()
+        self.children: set[int] = set()
+        self.server_fd = _pidfd(os.getppid())
+        self.parts = compile_parts(settings.parts)
+        self.interpreter = Interpreter(self.parts, settings.memory_bytes)
+        warm_up(self.interpreter)
+        machine = lockdown.machine()
+        self.filter = lockdown.prepare_filter(machine) if machine else None
+        # Twice the script's limit (a table that grows keeps its old half), plus Python's own memory.
+        mapped = lockdown.address_space_bytes()
+        self.address_space = mapped + 2 * settings.memory_bytes + (64 << 20) if mapped else 0
+
+    def lock_down(self) -> None:
+        null = os.open("/dev/null", os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        os.close(null)
+        layers = lockdown.confine_zygote()
+        if self.filter is None:
+            layers.append(lockdown.Layer("system call filter", False, "Linux on x86_64 and aarch64 only"))
+        self.control.sendall(json.dumps(layers).encode() + b"\n")
+
+    def run(self) -> NoReturn:
+        child_exited, wakeup = os.pipe()
+        for fd in (child_exited, wakeup):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.own_fds = [child_exited, wakeup, self.control.fileno()] + (
+            [self.server_fd] if self.server_fd is not None else []
+        )
+        gc.collect()
+        gc.disable()
+        gc.freeze()  # or the first collection in each worker would copy every page
+        waiting = select.poll()
+        for fd in {*self.own_fds} - {wakeup}:
+            waiting.register(fd, select.POLLIN)
+        while True:
+            for fd, _ in waiting.poll():
+                if fd == child_exited:
+                    os.read(child_exited, 4096)
+                    self.report_exits()
+                elif fd == self.server_fd:
+                    self.end()
+                else:
+                    self.read_order()
+
+    def read_order(self) -> None:
+        try:
+            message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
+        except ConnectionResetError:
+            self.end()
+        if len(message) < ORDER.size:
+            self.end()
+        letter, number = ORDER.unpack(message)
+        if letter == b"K":
+            if number in self.children:  # our child, not yet waited for: the pid cannot be reused
+                os.kill(number, signal.SIGKILL)
+            return
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes, or too little memory
+            self.control.sendall(REPORT.pack(b"F", 0, 0))
+        else:
+            if pid == 0:
+                self.become_worker(fds[0], None if letter == b"F" else number)
+            self.report_fork(pid)
+        for fd in fds:
+            os.close(fd)
+
+    def report_fork(self, pid: int) -> None:
+        self.children.add(pid)
+        pidfd = _pidfd(pid)
+        passed = [] if pidfd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
+        self.control.sendmsg([REPORT.pack(b"F", pid, 0)], passed)
+        if pidfd is not None:
+            os.close(pidfd)
+
+    def become_worker(self, fd: int, probe: int | None) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if fd != 3:
+                os.dup2(fd, 3)
+            for inherited in {*self.own_fds, fd} - {3}:
+                os.close(inherited)
+            end = socket.socket(fileno=3)
+            lockdown.confine_worker(self.pid, self.address_space, self.settings.cpu_s)
+            if self.filter is not None:
+                lockdown.install_filter(self.filter)
+            if probe is None:
+                serve(end, self.interpreter)
+            else:
+                self.try_probe(probe)
+        finally:
+            os._exit(BROKEN)
+
+    def try_probe(self, number: int) -> NoReturn:
+        try:
+            PROBES[number](self.settings)
+        except (OSError, MemoryError):
+            os._exit(REFUSED)
+        os._exit(SUCCEEDED)
+
+    def report_exits(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.children.discard(pid)
+            self.control.sendall(REPORT.pack(b"X", pid, status))
+
+    def end(self) -> NoReturn:
+        for pid in self.children:
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+
+
+def _pidfd(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        # A kernel before 5.3, or the process is gone. The order K, and the end of the socket, still work.
+        return None
+
+
+def main(argument: str) -> NoReturn:
+    """Run the zygote. `argument` is `Settings` as a JSON array."""
+    zygote = _Zygote(Settings(*json.loads(argument)))
+    zygote.lock_down()
+    zygote.run()

@@ -22,8 +22,7 @@ from ctx.config.trust_file import FOLDERS, NotTrusted, TrustFile, Voucher, proje
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
 from ctx.scripts.scripts import LOAD_S, Runner, ScriptFile, load_agent, load_tool
 from ctx.text.strings import did_you_mean, one_line
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import RESERVED, Toolbox, name_fault
+from ctx.tools.toolbox import RESERVED, Agents, Toolbox, name_fault
 
 logger = logging.getLogger(__name__)
 

@@ -1,30 +1,20 @@
-"""Lua scripts as tools, connectors and agents."""
+"""Lua scripts as tools and agents."""
 
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
-
 from ctx import files
-from ctx.clock import iso_utc, now_ms
 from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.config.trust_file import NotTrusted, Voucher
-from ctx.connectors.base import ScanLog
-from ctx.errors import ConfigError, CtxError, SourceError, ToolError
-from ctx.formats.encoding import is_misread
-from ctx.identity import digest, outline
-from ctx.lua.jobs import ItemProblem
+from ctx.errors import ConfigError, ToolError
 from ctx.lua.pool import Job, Pool
-from ctx.models import JSON, NO_METADATA, Caller, Content, SourceItem, as_table, is_number
-from ctx.scripts.parameters import parameters_schema, refuse_misspelt, with_lists
-from ctx.text.strings import cut, one_line
-from ctx.tools.agents import Agent, AgentArgument, Prompt
+from ctx.models import JSON, NO_METADATA, Caller, as_table
+from ctx.text.strings import cut, nearest, one_line
 from ctx.tools.schema import compile_output_check
-from ctx.tools.toolbox import Annotations, Tool, name_fault
+from ctx.tools.toolbox import Agent, AgentArgument, Annotations, Prompt, Tool, name_fault
 
 if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
     from ctx.lua.host import Policy
@@ -38,9 +28,15 @@ MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descripti
 LOAD_S = 5.0  # for reading a script's fields; takes milliseconds unless the script loops
 NO_CALLER = Caller("script")
 _ARGUMENT_FIELDS = ("name", "description", "required")
-_TEXT_FIELDS = ("title", "author", "content_type", "source_url", "url")
-# Of an id, an address or an author, which search results show in full. Titles are shortened there.
-_MAX_TEXT = 2000
+TYPES = ("string", "integer", "number", "boolean", "array", "object")
+MAX_DEPTH = 64  # of a declaration; the schema check refuses deeper ones
+_COPIED_KEYS = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "format"),
+    *("items", "minItems", "maxItems", "uniqueItems", "properties", "additionalProperties"),
+    *("title", "examples"),
+)
+_KEYS = ("name", "type", "required", "description", "default", "enum", *_COPIED_KEYS)
 
 
 class ScriptFile(NamedTuple):
@@ -292,148 +288,89 @@ def _content(script: ScriptFile, content: JSON) -> str:
     return str(content)
 
 
-class ScriptConnector:
-    """A `Connector` that calls `connector.scan(config)`. A scan that fails deletes no documents."""
-
-    def __init__(self, script: ScriptFile, runner: Callable[[], Runner]) -> None:
-        self.script = script
-        self.name = script.name
-        self._runner = runner
-
-    @property
-    def signature(self) -> str:
-        identity = (self.script.path, json.dumps(dict(self.script.config), sort_keys=True, default=str), 1)
-        return outline(identity)
-
-    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        runner = self._runner()
-        with runner.bridge.held() as (bridge, held):
-            try:
-                yield from self._items(runner, bridge, known, log)
-            finally:
-                log.stored = None if held is None else held.keep()
-
-    def _items(
-        self, runner: Runner, bridge: "Bridge", known: Mapping[str, str], log: ScanLog
-    ) -> Iterator[SourceItem]:
-        source_ids: set[str] = set()
-        try:
-            source = self.script.source()
-            context = {"known": len(known)}
-            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
-            host = bridge.host_for(self.script.policy(), NO_CALLER)
-            for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
-                if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
-                    log.news = True  # the script says that the scan does not list every item
-                    log.withheld.append("")
-                    continue
-                source_item = _item(item, number, source_ids, log)
-                if source_item is None:
-                    continue
-                if known.get(source_item.source_id) == source_item.fingerprint:
-                    log.unchanged.add(source_item.source_id)
-                else:
-                    yield source_item
-        except CtxError as error:
-            # The items so far are kept. The others are unknown, so nothing is deleted.
-            log.complete = False
-            raise SourceError(error.message) from error
+# -- declared parameters -------------------------------------------------------------------------------------
 
 
-def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
-    """An item of a scan; None if it is invalid, which is reported in the log."""
-    fault = _identity_fault(item, number)
-    if fault is not None:
-        log.problem(f"item {number}", fault)
-        log.withheld.append("")  # it may be any item that seems to be missing: none is deleted this time
-        return None
-    source_id, body = str(item["source_id"]), item.get("body")
-    if source_id in source_ids:
-        log.problem(source_id, "appears twice; the first one is kept")
-        return None
-    text = body if isinstance(body, str) else ""
-    if not text.strip() or is_misread(text):
-        fault = "its body is not UTF-8 text" if text.strip() else "has no body"
-        log.problem(source_id, f"{fault}; the indexed version stays")
-        log.withheld.append(source_id)
-        return None
-    source_ids.add(source_id)
-    metadata = _metadata(item, source_id, log)
-    created_ms, updated_ms = (_date(item, name, source_id, log) for name in ("created_at", "updated_at"))
-    for name in _TEXT_FIELDS:
-        if not isinstance(item.get(name), str | None):
-            log.note(source_id, f"{name} is not a string and is left out")
-        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
-            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters and is left out")
-    # The fingerprint covers only what the script returned: an item without a date must not seem to change.
-    text_of_item = json.dumps(item, sort_keys=True, ensure_ascii=False)
-    fingerprint = digest(text_of_item.encode("utf-8", "replace"), 32)
-    content = Content(
-        data=text,
-        media_type=_text(item.get("content_type")) or "text/plain",
-        title=_text(item.get("title"), None),
-        author=_text(item.get("author")),
-        created_ms=created_ms,
-        updated_ms=updated_ms,
-        source_url=_text(item.get("source_url")) or _text(item.get("url")),
-        metadata=metadata,
-    )
-    return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
+def parameters_schema(declared: JSON, where: str) -> JSON:
+    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}` or a schema.
+
+    Undeclared parameters are passed to the script, as in Context Harness. Raises `ToolError`.
+    `ctx.tools.schema` checks the result.
+    """
+    if declared in (None, {}, []):
+        return {"type": "object", "properties": {}}
+    if isinstance(declared, dict):
+        if declared.get("type") == "object":
+            return with_lists(declared)
+        # `parameters = {query = {type = "string"}}`
+        declared = [
+            {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule}
+            for name, rule in declared.items()
+        ]
+    if not isinstance(declared, list):
+        raise ToolError(f"{where}: parameters must be a list of tables or a JSON Schema")
+    properties: dict[str, JSON] = {}
+    required: list[str] = []
+    for number, entry in enumerate(declared, 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
+            raise ToolError(f"{where}: parameter {number} has no name")
+        name = entry["name"]
+        if name in properties:
+            raise ToolError(f"{where}: two parameters are called '{name}'")
+        what = f"{where}: parameter '{name}'"
+        properties[name] = _rule(entry, what)
+        demand = entry.get("required")
+        if demand is True:
+            required.append(name)
+        elif isinstance(demand, list):  # the required fields of an object
+            properties[name]["required"] = demand
+        elif demand not in (None, False, {}):
+            raise ToolError(f"{what}: required must be true, false or a list of fields")
+    return {"type": "object", "properties": properties, "required": required}
 
 
-def _identity_fault(item: JSON, number: int) -> str | None:
-    """Why an item has no valid id; None if it has one."""
-    if isinstance(item, ItemProblem):
-        return item.message.removeprefix(f"item {number}: ")
-    if not isinstance(item, dict):
-        return "is not a table"
-    source_id = item.get("source_id")
-    if not is_number(source_id) and not (isinstance(source_id, str) and source_id):
-        return "has no source_id"
-    too_long = len(str(source_id)) > _MAX_TEXT
-    return f"its source_id is longer than {_MAX_TEXT:,} characters" if too_long else None
+def _rule(entry: Mapping[str, JSON], what: str) -> dict[str, JSON]:
+    refuse_misspelt(entry, _KEYS, what)
+    kind = entry.get("type", "string")
+    if kind not in TYPES:
+        raise ToolError(f"{what} has the unknown type '{str(kind)[:80]}' (known: {', '.join(TYPES)})")
+    rule: dict[str, JSON] = {"type": kind}
+    if isinstance(entry.get("description"), str):
+        rule["description"] = entry["description"]
+    if entry.get("default") is not None:
+        rule["default"] = [] if kind == "array" and entry["default"] == {} else entry["default"]
+    if entry.get("enum"):
+        if not isinstance(entry["enum"], list):
+            raise ToolError(f"{what} has an enum that is not a list")
+        rule["enum"] = entry["enum"]
+    return rule | {key: with_lists(entry[key]) for key in _COPIED_KEYS if entry.get(key) is not None}
 
 
-def _date(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> int | None:
-    date = moment_ms(item.get(name))
-    if date is None and item.get(name) not in (None, ""):
-        log.note(source_id, f"{name} is not a date (ISO 8601, or seconds since 1970) and is left out")
-    return date
+def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Raise `ToolError` for an unknown field that is similar to a known field that is missing.
+
+    Other unknown fields are allowed, as in Context Harness.
+    """
+    names = [name for name in fields if isinstance(name, str)]
+    for name in names:
+        match = None if name in known else nearest(name[:80], known, 0.75)
+        if match is not None and match not in names:
+            raise ToolError(f"{what} has the unknown field '{one_line(name[:80])}'; did you mean '{match}'?")
 
 
-def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[str, JSON]:
-    metadata = item.get("metadata")
-    if isinstance(metadata, dict):
-        return metadata
-    if metadata not in (None, []):  # an empty table of Lua may be a list
-        log.note(source_id, "metadata is not a table and is left out")
-    try:
-        loaded = orjson.loads(item.get("metadata_json") or "{}")  # unlike json, refuses lone surrogates
-        json.dumps(loaded)  # the store uses this, which fails on deep nesting
-    except (ValueError, TypeError, RecursionError):
-        log.note(source_id, "metadata_json is not JSON and is left out")
-        return {}
-    return as_table(loaded)
-
-
-def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
-    fits = isinstance(value, str) and value.strip() and (most is None or len(value) <= most)
-    return value if fits else None
-
-
-def moment_ms(value: JSON) -> int | None:
-    """A date as milliseconds since the epoch, from ISO 8601 or seconds since the epoch; None if invalid."""
-    try:
-        if is_number(value):
-            moment = round(value * 1000)
-            iso_utc(moment)  # raises if the calendar has no such date
-            return moment
-        text = str(value).strip()
-        if text.replace(".", "", 1).isdigit() and len(text) > 8:
-            # "1700000000.000200", as in chat systems. Eight digits are a date.
-            return moment_ms(float(text))
-        parsed = datetime.fromisoformat(text.replace(" ", "T", 1))
-        parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-        return round(parsed.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None
+def with_lists(schema: JSON, depth: int = 0) -> JSON:
+    """Replace `{}` by `[]` where JSON Schema wants a list: Lua has only one kind of empty table."""
+    if depth > MAX_DEPTH:
+        return schema
+    if isinstance(schema, list):
+        return [with_lists(entry, depth + 1) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    entries = [(key, value) for key, value in schema.items() if key != "enum" or value != {}]
+    whole = {key: with_lists(value, depth + 1) for key, value in entries}
+    for key in ("required", "examples"):
+        if whole.get(key) == {}:
+            whole[key] = []
+    if whole.get("type") == "array" and whole.get("default") == {}:
+        whole["default"] = []
+    return whole

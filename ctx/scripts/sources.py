@@ -1,23 +1,41 @@
-"""Make a connector for each source of a configuration, and a `ScriptFile` for each script."""
+"""Make a connector for each source of a configuration, and a `ScriptFile` for each script.
 
+A script can be a connector, too: `ScriptConnector`.
+"""
+
+import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ctx.clock import parse_ms
+import orjson
+
+from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.config import Config
 from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
 from ctx.config.trust import CLOSED, inside
 from ctx.config.trust_file import pins_of
+from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.git import GitConnector
+from ctx.errors import CtxError, SourceError
+from ctx.formats.encoding import is_misread
+from ctx.identity import digest, outline
+from ctx.lua.frames import ItemProblem
+from ctx.models import JSON, Caller, Content, SourceItem, as_table, is_number
 
 if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), scripts the sandbox (12 ms)
     from ctx.connectors.base import Connector
+    from ctx.scripts.bridge import Bridge
     from ctx.scripts.scripts import Runner, ScriptFile
 
+_CALLER = Caller("script")
+_TEXT_FIELDS = ("title", "author", "content_type", "source_url", "url")
+# Of an id, an address or an author, which search results show in full. Titles are shortened there.
+_MAX_TEXT = 2000
 _SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "config")
 
 
@@ -105,8 +123,6 @@ def _values(source: Filesystem | Git | Web | S3, *, without: Collection[str]) ->
 
 def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
     for script in config.script_connectors:
-        from ctx.scripts.scripts import ScriptConnector
-
         yield ScriptConnector(script_file(script, config), runner)
 
 
@@ -116,3 +132,153 @@ def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
     if not inside or inside.startswith(".."):
         return ()
     return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in inside.replace(os.sep, "/")),)
+
+
+# -- scripts as connectors -----------------------------------------------------------------------------------
+
+
+class ScriptConnector:
+    """A `Connector` that calls `connector.scan(config)`. A scan that fails deletes no documents."""
+
+    def __init__(self, script: "ScriptFile", runner: "Callable[[], Runner]") -> None:
+        self.script = script
+        self.name = script.name
+        self._runner = runner
+
+    @property
+    def signature(self) -> str:
+        identity = (self.script.path, json.dumps(dict(self.script.config), sort_keys=True, default=str), 1)
+        return outline(identity)
+
+    def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        runner = self._runner()
+        with runner.bridge.held() as (bridge, held):
+            try:
+                yield from self._items(runner, bridge, known, log)
+            finally:
+                log.stored = None if held is None else held.keep()
+
+    def _items(
+        self, runner: "Runner", bridge: "Bridge", known: Mapping[str, str], log: ScanLog
+    ) -> Iterator[SourceItem]:
+        source_ids: set[str] = set()
+        try:
+            source = self.script.source()
+            context = {"known": len(known)}
+            job = runner.job(self.script, source, "connector", "scan", dict(self.script.config), context)
+            host = bridge.host_for(self.script.policy(), _CALLER)
+            for number, item in enumerate(runner.pool.scan(job, host, self.script.timeout_s), 1):
+                if isinstance(item, dict) and item.get("partial") is True and "source_id" not in item:
+                    log.news = True  # the script says that the scan does not list every item
+                    log.withheld.append("")
+                    continue
+                source_item = _item(item, number, source_ids, log)
+                if source_item is None:
+                    continue
+                if known.get(source_item.source_id) == source_item.fingerprint:
+                    log.unchanged.add(source_item.source_id)
+                else:
+                    yield source_item
+        except CtxError as error:
+            # The items so far are kept. The others are unknown, so nothing is deleted.
+            log.complete = False
+            raise SourceError(error.message) from error
+
+
+def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
+    """An item of a scan; None if it is invalid, which is reported in the log."""
+    fault = _identity_fault(item, number)
+    if fault is not None:
+        log.problem(f"item {number}", fault)
+        log.withheld.append("")  # it may be any item that seems to be missing: none is deleted this time
+        return None
+    source_id, body = str(item["source_id"]), item.get("body")
+    if source_id in source_ids:
+        log.problem(source_id, "appears twice; the first one is kept")
+        return None
+    text = body if isinstance(body, str) else ""
+    if not text.strip() or is_misread(text):
+        fault = "its body is not UTF-8 text" if text.strip() else "has no body"
+        log.problem(source_id, f"{fault}; the indexed version stays")
+        log.withheld.append(source_id)
+        return None
+    source_ids.add(source_id)
+    metadata = _metadata(item, source_id, log)
+    created_ms, updated_ms = (_date(item, name, source_id, log) for name in ("created_at", "updated_at"))
+    for name in _TEXT_FIELDS:
+        if not isinstance(item.get(name), str | None):
+            log.note(source_id, f"{name} is not a string and is left out")
+        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
+            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters and is left out")
+    # The fingerprint covers only what the script returned: an item without a date must not seem to change.
+    text_of_item = json.dumps(item, sort_keys=True, ensure_ascii=False)
+    fingerprint = digest(text_of_item.encode("utf-8", "replace"), 32)
+    content = Content(
+        data=text,
+        media_type=_text(item.get("content_type")) or "text/plain",
+        title=_text(item.get("title"), None),
+        author=_text(item.get("author")),
+        created_ms=created_ms,
+        updated_ms=updated_ms,
+        source_url=_text(item.get("source_url")) or _text(item.get("url")),
+        metadata=metadata,
+    )
+    return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
+
+
+def _identity_fault(item: JSON, number: int) -> str | None:
+    """Why an item has no valid id; None if it has one."""
+    if isinstance(item, ItemProblem):
+        return item.message.removeprefix(f"item {number}: ")
+    if not isinstance(item, dict):
+        return "is not a table"
+    source_id = item.get("source_id")
+    if not is_number(source_id) and not (isinstance(source_id, str) and source_id):
+        return "has no source_id"
+    too_long = len(str(source_id)) > _MAX_TEXT
+    return f"its source_id is longer than {_MAX_TEXT:,} characters" if too_long else None
+
+
+def _date(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> int | None:
+    date = moment_ms(item.get(name))
+    if date is None and item.get(name) not in (None, ""):
+        log.note(source_id, f"{name} is not a date (ISO 8601, or seconds since 1970) and is left out")
+    return date
+
+
+def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[str, JSON]:
+    metadata = item.get("metadata")
+    if isinstance(metadata, dict):
+        return metadata
+    if metadata not in (None, []):  # an empty table of Lua may be a list
+        log.note(source_id, "metadata is not a table and is left out")
+    try:
+        loaded = orjson.loads(item.get("metadata_json") or "{}")  # unlike json, refuses lone surrogates
+        json.dumps(loaded)  # the store uses this, which fails on deep nesting
+    except (ValueError, TypeError, RecursionError):
+        log.note(source_id, "metadata_json is not JSON and is left out")
+        return {}
+    return as_table(loaded)
+
+
+def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
+    fits = isinstance(value, str) and value.strip() and (most is None or len(value) <= most)
+    return value if fits else None
+
+
+def moment_ms(value: JSON) -> int | None:
+    """A date as milliseconds since the epoch, from ISO 8601 or seconds since the epoch; None if invalid."""
+    try:
+        if is_number(value):
+            moment = round(value * 1000)
+            iso_utc(moment)  # raises if the calendar has no such date
+            return moment
+        text = str(value).strip()
+        if text.replace(".", "", 1).isdigit() and len(text) > 8:
+            # "1700000000.000200", as in chat systems. Eight digits are a date.
+            return moment_ms(float(text))
+        parsed = datetime.fromisoformat(text.replace(" ", "T", 1))
+        parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+        return round(parsed.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

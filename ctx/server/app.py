@@ -46,9 +46,8 @@ from ctx.server.zones import (
     Routes,
     wants_mcp,
 )
-from ctx.tools.agents import Agents
-from ctx.tools.rates import SlidingWindow, Window
-from ctx.tools.toolbox import NAME, Call, Toolbox
+from ctx.tools.rates import Window
+from ctx.tools.toolbox import NAME, Agents, Call, Toolbox
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ def _behind_middlewares(
 ) -> ASGIApp:
     """The application behind its middlewares, the innermost first."""
     app = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
-    app = RateMiddleware(app, services.window or SlidingWindow(settings.rate_limit_per_minute))
+    app = RateMiddleware(app, services.window or Window(settings.rate_limit_per_minute))
     app = KeyMiddleware(app, policy)
     app = OriginMiddleware(
         app,

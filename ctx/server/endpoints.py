@@ -26,8 +26,7 @@ from ctx.server.openapi import Described, describe
 from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS
 from ctx.server.work import Work
-from ctx.tools.agents import Agent, Agents
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agent, Agents, Tool, Toolbox
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
 _PAGE_TYPES = {

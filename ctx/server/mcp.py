@@ -43,8 +43,7 @@ from ctx.server.model_tools import listed, translated, view_of
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text.strings import one_line, sound
-from ctx.tools.agents import Agent, Agents
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agent, Agents, Tool, Toolbox
 
 logger = logging.getLogger(__name__)
 

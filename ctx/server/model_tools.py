@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ctx.models import AUTO, JSON, SourceStatus
 from ctx.text.filetypes import is_code
-from ctx.tools.arguments import put_right
+from ctx.tools.schema import put_right
 from ctx.tools.toolbox import Tool
 
 MAX_TOKENS = 8_000  # of a document by default; clients refuse replies of more than 25,000

@@ -14,8 +14,7 @@ from starlette.routing import BaseRoute
 from ctx import __version__
 from ctx.models import JSON, as_table
 from ctx.text.strings import cut
-from ctx.tools.agents import Agent
-from ctx.tools.toolbox import Tool
+from ctx.tools.toolbox import Agent, Tool
 
 SUMMARY_CHARACTERS = 300  # what GPT actions accept
 _EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}

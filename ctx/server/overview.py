@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ctx.clock import DAY_MS, now_ms
 from ctx.config.find import client_name
 from ctx.errors import NotFound
-from ctx.models import JSON
-from ctx.tools import record_json
+from ctx.models import JSON, record_json
 from ctx.tools.toolbox import Call
 from ctx.workspace import Workspace
 
@@ -64,7 +63,7 @@ class Overview:
 
     def log(self) -> JSON:
         """The latest calls of clients. Raises `NotFound` where they are not kept, `StoreError`."""
-        return {"entries": [record_json.row(entry) for entry in self._kept_log().entries(_LOGGED)]}
+        return {"entries": [record_json(entry) for entry in self._kept_log().entries(_LOGGED)]}
 
     def clear_log(self) -> JSON:
         return {"cleared": self._kept_log().clear()}

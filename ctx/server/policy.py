@@ -19,9 +19,8 @@ from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
 from ctx.text.strings import one_line
-from ctx.tools.agents import Agent
 from ctx.tools.rates import Window
-from ctx.tools.toolbox import Tool
+from ctx.tools.toolbox import Agent, Tool
 
 ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
 

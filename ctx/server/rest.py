@@ -23,8 +23,7 @@ from ctx.server.asgi import json_reply
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Toolbox
+from ctx.tools.toolbox import Agents, Toolbox
 
 T = TypeVar("T")
 

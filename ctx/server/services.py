@@ -14,7 +14,7 @@ from ctx.server.health import health
 from ctx.server.keys import KeyRing, Keys
 from ctx.server.overview import Overview
 from ctx.server.policy import ServerSettings
-from ctx.tools.rates import open_window
+from ctx.tools.rates import Window
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
@@ -49,7 +49,7 @@ def services(workspace: Workspace) -> "Services":
         overview=Overview(workspace),
         pack_routes=_pack_routes(workspace),
         mcp=mcp_endpoint(workspace) if mcp else None,
-        window=open_window(workspace.rates, "server", workspace.config.server.rate_limit_per_minute),
+        window=Window(workspace.config.server.rate_limit_per_minute, workspace.rates, "server"),
     )
 
 

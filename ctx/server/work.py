@@ -16,10 +16,9 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ctx.errors import Busy
-from ctx.lua.limits import Shares
+from ctx.lua.pool import Shares
 from ctx.models import JSON, Caller
-from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agent, Agents, Prompt, Tool, Toolbox
 
 T = TypeVar("T")
 Share = tuple[str, str]

@@ -1,1 +1,4 @@
-"""The one way in: every door calls a tool by the Toolbox."""
+"""The built-in tools, and the Toolbox by which REST, MCP, CLI and Lua call tools and agents.
+
+May import `models`, `search`, `store`, `code` and `text`.
+"""

@@ -1,4 +1,4 @@
-"""The built-in tools: search (in a module of its own), get, sources, refresh (seed 003; docs/http-api.md)."""
+"""The built-in tools: get, sources and refresh. Search and navigation have their own modules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -7,12 +7,11 @@ from ctx.code.outline import excerpt
 from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus
+from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus, record_json, record_schema
 from ctx.search.searcher import unknown_source
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
-from ctx.tools import record_json
 from ctx.tools.markdown import answer_text
 from ctx.tools.navigation import named_definition, outline_tool, symbol_tool, text_schema
 from ctx.tools.places import Place, place_of
@@ -37,7 +36,7 @@ class Library(Searched, Protocol):
 
 
 Noted = Callable[[str, Mapping[str, JSON], Caller, JSON, JSON], None]
-"""Takes note of a call: tool, arguments, caller, the tool's reply, and the answer that was made of it."""
+"""Records a call: tool, arguments, caller, the tool's reply, and the formatted answer."""
 
 
 def builtin_tools(
@@ -168,7 +167,7 @@ def symbol_json(definition: Definition) -> dict[str, JSON]:
 
 
 def _around(document: Document, answer: dict[str, JSON], library: Library, query: str) -> dict[str, JSON]:
-    """The parts of the chosen lines that have words of the query; the others in a line each."""
+    """The parts of the lines with words of the query; each part left out is one line."""
     matcher = library.searcher.matcher(query)
     lines = document.body.split("\n")
     first, last = answer["start_line"], min(answer["end_line"], len(lines))
@@ -222,13 +221,13 @@ _REQUIRED = ("id", "source", "source_id", "title", "body", "source_url", "update
 
 
 def _document_json(document: Document) -> dict[str, JSON]:
-    row = record_json.row(document, omit=_HIDDEN)
+    row = record_json(document, omit=_HIDDEN)
     row["content_type"] = row.pop("media_type")
     return row | {"metadata": dict(document.metadata)}
 
 
 def _get_schema() -> JSON:
-    schema = record_json.schema(Document, omit=_HIDDEN)
+    schema = record_schema(Document, omit=_HIDDEN)
     fields = schema["properties"]
     fields["content_type"] = fields.pop("media_type")
     chunk = {"index": {"type": "integer"}, "text": {"type": "string"}}
@@ -244,7 +243,7 @@ def _get_schema() -> JSON:
 
 
 def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
-    """The first and the last line that are asked for. Raises `BadParameter` for those there are not."""
+    """The requested first and last line. Raises `BadParameter` if the document has no such lines."""
     first, last = arguments.get("start_line", 1), min(arguments.get("end_line", count), count)
     if first > max(1, count):
         problem = f"must be at most the document's last line, {count}, got {first}"
@@ -255,7 +254,7 @@ def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
 
 
 def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """The body within the lines and the length asked for, which lines these are, and what was cut."""
+    """The requested lines of the body, their numbers, and what was cut."""
     *whole, unended = body.split("\n")  # chunks count lines this way; other line ends do not count
     lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
     first, last = _line_span(arguments, len(lines))
@@ -273,9 +272,7 @@ def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> tuple[int, str | None]:
-    """The last line for which there is room, the first one in any case; and what to tell of those behind
-    it.
-    """
+    """The last line that fits into `room` characters, at least the first; and a remark about the others."""
     for number in range(first, last + 1):
         room -= len(lines[number - 1])
         if room < 0 and number > first:
@@ -287,10 +284,10 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
 
 
 def sources_tool(library: Library) -> Tool:
-    """`sources`: what is configured, how healthy it is, how much of it is indexed."""
+    """`sources`: the configured sources, their health and their document counts."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return {"sources": [record_json.row(status) for status in library.statuses()]}
+        return {"sources": [record_json(status) for status in library.statuses()]}
 
     return Tool(
         name="sources",
@@ -304,7 +301,7 @@ def sources_tool(library: Library) -> Tool:
                 "sources": {
                     "type": "array",
                     "items": {
-                        **record_json.schema(SourceStatus),
+                        **record_schema(SourceStatus),
                         "required": ["name", "configured", "healthy", "doc_count"],
                     },
                 }
@@ -319,7 +316,7 @@ def sources_tool(library: Library) -> Tool:
 
 
 def refresh_tool(library: Library) -> Tool:
-    """`refresh`: index now, say how far it is to a caller that asks, and what changed."""
+    """`refresh`: index now, report progress, and return what changed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         source = arguments.get("source")

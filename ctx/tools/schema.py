@@ -1,4 +1,4 @@
-"""Checks arguments against a tool's JSON Schema (2020-12), fills in defaults and words the errors.
+"""Check arguments against a tool's JSON Schema (2020-12), fill in defaults and word the errors.
 
 Scripts write the schema, and anyone who may call the tool writes the arguments. So patterns run in linear
 time, nothing outside the schema is read, and a schema whose check could take long is refused when its tool
@@ -6,8 +6,9 @@ is loaded.
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from urllib.parse import quote, unquote
 
@@ -17,16 +18,19 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from ctx.errors import BadParameter, BadRequest, ConfigError
 from ctx.models import JSON
-from ctx.text.strings import cut, one_line, sound
+from ctx.text.strings import cut, did_you_mean, nearest, one_line, sound
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
+_LIKENESS = 0.75  # of an unknown name to a known one, such as 'importance' to 'importance_score'
+_ABSENT = ("", "null", "none", "undefined")  # as models and clients write it
 MAX_DEPTH = 64  # of a schema; references count
 MAX_NODES = 20_000  # of a schema whose references are written out; one that leads back counts once
 _TABLES = frozenset(
     ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
 )  # keywords whose value holds schemas by name
 _DATA = frozenset(["const", "default", "enum", "examples"])  # keywords whose value is not a schema
+_MOVING = frozenset(["$dynamicRef", "$id"])  # they change what a reference means
 _LOCAL = "only references within the schema ('#/...') are followed"
 _TYPE_NAMES = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"
@@ -197,8 +201,9 @@ def _refuse(uri: str) -> JSON:
 def _is_recursive(schema: JSON) -> bool:
     """Whether a schema refers to itself. Raises `ConfigError` if it is too deep, too large with its
     references written out, or refers outside itself.
+
+    The library checks a schema whose references double at each level in exponential time.
     """
-    anchors = _anchors(schema)
     sizes: dict[int, int] = {}
     active: set[int] = set()
     recursive = False
@@ -216,7 +221,7 @@ def _is_recursive(schema: JSON) -> bool:
             active.add(id(node))
             inner = [*_children(node)]
             if isinstance(node.get("$ref"), str):
-                inner.append(_target(schema, node["$ref"], anchors))
+                inner.append(_target(schema, node["$ref"]))
             sizes[id(node)] = 1 + sum(measure(child, depth + 1) for child in inner)
             active.remove(id(node))
             if sizes[id(node)] > MAX_NODES:
@@ -227,39 +232,23 @@ def _is_recursive(schema: JSON) -> bool:
     return recursive
 
 
-def _anchors(schema: JSON) -> dict[str, JSON]:
-    """The schemas by their `$anchor`. Raises `ConfigError` for an identifier that would move references."""
-    anchors = {}
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            waiting += _children(node)
-            if isinstance(node.get("$anchor"), str):
-                anchors[node["$anchor"]] = node
-            for word in ("$id", "$dynamicRef"):
-                if word in node:
-                    raise ConfigError(f"'{word}' is not supported; {_LOCAL}")
-    return anchors
-
-
 def _children(rule: dict[str, JSON]) -> Iterator[JSON]:
-    """The schemas directly within a schema, and values of keywords that hold none."""
+    """The schemas directly within a schema, and values of keywords that hold none. Raises `ConfigError`."""
     for word, value in rule.items():
+        if word in _MOVING:
+            raise ConfigError(f"'{word}' is not supported; {_LOCAL}")
         if word in _TABLES and isinstance(value, dict):
             yield from value.values()
         elif word not in _DATA:
             yield from value if isinstance(value, list) else [value]
 
 
-def _target(schema: JSON, reference: str, anchors: dict[str, JSON]) -> JSON:
-    if not reference.startswith("#"):
+def _target(schema: JSON, reference: str) -> JSON:
+    if reference != "#" and not reference.startswith("#/"):
         raise ConfigError(f"parameters refer to '{one_line(reference, 80)}': {_LOCAL}")
-    pointer = unquote(reference[1:])
-    if pointer in anchors:
-        return anchors[pointer]
-    node = _walk(schema, [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
-    if node is None or (pointer and not pointer.startswith("/")):
+    parts = unquote(reference).split("/")[1:]
+    node = _walk(schema, [part.replace("~1", "/").replace("~0", "~") for part in parts])
+    if node is None:
         raise ConfigError(f"parameters refer to '{one_line(reference, 80)}', but there is no schema")
     return node
 
@@ -272,6 +261,134 @@ def _walk(node: JSON, path: Iterable[str | int]) -> JSON:
         else:
             node = node.get(part) if isinstance(node, dict) else None
     return node
+
+
+# -- lenient arguments ---------------------------------------------------------------------------------------
+
+
+def put_right(
+    schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = (), strict: bool = True
+) -> tuple[dict[str, JSON], list[str]]:
+    """The arguments of a lenient tool as its schema wants them, and the names of the unknown arguments.
+
+    Models send text in place of a list, an object or a number; it is parsed.
+    `also`: accepted names that are not in the schema. "", "null" and the like count as absent if the schema
+    does not require the argument. With `strict`, a name that resembles a known one raises `BadRequest`.
+    """
+    properties: dict[str, JSON] = schema.get("properties", {})
+    names = (*properties, *also)
+    unknown = [name for name, value in arguments.items() if name not in names and value is not None]
+    for name in unknown if strict else ():
+        match = nearest(name, names, cutoff=_LIKENESS)
+        if match is not None:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; did you mean '{match}'?")
+    passed = {
+        name: _parsed(properties.get(name), value)
+        for name, value in arguments.items()
+        if name in names
+        and (name in schema.get("required", ()) or not _is_absent(value, properties.get(name), strict))
+    }
+    return passed, unknown
+
+
+def _is_absent(value: JSON, rule: JSON, strict: bool) -> bool:
+    """Whether a client means that the argument is not given. With `strict`, only text where the schema wants
+    another type means that.
+    """
+    if strict:
+        typed = isinstance(rule, dict) and rule.get("type") not in (None, "string")
+        return typed and isinstance(value, str) and value.strip().lower() in _ABSENT
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT)
+
+
+def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
+    """Raise `BadRequest` for an argument that the schema does not name, and suggest the nearest name."""
+    properties = schema.get("properties", {})
+    for name in arguments:
+        if name not in properties:
+            raise BadRequest(f"unknown parameter '{name[:80]}'; {did_you_mean(name, properties)}")
+
+
+def without_absent(schema: JSON, value: JSON) -> JSON:
+    """The value without nulls in known fields, for clients that send every field.
+
+    Objects that the schema leaves open (metadata) are not changed.
+    """
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [without_absent(schema.get("items"), entry) for entry in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict):
+        return value
+    return {
+        name: without_absent(properties.get(name), entry)
+        for name, entry in value.items()
+        if entry is not None
+    }
+
+
+def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
+    """Arguments of a query string, converted to the types of the schema. If a name repeats and is not a list,
+    the last value is used.
+
+    A value that cannot be converted stays text; the later check reports it.
+    """
+    properties = schema.get("properties", {})
+    return {name: _typed(properties.get(name), values) for name, values in texts.items()}
+
+
+def _typed(rule: JSON, values: list[str]) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if kind == "array":
+        return values
+    text = values[-1]
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return _as_number(text, int if kind == "integer" else float) if kind in ("integer", "number") else text
+
+
+def _as_number(text: str, kind: type[int] | type[float]) -> JSON:
+    """The number in a text; the text itself if it is not a number."""
+    try:
+        number = kind(text)
+        return number if math.isfinite(number) else text
+    except (ValueError, OverflowError):  # some hundred digits are more than a number can be
+        return text
+
+
+def _parsed(rule: JSON, value: JSON) -> JSON:
+    kind = rule.get("type") if isinstance(rule, dict) else None
+    if isinstance(value, str) and isinstance(rule, dict) and value.lower() in rule.get("enum", ()):
+        return value.lower()
+    if isinstance(value, str) and kind in ("integer", "number"):
+        return _typed(rule, [value])
+    if isinstance(value, str) and kind == "boolean":
+        return {"true": True, "false": False}.get(value.lower(), value)
+    if isinstance(rule, dict) and "anyOf" in rule and isinstance(value, str) and value[:1] == "[":
+        kind = "array"  # a text or a list of them
+    if not isinstance(value, str) or kind not in ("array", "object"):
+        return _parsed_fields(rule, value)
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return _parsed_fields(rule, parsed) if isinstance(parsed, list if kind == "array" else dict) else value
+
+
+def _parsed_fields(rule: JSON, value: JSON) -> JSON:
+    """Parse the fields of an object if the rule names them; "" counts as absent."""
+    fields = rule.get("properties") if isinstance(rule, dict) else None
+    if not isinstance(value, dict) or not fields or rule.get("additionalProperties", True) is not False:
+        return value
+    required = rule.get("required", ())
+    return {
+        name: _parsed(fields.get(name), entry)
+        for name, entry in value.items()
+        if entry not in ("", None) or name in required or name not in fields
+    }
 
 
 # -- errors --------------------------------------------------------------------------------------------------

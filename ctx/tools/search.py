@@ -5,11 +5,10 @@ from typing import Protocol
 
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
-from ctx.models import AUTO, JSON, MODES, Filters, SearchResult
+from ctx.models import AUTO, JSON, MODES, Filters, SearchResult, record_json, record_schema
 from ctx.search.searcher import Searcher, SearchReply, resolve_sources, unknown_source
 from ctx.text.analyze import MAX_QUERY_CHARS
 from ctx.text.filetypes import FAMILIES
-from ctx.tools import record_json
 from ctx.tools.toolbox import Annotations, Tool
 
 
@@ -113,7 +112,7 @@ def search_tool(workspace: Searched, final_limit: int) -> Tool:
         output_schema={
             "type": "object",
             "properties": {
-                "results": {"type": "array", "items": record_json.schema(SearchResult)},
+                "results": {"type": "array", "items": record_schema(SearchResult)},
                 "partial": {"type": "string"},
                 "note": {"type": "string"},
                 "cut": {"type": "string"},
@@ -216,7 +215,7 @@ def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> 
 def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str, JSON]:
     """The reply in the shape of seed 003, plus our additional fields, cut to `max_tokens`."""
     results = [
-        record_json.row(result, [name for name in ("passages", "also_in") if not getattr(result, name)])
+        record_json(result, [name for name in ("passages", "also_in") if not getattr(result, name)])
         for result in reply.results
     ]
     for row in results:

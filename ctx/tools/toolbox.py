@@ -1,7 +1,9 @@
-"""Tools, and the one way to call them.
+"""Tools and agents, and the one way to call them.
 
 REST, MCP, CLI and Lua all use `Toolbox.call`: it finds the tool, checks the arguments, fills in defaults,
-reports the call to observers and raises one kind of error.
+reports the call to observers and raises one kind of error. Agents are named prompts that operators write,
+inline in the configuration or as scripts. REST lists them under `/agents`, MCP as prompts; both use
+`Agents.prompt`.
 """
 
 import re
@@ -13,14 +15,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.models import JSON, Caller
 from ctx.text.strings import one_line
-from ctx.tools.arguments import put_right
-from ctx.tools.schema import Check, compile_check
+from ctx.tools.schema import Check, compile_check, put_right
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
 # Routes of /tools/ and the built-in tools.
 NAME_RULE = "a name must have 1 to 64 of the characters A-Z a-z 0-9 _ -"
 RESERVED = frozenset({"list", "search", "get", "outline", "symbol", "sources", "refresh"})
-IGNORED = "ignored_arguments"  # in a reply: what was sent and means nothing to the tool
+IGNORED = "ignored_arguments"  # in a reply: unknown arguments
 
 
 def name_fault(noun: str, name: str, origin: str) -> str | None:
@@ -48,12 +49,11 @@ class Annotations(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """One callable thing.
+    """A tool.
 
-    `run(arguments, caller)` gets arguments that fit `parameters`, defaults filled; it returns JSON or raises
-    a `CtxError`. `bare`: REST answers the result itself, not `{"result": ...}` (the document tools of seed
-    003). `origin` names where the tool was defined, for messages about two tools of one name: a file, or
-    "built in".
+    `run(arguments, caller)` gets checked arguments with defaults filled in, and returns JSON or raises a
+    `CtxError`. `bare`: REST answers the result itself, not `{"result": ...}`. `origin` is where the tool was
+    defined, a file or "built in", for messages about two tools of one name.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Tool(NamedTuple):
     annotations: Annotations = Annotations()
     builtin: bool = False
     bare: bool = False
-    lengthy: bool = False  # its replies are whole documents: megabytes, where a search has some kilobytes
-    pack: str | None = None  # the memory pack it belongs to: another guard, another list
+    lengthy: bool = False  # its replies are whole documents: megabytes, not kilobytes
+    pack: str | None = None  # the memory pack it belongs to, with its own access rules and list
     # Accept what models send: lists as text, and unknown arguments, which are ignored and named in a note.
     lenient: bool = False
     also: tuple[str, ...] = ()  # arguments that `run` takes besides `parameters`; of lenient tools
@@ -74,7 +74,7 @@ class Tool(NamedTuple):
     alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters; a call must give one of them
     origin: str = "built in"
     check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it
-    named: bool = False  # the operator named it in the configuration, and did not merely leave it in a folder
+    named: bool = False  # in the configuration; False if it was found in a folder
 
 
 class Call(NamedTuple):
@@ -152,8 +152,8 @@ class Registry(Generic[Entry]):
         self._listeners.append(listener)
 
     def _used(self, name: str, arguments: JSON) -> Entry:
-        """The entry of that name, to be called with these. Raises `NotFound`, why it could not be loaded, and
-        `BadRequest` for what are no arguments.
+        """The entry to call. Raises `NotFound`, the error of a failed load, and `BadRequest` if the arguments
+        are not an object.
         """
         if self._before is not None:
             self._before(name)
@@ -163,7 +163,7 @@ class Registry(Generic[Entry]):
         return entry
 
     def _looked_up(self, name: str) -> Entry:
-        """The entry of that name. Raises `NotFound`, or why it could not be loaded."""
+        """The entry of that name. Raises `NotFound`, or the error of a failed load."""
         entry = self._entries.get(name)
         if entry is not None:
             return entry
@@ -199,9 +199,7 @@ class Toolbox(Registry[Tool]):
         super().add(entry._replace(check=check), replace=replace)
 
     def get(self, name: str) -> Tool:
-        """The tool of that name; for one that could not be loaded, a tool that raises why.
-        Raises `NotFound`.
-        """
+        """The tool of that name; if it failed to load, a tool that raises the error. Raises `NotFound`."""
         failure = self._failed.get(name)
         if failure is None or name in self._entries:
             return self._looked_up(name)
@@ -218,7 +216,7 @@ class Toolbox(Registry[Tool]):
         return sorted(tools, key=lambda tool: (not tool.builtin, "" if tool.builtin else tool.name))
 
     def call(self, name: str, arguments: JSON, caller: Caller) -> JSON:
-        """The tool's answer. Raises a `CtxError` and nothing else that the tool's author could have meant."""
+        """Call a tool and return its answer. Raises `CtxError`; anything else is a bug in the tool."""
         began_s = time.perf_counter()
         outcome = "internal"
         try:
@@ -244,9 +242,7 @@ class Toolbox(Registry[Tool]):
 
 
 def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
-    """The result that also says which arguments had no effect: as a field of an object, as a line of a
-    text.
-    """
+    """The result with the names of the ignored arguments: in a field of an object, or a line of a text."""
     names = [name[:80] for name in names[:20]]
     if isinstance(result, dict) and builtin:
         ignored = f"ignored unknown arguments: {', '.join(names)}"
@@ -256,3 +252,59 @@ def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
     if isinstance(result, str):
         return f"{result}\n(no effect: {', '.join(names)})"
     return {"result": result, IGNORED: names}
+
+
+# -- agents --------------------------------------------------------------------------------------------------
+
+
+class AgentArgument(NamedTuple):
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+class Prompt(NamedTuple):
+    """A resolved agent: the system text, the tools it wants, and its first messages `{"role", "content"}`."""
+
+    system: str
+    tools: tuple[str, ...] = ()
+    messages: tuple[dict[str, str], ...] = ()
+
+
+class Agent(NamedTuple):
+    """One agent. `resolve(arguments, caller)` raises a `CtxError`; `source` is "toml", "lua" or "pack"."""
+
+    name: str
+    description: str
+    resolve: Callable[[dict[str, JSON], Caller], Prompt]
+    tools: tuple[str, ...] = ()
+    arguments: tuple[AgentArgument, ...] = ()
+    source: str = "toml"
+    origin: str = "the configuration"
+    pack: str | None = None  # the memory pack it belongs to; it is guarded like the pack's tools
+    named: bool = False  # in the configuration; False if it was found in a folder
+
+
+def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
+    """An agent with a fixed system text."""
+    prompt = Prompt(system, tools)
+    return Agent(name, description, lambda arguments, caller: prompt, tools, named=True)
+
+
+class Agents(Registry[Agent]):
+    """The registered agents, by name."""
+
+    def __init__(self) -> None:
+        super().__init__("agent")
+
+    def list(self) -> list[Agent]:
+        with self._lock:
+            return [self._entries[name] for name in sorted(self._entries)]
+
+    def prompt(self, name: str, arguments: JSON, caller: Caller) -> Prompt:
+        """The prompt of an agent. Raises `NotFound`, `BadRequest`, or what the script raised."""
+        agent = self._used(name, arguments)
+        for argument in agent.arguments:
+            if argument.required and arguments.get(argument.name) is None:
+                raise BadRequest(f"missing required argument: {argument.name}")
+        return agent.resolve(arguments, caller)

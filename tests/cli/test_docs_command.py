@@ -100,7 +100,7 @@ def test_a_port_that_cannot_be_used_is_named(site: Path, monkeypatch: pytest.Mon
 def test_the_manual_page_has_every_command_and_its_options(tmp_path: Path) -> None:
     pytest.importorskip("argparse_manpage", reason="argparse-manpage is missing: run `make setup`")
     path = tmp_path / "man" / "ctx.1"
-    subprocess.run([sys.executable, ROOT / "scripts" / "manual.py", path], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, ROOT / ".ci" / "manual.py", path], check=True, cwd=tmp_path)
     text = path.read_text().replace("\\-", "-")
     for name in whole_parser()._subparsers._group_actions[0].choices:  # type: ignore[union-attr]
         assert f"ctx {name}" in text, name

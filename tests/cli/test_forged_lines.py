@@ -5,7 +5,6 @@ lines of ours.
 import io
 import json
 import logging
-import os
 import subprocess
 import sys
 import unicodedata
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faults import eventually, serving
-from kit import ctx, project
+from kit import ctx, on_a_terminal, project
 
 from ctx.cli.output import _HARMLESS, JsonLines, Lines, json_printable, plain, prose, table
 from ctx.text.strings import one_line
@@ -93,7 +92,7 @@ def test_spaces_of_other_widths_stay_spaces() -> None:
     assert plain("a\u00a0b\u3000c") == "a b c"
 
 
-def test_a_long_name_is_cut_in_the_log_and_not_on_a_terminal() -> None:
+def test_a_long_name_is_cut_in_the_log_and_not_screen_of() -> None:
     assert len(one_line("x" * 500)) == 200
     assert plain("x" * 500 + "\n") == "x" * 500 + "\\n"
 
@@ -140,33 +139,19 @@ def no_line_is_forged(text: str) -> bool:
     return all(line.isprintable() and not line.startswith(FORGED) for line in text.split("\n"))
 
 
-def on_a_terminal(*arguments: str, cwd: Path) -> str:
-    """What a command prints on a terminal, both streams."""
-    ours, theirs = os.openpty()
-    environ = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "HOME": str(cwd)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "ctx", *arguments], cwd=cwd, env=environ, stdout=theirs, stderr=theirs
-    ):
-        os.close(theirs)
-        screen = b""
-        try:
-            while part := os.read(ours, 65536):
-                screen += part
-        except OSError:
-            pass  # Linux says so when the other side has closed
-    os.close(ours)
-    return screen.decode().replace("\r\n", "\n")
+def screen_of(*arguments: str, cwd: Path) -> str:
+    return on_a_terminal(*arguments, cwd=cwd, env={"NO_COLOR": "1", "TERM": "dumb", "HOME": str(cwd)})[1]
 
 
 def test_no_command_prints_a_line_that_a_file_s_name_or_an_argument_wrote(tmp_path: Path) -> None:
     hostile_project(tmp_path)
-    indexed = on_a_terminal("index", "--no-progress", cwd=tmp_path)
+    indexed = screen_of("index", "--no-progress", cwd=tmp_path)
     assert "large\\n2026" in indexed
     assert no_line_is_forged(indexed)
-    screen = on_a_terminal("search", "xylophone", cwd=tmp_path)
+    screen = screen_of("search", "xylophone", cwd=tmp_path)
     assert "found\\n2026" in screen
     assert no_line_is_forged(screen)
-    assert no_line_is_forged(on_a_terminal("search", "xylophone", "--json", cwd=tmp_path))
+    assert no_line_is_forged(screen_of("search", "xylophone", "--json", cwd=tmp_path))
     for arguments in (
         ("get", f"\x1b[31m\n{FORGED}"),
         ("search", "--mode", f"\x1b[31m\n{FORGED}", "x"),
@@ -177,13 +162,13 @@ def test_no_command_prints_a_line_that_a_file_s_name_or_an_argument_wrote(tmp_pa
         ("sources",),
         ("stats",),
     ):
-        assert no_line_is_forged(on_a_terminal(*arguments, cwd=tmp_path)), arguments
+        assert no_line_is_forged(screen_of(*arguments, cwd=tmp_path)), arguments
 
 
 def test_an_export_is_the_same_json_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
     hostile_project(tmp_path)
     assert ctx("index", cwd=tmp_path).returncode == 0
-    screen = on_a_terminal("export", cwd=tmp_path)
+    screen = screen_of("export", cwd=tmp_path)
     assert no_line_is_forged(screen)
     document, _, _ = screen.rpartition("Exported ")
     piped = ctx("export", cwd=tmp_path).stdout
@@ -200,7 +185,7 @@ def test_an_export_of_memories_drives_no_terminal_either(
     memories = {"results": [{"id": "1", "memory": text, "metadata": {text: text}}]}
     (tmp_path / "mem0.json").write_text(json.dumps(memories))
     assert ctx("memory", "import", "--from", "mem0", "mem0.json", cwd=tmp_path).returncode == 0
-    screen = on_a_terminal("memory", "export", cwd=tmp_path)
+    screen = screen_of("memory", "export", cwd=tmp_path)
     assert no_line_is_forged(screen)
     piped = ctx("memory", "export", cwd=tmp_path).stdout
     assert json.loads(screen.splitlines()[0]) == json.loads(piped)

@@ -115,6 +115,7 @@ def test_a_name_that_is_not_utf_8_is_typed_as_the_shell_completes_it(tmp_path: P
     project(folder, {"a%25b.md": "# Percent\n"}, GLOBS)
     (folder / "docs" / os.fsdecode(b"bad\xff.md")).write_text("# Bytes\n")
     assert ctx("index", cwd=folder).returncode == 0
+    assert len(json.loads(ctx("search", "bytes", "--json", cwd=folder).stdout)["results"]) == 1
     for text in (os.fsdecode(b"bad\xff.md"), os.fsdecode(b"docs/bad\xff.md"), "bad%FF.md"):
         assert ctx("get", text, "--body", cwd=folder).stdout == "# Bytes\n"
     for text in ("a%25b.md", "a%2525b.md"):

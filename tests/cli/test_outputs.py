@@ -34,7 +34,10 @@ def test_a_dash_is_standard_output(folder: Path) -> None:
 
 def test_an_export_keeps_the_mode_of_the_file_it_replaces(folder: Path) -> None:
     target = folder / "ctx-index.json"
-    assert ctx("export", "-o", str(target), cwd=folder).returncode == 0
+    reply = ctx("export", "-o", str(target), cwd=folder)
+    assert (reply.returncode, reply.stdout) == (0, "")
+    assert "1 document" in reply.stderr
+    assert len(json.loads(target.read_text())["documents"]) == 1
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     target.chmod(0o644)
     assert ctx("export", "-o", str(target), cwd=folder).returncode == 0

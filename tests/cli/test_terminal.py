@@ -1,41 +1,16 @@
 """What a person sees on a terminal, and not in a pipe."""
 
-import fcntl
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
-from kit import ctx, project, trust
+from kit import ctx, on_a_terminal, project, trust
 
-
-def on_a_terminal(*arguments: str, cwd: Path, columns: int, color: bool = True, errors: bool = False) -> str:
-    """What a command prints on a terminal of so many columns; with `errors` also on standard error."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environ = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
-    environ |= {"TERM": "xterm"} if color else {"TERM": "xterm", "NO_COLOR": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "ctx", *arguments],
-        cwd=cwd,
-        env=environ,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs if errors else None,
-    ):
-        os.close(theirs)
-        output = b""
-        try:
-            while part := os.read(ours, 65536):
-                output += part
-        except OSError:
-            pass  # Linux says so when the other side has closed
-    os.close(ours)
-    return output.decode().replace("\r\n", "\n")
+PLAIN = {"NO_COLOR": "1", "COLUMNS": None, "TERM": "xterm"}
+COLOURED = {**PLAIN, "NO_COLOR": None}
 
 
 @pytest.mark.parametrize("color", [True, False])
@@ -46,7 +21,8 @@ def test_a_snippet_is_broken_between_words_and_keeps_its_indent(tmp_path: Path, 
     )
     project(tmp_path, {"a.md": f"# A\n\n{sentence}"})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    output = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=40, color=color)
+    environ = COLOURED if color else PLAIN
+    _, output = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=40, env=environ)
     assert ("\x1b[1mxylophone\x1b[0m" in output) == color
     lines = re.sub(r"\x1b\[\d*m", "", output).splitlines()[2:-1]
     assert len(lines) > 3
@@ -57,7 +33,8 @@ def test_a_snippet_is_broken_between_words_and_keeps_its_indent(tmp_path: Path, 
 def test_a_terminal_that_does_not_know_its_width_has_eighty_columns(tmp_path: Path) -> None:
     project(tmp_path, {"a.md": "# A\n\n" + "xylophone quokka " * 12})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    lines = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=0, color=False).splitlines()
+    _, output = on_a_terminal("search", "xylophone", cwd=tmp_path, columns=0, env=PLAIN)
+    lines = output.splitlines()
     assert max(map(len, lines)) > 60
     assert max(map(len, lines[2:-1])) <= 80
 
@@ -98,11 +75,11 @@ def test_a_tool_that_reports_its_progress_draws_a_bar(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "count.lua").write_text(COUNTING)
     trust(path)
-    output = on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100, errors=True)
+    _, output = on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100, env=COLOURED)
     assert "count sheep" in output
     assert "3 of 3" in output
     assert output.rstrip().endswith("}"), "the bar goes, the answer stays"
-    assert "sheep" not in on_a_terminal("tool", "call", "count", cwd=tmp_path, columns=100)
+    assert "sheep" not in on_a_terminal("tool", "call", "count", cwd=tmp_path, env=COLOURED, errors=False)[1]
 
 
 def test_a_server_on_a_terminal_names_the_page_and_how_it_ends(tmp_path: Path) -> None:
@@ -131,7 +108,7 @@ def test_a_server_on_a_terminal_names_the_page_and_how_it_ends(tmp_path: Path) -
 def test_a_table_of_sources_has_no_room_for_notes_that_nobody_wrote(tmp_path: Path, columns: int) -> None:
     project(tmp_path, {"a.md": "# A\n"})
     assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    output = on_a_terminal("sources", cwd=tmp_path, columns=columns)
+    _, output = on_a_terminal("sources", cwd=tmp_path, columns=columns, env=COLOURED)
     assert "NOTE" not in output
     assert re.search(r"\d+ s ago", output), output
 
@@ -143,10 +120,10 @@ def test_on_a_narrow_terminal_the_list_of_clients_loses_nothing(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     project(tmp_path / "notes")
-    output = on_a_terminal("connect", "--list", cwd=tmp_path / "notes", columns=columns)
+    _, output = on_a_terminal("connect", "--list", cwd=tmp_path / "notes", columns=columns, env=COLOURED)
     assert max(map(len, output.splitlines())) <= columns
     assert "…" not in output
-    whole = on_a_terminal("connect", "--list", cwd=tmp_path / "notes", columns=300)
+    _, whole = on_a_terminal("connect", "--list", cwd=tmp_path / "notes", columns=300, env=COLOURED)
     assert sorted("".join(output.split())) == sorted("".join(whole.split()))
 
 

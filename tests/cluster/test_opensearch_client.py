@@ -16,6 +16,7 @@ import pytest
 from faults import waiting
 from kit import http_server
 from postgres import free_port
+from web_api import Asked, Reply, serving_api
 
 from ctx.cluster import opensearch_client
 from ctx.cluster.opensearch import OpenSearchIndex
@@ -37,29 +38,15 @@ def node(answer: Answer, requests: list[tuple[str, str | None]] | None = None) -
     address.
     """
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def reply(asked: Asked) -> Reply:
+        if requests is not None:
+            requests.append((asked.path, asked.headers.get("authorization")))
+        status, body = answer(asked.path)
+        kind = {} if isinstance(body, bytes) else {"Content-Type": "application/json; charset=UTF-8"}
+        return Reply(body, status, kind)
 
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if requests is not None:
-                requests.append((self.path, self.headers.get("Authorization")))
-            status, body = answer(self.path)
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            if not isinstance(body, bytes):
-                self.send_header("Content-Type", "application/json; charset=UTF-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_POST = do_PUT = do_DELETE = do_GET
-
-        def log_message(self, format: str, *values: object) -> None:
-            pass
-
-    with http_server(Handler) as port:
-        yield f"http://127.0.0.1:{port}"
+    with serving_api(reply) as api:
+        yield api.url
 
 
 @contextmanager

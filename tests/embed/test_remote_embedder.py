@@ -1,14 +1,13 @@
 """Embedding services: OpenAI and Ollama over HTTP, and what goes wrong with them."""
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from web_api import Api, Asked, Reply, serving_api
 
 from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder
 from ctx.errors import EmbedderError
@@ -27,40 +26,16 @@ class Service:
     `answer(path, payload)` may be replaced; `requests` keeps what came.
     """
 
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, dict[str, str], Any]] = []
+    def __init__(self, api: Api) -> None:
+        self.requests: list[tuple[str, Mapping[str, str], Any]] = []
         self.answer: Callable[[str, Any], Answer] = self.embed
-        service = self
+        self.url = api.url
+        api.answer = self._reply
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                payload = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                service.requests.append(
-                    (self.path, {name.lower(): value for name, value in self.headers.items()}, payload)
-                )
-                status, headers, body = service.answer(self.path, payload)
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, *_: object) -> None:
-                pass  # the client left while it was answered: several tests make it
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
+    def _reply(self, asked: Asked) -> Reply:
+        self.requests.append((asked.path, asked.headers, asked.json))
+        status, headers, body = self.answer(asked.path, asked.json)
+        return Reply(body, status, headers)
 
     def embed(self, path: str, payload: Any) -> Answer:
         vectors = [place(text) for text in payload["input"]]
@@ -77,17 +52,11 @@ class Service:
         entries = list(answers)
         self.answer = lambda path, payload: entries.pop(0) if entries else self.embed(path, payload)
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    service = Service()
-    yield service
-    service.close()
+    with serving_api() as api:
+        yield Service(api)
 
 
 @pytest.fixture

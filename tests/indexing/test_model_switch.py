@@ -1,6 +1,5 @@
 """Changing the embedding model: the old one answers until the new one has embedded as much."""
 
-import json
 import os
 import random
 import subprocess
@@ -8,13 +7,13 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import found as matches
 from kit import project, workspace
+from web_api import Api, Asked, Reply, serving_api
 
 from ctx.cli.pruning import prune_models, replaced_models
 from ctx.errors import BadRequest, CtxError, NotFound
@@ -27,36 +26,21 @@ DIMS = {"elder": 32, "younger": 48, "gone": 16}
 class Service:
     """An OpenAI-compatible server of several models, which remembers what each was asked."""
 
-    def __init__(self) -> None:
-        texts: dict[str, list[str]] = {model: [] for model in DIMS}
-        self.texts = texts
+    def __init__(self, api: Api) -> None:
+        self.texts: dict[str, list[str]] = {model: [] for model in DIMS}
+        self.url = f"{api.url}/v1"
+        api.answer = self._reply
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                texts[body["model"]] += body["input"]
-                rows = [
-                    {"index": index, "embedding": vector(text, DIMS[body["model"]])}
-                    for index, text in enumerate(body["input"])
-                ]
-                reply = json.dumps({"data": rows}).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(reply)))
-                self.end_headers()
-                self.wfile.write(reply)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def _reply(self, asked: Asked) -> Reply:
+        model, texts = asked.json["model"], asked.json["input"]
+        self.texts[model] += texts
+        rows = [{"index": index, "embedding": vector(text, DIMS[model])} for index, text in enumerate(texts)]
+        return Reply({"data": rows})
 
     def config(self, model: str) -> str:
-        url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
         return (
             '[connectors.filesystem.docs]\nroot = "./docs"\n[embedding]\nprovider = "openai"\n'
-            f'model = "{model}"\ndims = {DIMS[model]}\nurl = "{url}"\nmax_retries = 0\n'
+            f'model = "{model}"\ndims = {DIMS[model]}\nurl = "{self.url}"\nmax_retries = 0\n'
         )
 
 
@@ -71,10 +55,8 @@ def vector(text: str, dims: int) -> list[float]:
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    service = Service()
-    yield service
-    service.server.shutdown()
-    service.server.server_close()
+    with serving_api() as api:
+        yield Service(api)
 
 
 def read_by(folder: Path, service: Service, model: str, files: dict[str, str] | None = None) -> Path:

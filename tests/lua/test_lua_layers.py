@@ -14,19 +14,18 @@ import pytest
 from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import ToolError
-from ctx.lua import seccomp
+from ctx.lua import lockdown
 from ctx.lua.lockdown import Layer
 from ctx.lua.pool import Pool
-from ctx.lua.processes import WorkerProcesses
-from ctx.lua.selftest import FILTER, KILL, MEMORY
+from ctx.lua.processes import FILTER, KILL, MEMORY, WorkerProcesses
 from ctx.models import JSON
 
 
 def without(patch: str, **settings: JSON) -> WatchedPool:
     """A pool whose zygote runs `patch` first."""
     boot_ = (
-        "import sys, json; sys.path += sys.argv[2:]; from ctx.lua import lockdown, seccomp, worker, zygote\n"
-        f"{patch}\nzygote.main(sys.argv[1])"
+        "import sys, json; sys.path += sys.argv[2:]; from ctx.lua import lockdown, worker\n"
+        f"{patch}\nworker.main(sys.argv[1])"
     )
 
     class Weakened(WorkerProcesses):
@@ -45,7 +44,7 @@ def layer(pool: Pool, name: str) -> Layer:
 
 def test_every_layer_that_linux_can_give_holds(pool: WatchedPool) -> None:
     layers = {layer.name: layer for layer in pool.selftest()}
-    if seccomp.machine() is None:
+    if lockdown.machine() is None:
         pytest.skip("no system call filter on this system")
     for name in (FILTER, MEMORY, KILL, "unprivileged user", "no new privileges", "empty environment"):
         assert layers[name].held, layers[name]
@@ -56,7 +55,7 @@ def test_every_layer_that_linux_can_give_holds(pool: WatchedPool) -> None:
 
 
 def test_without_the_filter_it_is_said_and_strangers_are_refused() -> None:
-    with without("seccomp.install = lambda program: None") as weak:
+    with without("lockdown.install_filter = lambda program: None") as weak:
         assert not layer(weak, FILTER).held
         assert "open a file" in layer(weak, FILTER).detail
         assert weak.level == "process"
@@ -70,7 +69,7 @@ def test_without_the_filter_it_is_said_and_strangers_are_refused() -> None:
 
 def test_where_the_configuration_wants_strict_nobody_runs_below_it() -> None:
     with (
-        without("seccomp.install = lambda program: None", sandbox="strict") as weak,
+        without("lockdown.install_filter = lambda program: None", sandbox="strict") as weak,
         pytest.raises(ToolError, match="every script"),
     ):
         weak.run(tool("tool = {} function tool.execute() return 1 end", trust="operator"), poor_host, 10)
@@ -82,10 +81,10 @@ _OPEN = 0x7FFF0000
 _ERRNO = 0x00050000
 
 
-def verdict(target: seccomp.Machine, number: int, *, arch: int | None = None, protection: int = 0) -> int:
+def verdict(target: lockdown.Machine, number: int, *, arch: int | None = None, protection: int = 0) -> int:
     """What the kernel would answer: the filter run as the kernel runs it."""
     data = {0: number, 4: target.arch if arch is None else arch, 32: protection}
-    program = seccomp.instructions(target)
+    program = lockdown.filter_instructions(target)
     step = accumulator = 0
     while True:
         code, true, false, operand = program[step]
@@ -103,19 +102,20 @@ def verdict(target: seccomp.Machine, number: int, *, arch: int | None = None, pr
             step += true if jump else false
 
 
-@pytest.mark.parametrize("name", list(seccomp.MACHINES))
+@pytest.mark.parametrize("name", list(lockdown.MACHINES))
 def test_the_filter_allows_its_list_and_kills_for_the_rest(name: str) -> None:
-    target = seccomp.MACHINES[name]
-    allowed = {target.numbers[call] for call in (*seccomp.ALLOWED, *seccomp.WITHOUT_EXEC)}
-    refused = {target.numbers[call] for call in seccomp.REFUSED}
+    target = lockdown.MACHINES[name]
+    column = target.column
+    allowed = {numbers[column] for numbers in (lockdown.ALLOWED | lockdown.WITHOUT_EXEC).values()}
+    refused = {numbers[column] for numbers in lockdown.REFUSED.values()}
     for number in range(600):
         answer = _OPEN if number in allowed else (_ERRNO | 1) if number in refused else 0x80000000
         assert verdict(target, number) == answer, number
-    for call in seccomp.WITHOUT_EXEC:
-        assert verdict(target, target.numbers[call], protection=3) == _OPEN
-        assert verdict(target, target.numbers[call], protection=7) == 0x80000000
-    assert verdict(target, target.numbers["read"], arch=0x40000003) == 0x80000000
-    assert verdict(target, target.numbers["read"] | 0x40000000) == 0x80000000
+    for numbers in lockdown.WITHOUT_EXEC.values():
+        assert verdict(target, numbers[column], protection=3) == _OPEN
+        assert verdict(target, numbers[column], protection=7) == 0x80000000
+    assert verdict(target, lockdown.ALLOWED["read"][column], arch=0x40000003) == 0x80000000
+    assert verdict(target, lockdown.ALLOWED["read"][column] | 0x40000000) == 0x80000000
 
 
 # ---------------------------------------------------------------------- processes

@@ -2,14 +2,13 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
+from web_api import Api, Asked, Reply, serving_api
 
 from ctx.errors import ConfigError
 from ctx.memory import MemoryBank, MemoryStore
@@ -103,46 +102,38 @@ def test_a_text_that_commands_its_reader_is_marked_where_it_is_quoted(bank: Memo
 # -- with a language model -----------------------------------------------------------------------------------
 
 
-class _Completions(BaseHTTPRequestHandler):
+class Completions:
     """Answers by OpenAI's protocol, and by Ollama's under its own path."""
 
-    def do_POST(self) -> None:
-        server: Any = self.server
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server.requests.append((self.path, self.headers.get("Authorization"), request))
-        status, content = server.answer
-        message = {"role": "assistant", "content": content}
-        reply = {"message": message} if self.path == "/api/chat" else {"choices": [{"message": message}]}
-        body = content if isinstance(content, bytes) else json.dumps(reply).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def __init__(self, api: Api) -> None:
+        self.requests: list[tuple[str, str | None, Any]] = []
+        self.answer: tuple[int, Any] = (200, "")
+        self.url = api.url
+        api.answer = self._reply
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def _reply(self, asked: Asked) -> Reply:
+        self.requests.append((asked.path, asked.headers.get("authorization"), asked.json))
+        status, content = self.answer
+        message = {"role": "assistant", "content": content}
+        reply = {"message": message} if asked.path == "/api/chat" else {"choices": [{"message": message}]}
+        return Reply(content if isinstance(content, bytes) else reply, status)
 
 
 @pytest.fixture
-def server() -> Iterator[Any]:
-    completions: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Completions)
-    completions.requests, completions.answer = [], (200, "")
-    thread = threading.Thread(target=completions.serve_forever)
-    thread.start()
-    yield completions
-    completions.shutdown()
-    thread.join()
-    completions.server_close()
+def server() -> Iterator[Completions]:
+    with serving_api() as api:
+        yield Completions(api)
 
 
-def opened(path: Path, server: Any, provider: str = "openai", **options: Any) -> MemoryStore:
-    root = f"http://127.0.0.1:{server.server_port}"
-    url = root if provider == "ollama" else f"{root}/v1"
+def opened(path: Path, server: Completions, provider: str = "openai", **options: Any) -> MemoryStore:
+    url = server.url if provider == "ollama" else f"{server.url}/v1"
     model = ChatCompletion(url, "small", provider=provider, api_key="k")
     return MemoryStore(str(path), WordEmbedder(), Clock(), language_model=model, **options)
 
 
-def worded(tmp_path: Path, server: Any, answer: tuple[int, Any], provider: str = "openai") -> dict[str, Any]:
+def worded(
+    tmp_path: Path, server: Completions, answer: tuple[int, Any], provider: str = "openai"
+) -> dict[str, Any]:
     server.answer = answer
     with opened(tmp_path / f"{len(server.requests)}.db", server, provider) as store:
         bank = store.bank("a")
@@ -154,7 +145,7 @@ def worded(tmp_path: Path, server: Any, answer: tuple[int, Any], provider: str =
 
 @pytest.mark.parametrize(("provider", "path"), [("openai", "/v1/chat/completions"), ("ollama", "/api/chat")])
 def test_a_models_answer_is_taken_with_its_citations(
-    tmp_path: Path, server: Any, provider: str, path: str
+    tmp_path: Path, server: Completions, provider: str, path: str
 ) -> None:
     sentence = "You chose hexagonal architecture three times [1][2]. Once it was layered [4]."
     reply = worded(tmp_path, server, (200, sentence), provider)
@@ -182,7 +173,7 @@ def test_a_models_answer_is_taken_with_its_citations(
     ],
 )
 def test_without_a_models_answer_it_quotes_and_says_why(
-    tmp_path: Path, server: Any, status: int, content: Any, reason: str
+    tmp_path: Path, server: Completions, status: int, content: Any, reason: str
 ) -> None:
     reply = worded(tmp_path, server, (status, content))
     assert reply["mode"] == "quotes"
@@ -228,7 +219,7 @@ def test_sentences_that_cite_no_memory_are_dropped(answer: str, text: str) -> No
 
 @pytest.mark.parametrize("provider", ["openai", "ollama"])
 def test_with_consolidate_the_model_replaces_what_is_no_longer_true(
-    tmp_path: Path, server: Any, provider: str
+    tmp_path: Path, server: Completions, provider: str
 ) -> None:
     server.answer = (200, 'It moved, so {"supersedes": [1]}')
     with opened(tmp_path / "ctx.db", server, provider, consolidate=True) as store:

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import subprocess
 import tokenize
 from pathlib import Path
 
@@ -44,7 +45,7 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2025,
+    "(top)": 2075,
     "cli": 6125,
     "cluster": 2375,
     "code": 510,
@@ -53,14 +54,19 @@ BUDGETS = {
     "embed": 800,
     "formats": 3650,
     "indexing": 1900,
-    "lua": 2175,
+    "lua": 2050,
     "memory": 9200,
-    "scripts": 1775,
+    "scripts": 1750,
     "search": 1800,
     "server": 3750,
     "store": 3375,
     "text": 500,
-    "tools": 1700,
+    "tools": 1575,
+}
+TOP = {
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "Dockerfile"),
+    *("pyproject.toml", ".dockerignore", ".gitignore", ".mcp.json", ".ci", ".github"),
+    *("benchmarks", "config", "ctx", "docs", "extensions", "requirements", "tests"),
 }
 
 
@@ -124,3 +130,10 @@ def test_every_package_imports_only_what_is_below_it() -> None:
 def test_a_package_keeps_its_line_budget(package: str) -> None:
     files = PACKAGE.glob("*.py") if package == "(top)" else (PACKAGE / package).rglob("*.py")
     assert sum(map(code_lines, files)) <= BUDGETS[package]
+
+
+def test_the_top_of_the_repository_has_no_other_files() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    assert {line.partition("/")[0] for line in listed.stdout.splitlines()} <= TOP

@@ -1,6 +1,7 @@
 """The documentation matches the code: keys, commands, flags and links."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 import tomli
 from jsonschema_rs import Draft202012Validator
-from kit import ROOT, ctx
+from kit import ROOT, ctx, project
 
+from ctx import __version__
 from ctx.cli import COMMANDS
 from ctx.connectors.defaults import BUILD_FOLDERS, SKIPPED_FOLDERS
 from ctx.connectors.walk import CACHE_MARKERS
@@ -26,14 +28,14 @@ REPOSITORY = f"{PROJECT['urls']['Homepage']}/blob/main/"
 
 def test_the_reference_the_example_and_the_schema_follow_from_the_declared_keys() -> None:
     check = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "configuration.py", "--check"], capture_output=True, text=True
+        [sys.executable, ROOT / ".ci" / "configuration.py", "--check"], capture_output=True, text=True
     )
     assert check.returncode == 0, check.stderr
 
 
 def test_the_table_of_commands_follows_from_the_parsers() -> None:
     check = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "manual.py", "--reference", "--check"],
+        [sys.executable, ROOT / ".ci" / "manual.py", "--reference", "--check"],
         capture_output=True,
         text=True,
     )
@@ -117,7 +119,7 @@ def test_the_site_has_every_page_and_no_page_leaves_it_by_a_relative_link() -> N
     it.
     """
     docs = ROOT / "docs"
-    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / ".ci" / "zensical.toml").read_text())
     assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
     for page in docs.rglob("*.md"):
         for target in re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", page.read_text()):
@@ -126,11 +128,11 @@ def test_the_site_has_every_page_and_no_page_leaves_it_by_a_relative_link() -> N
 
 def test_the_repository_is_called_the_same_everywhere() -> None:
     owner, name = PROJECT["urls"]["Homepage"].removeprefix("https://github.com/").split("/")
-    assert json.loads((ROOT / "server.json").read_text())["name"] == f"io.github.{owner}/{name}"
+    assert json.loads((ROOT / ".ci" / "server.json").read_text())["name"] == f"io.github.{owner}/{name}"
     assert all(
         address.startswith(f"https://github.com/{owner}/{name}") for address in PROJECT["urls"].values()
     )
-    settings = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    settings = tomllib.loads((ROOT / ".ci" / "zensical.toml").read_text())["project"]
     assert [place["link"] for place in settings["extra"]["social"]] == [PROJECT["urls"]["Homepage"]]
     assert "repo_url" not in settings  # the theme would ask its host about it
 
@@ -142,3 +144,57 @@ def test_the_folders_that_are_never_entered_are_all_named() -> None:
     assert set(folders.split()) == SKIPPED_FOLDERS
     names = {*CACHE_MARKERS, *BUILD_FOLDERS, *(name for names in BUILD_FOLDERS.values() for name in names)}
     assert names <= set(re.findall(r"`([^`\s]+)`", section))
+
+
+# -- entries for MCP registries and clients -------------------------------------------------------------------
+
+
+def test_the_registry_entry_names_this_package_and_version() -> None:
+    entry = json.loads((ROOT / ".ci" / "server.json").read_text())
+    package = entry["packages"][0]
+    assert entry["version"] == package["version"] == __version__
+    assert package["identifier"] == PROJECT["name"]
+    assert package["identifier"] in PROJECT["scripts"]  # `uvx NAME` runs the program of that name
+    assert package["packageArguments"][0]["value"] == "mcp"
+    assert len(entry["description"]) <= 100
+    assert f"mcp-name: {entry['name']}" in (ROOT / "README.md").read_text()
+
+
+def test_the_checkouts_own_entry_is_what_connect_writes(tmp_path: Path) -> None:
+    project(tmp_path, {"note.md": "# Note\n"})
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of the command that the entry names
+    completed = ctx(
+        "connect",
+        "claude-code",
+        "--scope",
+        "project",
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "PATH": path},
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads((tmp_path / ".mcp.json").read_text()) == json.loads((ROOT / ".mcp.json").read_text())
+
+
+# -- pictures: each view of the page has a light and a dark one, the terminal has one ------------------------
+
+IMAGES = ROOT / "docs" / "images"
+
+
+def views() -> list[str]:
+    text = (ROOT / ".ci" / "screenshots.py").read_text()
+    return re.findall(r'^    "(\w+)": \("#/', text, re.MULTILINE)
+
+
+def test_every_view_has_a_light_and_a_dark_picture_on_its_page_and_there_is_no_other() -> None:
+    names = {f"{view}-{scheme}.webp" for view in views() for scheme in ("light", "dark")}
+    page = (ROOT / "docs" / "page.md").read_text()
+    assert len(names) == 16
+    assert {path.name for path in IMAGES.iterdir()} == names | {"terminal.svg"}
+    shown = re.findall(r"\(images/([\w.-]+-(light|dark)\.webp)#gh-(light|dark)-mode-only\)", page)
+    assert {name for name, _, _ in shown} == names
+    assert all(scheme == mode for _, scheme, mode in shown)  # the one that suits what is around it
+
+
+def test_every_view_of_the_page_is_photographed() -> None:
+    sections = re.findall(r'id="view-(\w+)"', (ROOT / "ctx" / "server" / "page" / "index.html").read_text())
+    assert {"doc" if view == "document" else view for view in views()} == set(sections)

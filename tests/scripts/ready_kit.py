@@ -1,78 +1,15 @@
-"""A server that answers like a documented API, and a project with one of the connectors that ship."""
+"""A project with one of the connectors that ship."""
 
-import http.server
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
-from kit import http_server, workspace
+from kit import workspace
 from script_kit import configured
 
-from ctx.models import JSON, Document
+from ctx.models import Document
 from ctx.workspace import Workspace
-
-
-class Asked(NamedTuple):
-    """A request as it came: the path as it was written, with its escapes."""
-
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-
-
-class Reply(NamedTuple):
-    body: JSON | bytes = b""
-    status: int = 200
-    headers: Mapping[str, str] = {}
-
-
-class Api:
-    """Answers by `answer`, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[Asked] = []
-        self.answer: Callable[[Asked], Reply] = lambda _: Reply(b"", 404)
-        self.host = ""
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.host}"
-
-    def paths(self) -> list[str]:
-        """What was asked since the last time."""
-        paths = [request.path for request in self.asked]
-        self.asked.clear()
-        return paths
-
-
-@contextmanager
-def serving_api() -> Iterator[Api]:
-    api = Api()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            api.asked.append(Asked(parts.path, query, headers))
-            reply = api.answer(api.asked[-1])
-            body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
-            self.send_response(reply.status)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http_server(Handler) as port:
-        api.host = f"127.0.0.1:{port}"
-        yield api
 
 
 class Source:

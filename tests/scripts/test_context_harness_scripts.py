@@ -7,16 +7,14 @@ Embeddings are off: where a script asks for hybrid search it is answered by keyw
 import base64
 import hashlib
 import hmac
-import http.server
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from kit import http_server, workspace
+from kit import workspace
 from script_kit import configured
+from web_api import Asked, Reply, serving_api
 
 from ctx.errors import BadRequest
 from ctx.models import JSON, Caller
@@ -29,7 +27,7 @@ class Remote:
     """A ticket system and a code host: what they were sent, and what they answer."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, dict[str, str], JSON]] = []
+        self.sent: list[Asked] = []
         self.status = 201
         self.remaining = "100"
         self.at = ""
@@ -56,31 +54,16 @@ class Remote:
 def remote() -> Iterator[Remote]:
     upstream = Remote()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def _answer(self, status: int, value: JSON) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("X-RateLimit-Remaining", upstream.remaining)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(asked: Asked) -> Reply:
+        upstream.sent.append(asked)
+        limit = {"Content-Type": "application/json", "X-RateLimit-Remaining": upstream.remaining}
+        if not asked.content:
+            return Reply(upstream.issues(int(asked.query["page"])), 200, limit)
+        return Reply({"key": "OPS-7", "self": "https://t.example/7"}, upstream.status, limit)
 
-        def do_GET(self) -> None:
-            query = parse_qs(urlsplit(self.path).query)
-            upstream.sent.append((self.path, dict(self.headers), None))
-            self._answer(200, upstream.issues(int(query["page"][0])))
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            upstream.sent.append((self.path, dict(self.headers), body))
-            self._answer(upstream.status, {"key": "OPS-7", "self": "https://t.example/7"})
-
-        def log_message(self, *_: JSON) -> None:
-            pass
-
-    with http_server(Handler) as port:
-        upstream.at = f"127.0.0.1:{port}"
+    with serving_api() as api:
+        api.answer = answer
+        upstream.at = api.host
         yield upstream
 
 
@@ -131,15 +114,16 @@ def test_a_ticket_is_made_from_related_documents(tmp_path: Path, remote: Remote)
             "url": f"http://{remote.at}/browse/OPS-7",
             "self": "https://t.example/7",
         }
-        ((path, headers, body),) = remote.sent
-        assert path == "/rest/api/3/issue"
-        assert headers["Authorization"] == "Basic " + base64.b64encode(b"a@b.example:t0ken").decode()
+        (asked,) = remote.sent
+        assert asked.path == "/rest/api/3/issue"
+        assert asked.headers["authorization"] == "Basic " + base64.b64encode(b"a@b.example:t0ken").decode()
         assert (
-            headers["X-Signature"] == hmac.digest(b"t0ken", b"Rotate the release token", hashlib.sha256).hex()
+            asked.headers["x-signature"]
+            == hmac.digest(b"t0ken", b"Rotate the release token", hashlib.sha256).hex()
         )
-        assert body["fields"]["priority"] == {"name": "Medium"}
-        assert body["fields"]["labels"] == ["ops"]
-        assert "Release guide" in body["fields"]["description"]
+        assert asked.json["fields"]["priority"] == {"name": "Medium"}
+        assert asked.json["fields"]["labels"] == ["ops"]
+        assert "Release guide" in asked.json["fields"]["description"]
         remote.status = 400
         refused = space.toolbox.call("create-ticket", call, CALLER)
         assert (refused["success"], refused["error"]) == (False, "HTTP 400")
@@ -165,8 +149,8 @@ def test_issues_are_indexed_page_by_page(tmp_path: Path, remote: Remote, table_f
         assert set(stored) == {"1", "3", "4"}
         assert (stored["1"].title, stored["1"].author) == ("#1 Lift 1", "ann")
         assert stored["1"].metadata == {"state": "open", "labels": "bug, lift"}
-        assert [parse_qs(urlsplit(path).query)["page"] for path, _, _ in remote.sent] == [["1"], ["2"], ["3"]]
-        assert remote.sent[0][1]["Authorization"] == "Bearer k"
+        assert [asked.query["page"] for asked in remote.sent] == ["1", "2", "3"]
+        assert remote.sent[0].headers["authorization"] == "Bearer k"
         assert space.refresh(["script:issues"])[0]["unchanged"] == 3
         remote.remaining = "4"
         remote.sent.clear()

@@ -1,13 +1,12 @@
 """The example scripts that ship with ctx run."""
 
-import http.server
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import http_server, workspace
+from kit import workspace
 from script_kit import configured
+from web_api import Asked, Reply, serving_api
 
 from ctx.models import JSON, Caller
 
@@ -15,55 +14,51 @@ EXAMPLES = Path(__file__).parents[2] / "extensions" / "examples"
 CALLER = Caller("cli")
 
 
+def pages(host: str) -> dict[str, JSON]:
+    """Two pages of a JSON feed."""
+    return {
+        "/feed.json": {
+            "title": "Releases",
+            "authors": [{"name": "Ann"}],
+            "next_url": f"http://{host}/page2.json",
+            "items": [
+                {
+                    "id": "1",
+                    "title": "Faster lifts",
+                    "content_text": "The lifts are faster.",
+                    "date_published": "2026-01-01",
+                },
+                {
+                    "id": "2",
+                    "content_html": "<p>Quiet &amp; safe <b>doors</b>.</p><script>bad()</script>",
+                    "tags": ["doors"],
+                },
+            ],
+        },
+        "/page2.json": {
+            "items": [
+                {
+                    "id": 3,
+                    "url": "https://e.example/3",
+                    "summary": "Third",
+                    "authors": [{"name": "Bo"}],
+                }
+            ]
+        },
+    }
+
+
 @pytest.fixture
 def feed() -> Iterator[str]:
-    """Two pages of a JSON feed."""
+    with serving_api() as api:
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            pages: dict[str, JSON] = {
-                "/feed.json": {
-                    "title": "Releases",
-                    "authors": [{"name": "Ann"}],
-                    "next_url": f"http://{self.headers['Host']}/page2.json",
-                    "items": [
-                        {
-                            "id": "1",
-                            "title": "Faster lifts",
-                            "content_text": "The lifts are faster.",
-                            "date_published": "2026-01-01",
-                        },
-                        {
-                            "id": "2",
-                            "content_html": "<p>Quiet &amp; safe <b>doors</b>.</p><script>bad()</script>",
-                            "tags": ["doors"],
-                        },
-                    ],
-                },
-                "/page2.json": {
-                    "items": [
-                        {
-                            "id": 3,
-                            "url": "https://e.example/3",
-                            "summary": "Third",
-                            "authors": [{"name": "Bo"}],
-                        }
-                    ]
-                },
-            }
-            page = pages.get(self.path)
-            authorized = self.headers["Authorization"] == "Bearer t0ken"
-            body = json.dumps(page).encode() if page and authorized else b"{}"
-            self.send_response(200 if page and authorized else 403)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+        def answer(asked: Asked) -> Reply:
+            page = pages(api.host).get(asked.path)
+            authorized = asked.headers.get("authorization") == "Bearer t0ken"
+            return Reply(page, 200) if page and authorized else Reply({}, 403)
 
-        def log_message(self, *_: JSON) -> None:
-            pass
-
-    with http_server(Handler) as port:
-        yield f"127.0.0.1:{port}"
+        api.answer = answer
+        yield api.host
 
 
 def test_the_connector_indexes_a_feed(tmp_path: Path, feed: str) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from ready_kit import Api, Asked, Reply, serving_api, source
+from ready_kit import source
+from web_api import Api, Asked, Reply, serving_api
 
 from ctx.models import JSON
 

@@ -12,7 +12,7 @@ from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError
 from ctx.indexing.window import Window
 from ctx.models import JSON, Caller
-from ctx.scripts.scripts import moment_ms
+from ctx.scripts.sources import moment_ms
 from ctx.workspace import Workspace
 
 CALLER = Caller("cli")

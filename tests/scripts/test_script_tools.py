@@ -1,17 +1,15 @@
 """Tools in Lua: what they declare, how they are called, and what happens when their files change."""
 
-import http.server
-import json
 import logging
 from pathlib import Path
 
 import pytest
 from faults import serving
-from kit import http_server
 from script_kit import answering, configured, opened, said
+from web_api import Reply, serving_api
 
 from ctx.errors import BadRequest, NotFound, ToolError
-from ctx.models import JSON, Caller
+from ctx.models import Caller
 
 CALLER = Caller("cli")
 
@@ -146,25 +144,16 @@ def test_a_script_has_its_files_its_variables_and_no_others(
 
 
 def test_a_script_reaches_the_hosts_it_was_given_and_no_other(tmp_path: Path, tools: Path) -> None:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps({"accept": self.headers["Accept"], "path": self.path}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: JSON) -> None:
-            pass
-
     (tools / "fetch.lua").write_text(FETCH)
-    with http_server(Handler) as port, http_server(Handler) as other:
-        table = f'\n[tools.script.fetch]\npath = "./tools/fetch.lua"\nallow_hosts = ["127.0.0.1:{port}"]'
+    with serving_api() as api, serving_api() as other:
+        api.answer = lambda asked: Reply({"accept": asked.headers["accept"], "path": asked.path})
+        table = f'\n[tools.script.fetch]\npath = "./tools/fetch.lua"\nallow_hosts = ["{api.host}"]'
         with opened(tmp_path, table) as space:
-            answer = space.toolbox.call("fetch", {"url": f"http://127.0.0.1:{port}/issues"}, CALLER)
+            answer = space.toolbox.call("fetch", {"url": f"{api.url}/issues"}, CALLER)
             assert answer == {"accept": "application/json", "path": "/issues"}
             with pytest.raises(ToolError):
-                space.toolbox.call("fetch", {"url": f"http://127.0.0.1:{other}/"}, CALLER)
+                space.toolbox.call("fetch", {"url": f"{other.url}/"}, CALLER)
+        assert other.asked == []
 
 
 # -- files that change ---------------------------------------------------------------------------------------

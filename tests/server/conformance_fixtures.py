@@ -8,8 +8,7 @@ import mcp_types as types
 from ctx.errors import ToolError
 from ctx.models import JSON, Caller
 from ctx.server.mcp import Context, McpServer
-from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agent, Agents, Prompt, Tool, Toolbox
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="

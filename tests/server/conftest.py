@@ -15,8 +15,7 @@ from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.run import HttpServer, address, open_sockets
-from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from ctx.server.mcp import MODERN, McpServer
 from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.work import Work
 from ctx.store.base import Catalog
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Toolbox
+from ctx.tools.toolbox import Agents, Toolbox
 
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

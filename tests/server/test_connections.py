@@ -10,8 +10,7 @@ from serving import ANYTHING, Serve, waiting
 
 from ctx.models import JSON
 from ctx.server.app import Services
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agents, Tool, Toolbox
 
 
 def test_pipelined_requests_are_answered_in_order(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:

@@ -13,8 +13,7 @@ from ctx.server.app import Services
 from ctx.server.endpoints import routes
 from ctx.server.keys import KeyRing
 from ctx.server.policy import PackPolicy, ServerSettings
-from ctx.tools.agents import Agent, Prompt
-from ctx.tools.toolbox import Tool
+from ctx.tools.toolbox import Agent, Prompt, Tool
 from ctx.workspace import Workspace
 
 CLOSED = ServerSettings(api_keys=("server-key",), packs=(PackPolicy("vault", keys=("vault-key",)),))

@@ -14,8 +14,7 @@ from serving import ANYTHING, Serve, whole
 
 from ctx.models import JSON, Caller
 from ctx.server.app import Services
-from ctx.tools.agents import Agent, Agents, Prompt
-from ctx.tools.toolbox import Tool
+from ctx.tools.toolbox import Agent, Agents, Prompt, Tool
 
 
 def _document(client: httpx.Client) -> JSON:

@@ -15,8 +15,7 @@ from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agents, Tool, Toolbox
 
 
 def test_the_tool_list_leaves_out_what_could_not_be_loaded(serve: Serve, services: Services) -> None:

@@ -19,8 +19,7 @@ from ctx.server import run
 from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Toolbox
+from ctx.tools.toolbox import Agents, Toolbox
 
 
 def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbox, agents: Agents) -> None:
@@ -82,7 +81,7 @@ SCRIPT = """
 import sys
 import time
 
-from ctx.tools.agents import Agents
+from ctx.tools.toolbox import Agents
 from ctx.server import run
 from ctx.server.app import Services, begin_behind_answers, create_app
 from ctx.server.policy import ServerSettings

@@ -8,9 +8,8 @@ from typing import Any, cast
 from ctx.errors import NotFound
 from ctx.models import JSON, Caller, SourceStatus
 from ctx.server.work import Work
-from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt, inline_agent
 from ctx.tools.builtin import get_tool, sources_tool
-from ctx.tools.toolbox import Annotations, Tool, Toolbox
+from ctx.tools.toolbox import Agent, AgentArgument, Agents, Annotations, Prompt, Tool, Toolbox, inline_agent
 
 ANYTHING = {"type": "object", "properties": {}}
 REST = Caller("rest")

@@ -13,8 +13,7 @@ from serving import EchoEndpoint, Serve, Served, failure
 from ctx.server.app import Services, create_app
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.toolbox import Agents, Tool, Toolbox
 
 EVIL = "https://evil.example"
 PACK_ROUTES = ("/packs/diary/health", "/mcp/tools/{tool}", "/v1/{tenant}/notes")

@@ -4,7 +4,7 @@ import pytest
 
 from ctx.errors import BadRequest
 from ctx.models import JSON
-from ctx.tools.arguments import from_text, put_right, without_absent
+from ctx.tools.schema import from_text, put_right, without_absent
 
 SCHEMA: JSON = {
     "type": "object",

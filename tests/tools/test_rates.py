@@ -1,28 +1,18 @@
 """Rate limits, with a clock under control."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ctx.errors import RateLimited
-from ctx.tools.rates import SharedWindow, SlidingWindow
-
-Make = Callable[..., SlidingWindow | SharedWindow]
+from ctx.tools.rates import Window
 
 
-@pytest.fixture(params=["memory", "file"])
-def window(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Makes a window of either kind."""
-    if request.param == "memory":
-        return SlidingWindow
-    return partial(SharedWindow, str(tmp_path / "rates.db"), "server")
-
-
-def test_the_window_slides_and_a_refused_call_does_not_count(window: Make) -> None:
+@pytest.mark.parametrize("file", ["", "rates.db"])
+def test_the_window_slides_and_a_refused_call_does_not_count(file: str, tmp_path: Path) -> None:
+    path = str(tmp_path / file) if file else None
     present = [0.0]
-    rate = window(3, clock=lambda: present[0])
+    rate = Window(3, path, clock=lambda: present[0])
     for moment in (0.0, 20.0, 40.0):
         present[0] = moment
         rate.spend("a")
@@ -40,15 +30,15 @@ def test_the_window_slides_and_a_refused_call_does_not_count(window: Make) -> No
     assert rate.current("a") == 0
 
 
-def test_no_limit_is_no_limit(window: Make) -> None:
-    rate = window(0)
+def test_no_limit_is_no_limit() -> None:
+    rate = Window(0)
     for _ in range(10_000):
         rate.spend("a")
 
 
 def test_windows_of_one_name_in_a_file_count_together_and_those_of_another_apart(tmp_path: Path) -> None:
     path = str(tmp_path / "rates.db")
-    first, second, other = (SharedWindow(path, name, 2) for name in ("server", "server", "sekha"))
+    first, second, other = (Window(2, path, name) for name in ("server", "server", "sekha"))
     first.spend("a")
     second.spend("a")
     for full in (first, second):

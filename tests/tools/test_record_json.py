@@ -1,7 +1,6 @@
 """The JSON of a record."""
 
-from ctx.models import Copy, Passage, SearchResult, Symbol
-from ctx.tools import record_json
+from ctx.models import Copy, Passage, SearchResult, Symbol, record_json, record_schema
 from ctx.tools.schema import compile_check
 
 SWIM = Symbol("swim", "method", 5, 6)
@@ -25,7 +24,7 @@ RESULT = SearchResult(
 
 
 def test_a_result_is_told_field_by_field() -> None:
-    shown = record_json.row(RESULT)
+    shown = record_json(RESULT)
     assert list(shown.items()) == [
         ("id", "7f8a"),
         ("source", "filesystem"),
@@ -63,5 +62,5 @@ def test_a_result_is_told_field_by_field() -> None:
         ),
         ("also_in", [{"id": "8c1d", "source": "filesystem", "source_id": "v1/otter.md"}]),
     ]
-    fits = compile_check(record_json.schema(SearchResult))
+    fits = compile_check(record_schema(SearchResult))
     assert fits(shown) == shown

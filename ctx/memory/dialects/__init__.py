@@ -12,8 +12,7 @@ from ctx.memory.dialects.claude_recall import CLAUDE_RECALL
 from ctx.memory.dialects.hindsight_banks import HINDSIGHT
 from ctx.memory.dialects.pack import Pack
 from ctx.memory.dialects.sekha_rest import SEKHA
-from ctx.tools.agents import Agents
-from ctx.tools.toolbox import Toolbox
+from ctx.tools.toolbox import Agents, Toolbox
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (HINDSIGHT, CLAUDE_RECALL, SEKHA)}
 

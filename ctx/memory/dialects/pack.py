@@ -18,11 +18,9 @@ from ctx.memory.dialects.remote import RemotePack
 from ctx.memory.sessions import Sessions
 from ctx.models import JSON, Caller
 from ctx.text.strings import did_you_mean
-from ctx.tools.agents import Agent, AgentArgument, Agents, Prompt
-from ctx.tools.arguments import from_text, refuse_unknown, without_absent
-from ctx.tools.rates import open_window
-from ctx.tools.schema import compile_check
-from ctx.tools.toolbox import Tool, Toolbox
+from ctx.tools.rates import Window
+from ctx.tools.schema import compile_check, from_text, refuse_unknown, without_absent
+from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox
 
 NO = ("false", "0", "no", "off")
 BANK_OF_PATH = "bank_id"  # of a route: it names the bank
@@ -63,7 +61,7 @@ class Pack:
         )
         self.mcp_enabled = (_variable(dialect, environ, "mcp_enabled") or "").lower() not in NO
         limit = _rate_limit(dialect, settings, environ)
-        self.rate = open_window(rates, self.name, limit, "Rate limit exceeded")
+        self.rate = Window(limit, rates, self.name, refusal="Rate limit exceeded")
         self.sessions = Sessions(lambda: store().rows, self.name)
         self._shared = shared
         self._remote: RemotePack | None = None

@@ -1,4 +1,4 @@
-"""Writes what follows from the declared keys: `python scripts/configuration.py [--check]`.
+"""Writes what follows from the declared keys: `python .ci/configuration.py [--check]`.
 
 The tables of docs/configuration.md (between `<!-- keys: TABLE -->` and `<!-- end -->`), the commented
 config/ctx.toml, and the JSON Schema for editors, config/ctx.schema.json. A test runs `--check`.
@@ -181,7 +181,7 @@ def main(argv: list[str]) -> int:
         return 0
     for path in stale:
         print(
-            f"{path.relative_to(ROOT)} is out of date: python scripts/configuration.py writes it",
+            f"{path.relative_to(ROOT)} is out of date: python .ci/configuration.py writes it",
             file=sys.stderr,
         )
     return 1 if stale else 0

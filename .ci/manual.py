@@ -1,8 +1,8 @@
-"""Writes what follows from the commands' own parsers.
+"""Write the manual page and the table of commands from the command line parsers.
 
-`python scripts/manual.py FILE` writes the manual page, which `make dist` packs into the wheel.
-`python scripts/manual.py --reference` writes the table of commands in docs/cli.md; with `--check` it
-only says whether the table is up to date. A test runs that.
+`python .ci/manual.py FILE` writes the manual page, which `make dist` packs into the wheel.
+`python .ci/manual.py --reference` writes the table of commands in docs/cli.md; with `--check` it only checks
+that the table is up to date, as a test does.
 """
 
 import argparse
@@ -108,21 +108,24 @@ def reference(text: str) -> str:
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["--reference"]:
+    options = argparse.ArgumentParser(description="Write the manual page, or the table of commands.")
+    options.add_argument("file", nargs="?", type=Path, help="write the manual page to this file")
+    options.add_argument("--reference", action="store_true", help="write the table of docs/cli.md")
+    options.add_argument("--check", action="store_true", help="only check whether the table is up to date")
+    given = options.parse_args()
+    if given.reference:
         text = REFERENCE.read_text(encoding="utf-8")
         fresh = reference(text)
-        if "--check" not in sys.argv:
+        if not given.check:
             REFERENCE.write_text(fresh, encoding="utf-8")
         elif fresh != text:
-            sys.stderr.write("docs/cli.md is out of date: python scripts/manual.py --reference writes it\n")
+            sys.stderr.write("docs/cli.md is out of date: python .ci/manual.py --reference writes it\n")
             return 1
         return 0
-    if len(sys.argv) != 2:
-        sys.stderr.write(f"{__doc__}\n")
-        return 2
-    path = Path(sys.argv[1])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(manual(), encoding="utf-8")
+    if given.file is None:
+        options.error("name the file of the manual page, or give --reference")
+    given.file.parent.mkdir(parents=True, exist_ok=True)
+    given.file.write_text(manual(), encoding="utf-8")
     return 0
 
 

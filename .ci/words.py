@@ -1,4 +1,4 @@
-"""Counts long sentences and words to avoid: `python scripts/words.py [FILE ...] [--show]`.
+"""Counts long sentences and words to avoid: `python .ci/words.py [FILE ...] [--show]`.
 
 Reads pages, and the docstrings, comments and messages of Python files; without files, all of the repository.
 A report for whoever edits next, not a test. `--show` prints each finding.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("ctx", "docs", "scripts", "tests", "benchmarks", "extensions")
+FOLDERS = ("ctx", "docs", ".ci", "tests", "benchmarks", "extensions")
 LONG = 40  # words
 # What made earlier texts hard to read, as patterns: words, turns of phrase, and metaphors used as names.
 AVOID = (

@@ -1,4 +1,4 @@
-"""Writes the picture of a terminal that the README and the tutorial show: `python scripts/terminal.py`.
+"""Writes the picture of a terminal that the README and the tutorial show: `python .ci/terminal.py`.
 
 Indexes this repository's documentation in a temporary folder, runs real searches and draws what they print
 into docs/images/terminal.svg.

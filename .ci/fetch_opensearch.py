@@ -1,4 +1,4 @@
-"""Fetches the OpenSearch of the tests and unpacks it: `python scripts/fetch_opensearch.py FOLDER`.
+"""Fetches the OpenSearch of the tests and unpacks it: `python .ci/fetch_opensearch.py FOLDER`.
 
 By Maven (`.ci/opensearch.xml`), every file compared with its SHA-256. What the machine lacks is told in a
 line, and the tests that need it are left out then: Linux, a JDK of 21 or newer, Maven. The folder gets
@@ -19,7 +19,7 @@ from pathlib import Path
 
 VERSION = "3.4.0"
 OLDEST_JAVA = 21
-POM = Path(__file__).parent.parent / ".ci" / "opensearch.xml"
+POM = Path(__file__).with_name("opensearch.xml")
 DIGESTS = {
     f"opensearch-{VERSION}.zip": "6540e95fe8bfaedc3eb1c58e829912ea2203af2ac1f88f76411c20a2fc5254a6",
     f"opensearch-knn-{VERSION}.0.zip": "f6cc96677277521e0dacc82aa078f87df70032026c8c7059623467a4141cfd2f",

@@ -1,4 +1,4 @@
-"""Makes the shipped embedding model from its published weights: `python scripts/build_model.py --out DIR
+"""Makes the shipped embedding model from its published weights: `python .ci/build_model.py --out DIR
 [--wheel FILE]`.
 
 all-MiniLM-L6-v2 is a BERT of 6 layers, 384 wide. The graph is written here node by node, on onnxruntime's

@@ -1,4 +1,4 @@
-"""Writes the pictures of the page that the documentation shows: `python scripts/screenshots.py [VIEW ...]`.
+"""Writes the pictures of the page that the documentation shows: `python .ci/screenshots.py [VIEW ...]`.
 
 A project is made of this repository's documentation and examples, served, and looked at in the Chromium that
 the tests use. Needs what `make clients` installs. Each view is taken light and dark into
