@@ -116,7 +116,7 @@ def _described(found: "list[tuple[Node, str]]") -> Iterator[Definition]:
             around.append((node.end_byte, qualified, kind))
         whole = _whole(node)
         yield Definition(
-            re.split(r"[.:]+", name)[-1] or name,
+            name if name.isidentifier() else re.split(r"[.:]+", name)[-1] or name,
             qualified,
             kind,
             _signature(whole if kind in _NAMES else node, kind),
@@ -156,6 +156,8 @@ def _name(node: "Node") -> tuple[str, "Node"]:
             return "", node  # `const {a, b} = ...` takes names from elsewhere
         if named is not None:
             text = _text(named.child_by_field_name("name") if named.type == "template_type" else named)
+            if text.isidentifier():
+                return text, named
             if text[:1] in ("`", "'", '"'):  # a name of several words, as tests in Kotlin have
                 return " ".join(text.strip("`'\"").split()), named
             return re.sub(r"^r#|\s+", "", text).replace("::", ".").replace(":", "."), named
@@ -260,7 +262,8 @@ def _first_row(node: "Node") -> int:
 def _signature(node: "Node", kind: str) -> str:
     """A definition up to its body, without annotations, on one line."""
     start, end = node.start_byte, node.end_byte
-    for child in [*node.children[:1], *(node.children[0].children if node.children else ())]:
+    first = node.child(0)
+    for child in () if first is None else (first, *first.children):
         if child.type in _ANNOTATIONS and child.start_byte == start:
             start = child.end_byte
             while (
@@ -286,8 +289,10 @@ def _signature(node: "Node", kind: str) -> str:
     if _COMMENT_MARK.search(text):
         for first, last in reversed([*_comments(node, start, start + len(text))]):
             text = text[: first - start] + b" " + text[last - start :]
+    several = b"\n" in text
     line = " ".join(text.decode("utf-8", "replace").split()).rstrip(" {:=")
-    line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # of parameters on lines of their own
+    if several:
+        line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # of parameters on lines of their own
     return line if len(line) <= MAX_SIGNATURE_CHARS else line[:MAX_SIGNATURE_CHARS].rsplit(" ", 1)[0] + " …"
 
 
