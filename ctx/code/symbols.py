@@ -302,17 +302,21 @@ def _body(node: "Node", kind: str) -> "Node | None":
     return body
 
 
+def _start(node: "Node") -> int:
+    """The first byte of a definition after its annotations."""
+    for child in node.children:
+        if child.type == "modifiers":
+            start = _start(child)
+            if start < child.end_byte:
+                return start
+        elif not (child.type in _ANNOTATIONS or "comment" in child.type or child.type.startswith("preproc")):
+            return child.start_byte
+    return node.end_byte if node.child_count else node.start_byte
+
+
 def _signature(node: "Node", kind: str, body: "Node | None") -> str:
     """A definition up to its body, without annotations, on one line."""
-    start, end = node.start_byte, node.end_byte
-    for child in (*node.children[:1], *(node.children[0].children if node.child_count else ())):
-        if child.type in _ANNOTATIONS and child.start_byte == start:
-            start = child.end_byte
-            while (
-                node.text is not None
-                and node.text[start - node.start_byte : start - node.start_byte + 1].isspace()
-            ):
-                start += 1
+    start, end = _start(node), node.end_byte
     body = (
         body
         or node.child_by_field_name("block")

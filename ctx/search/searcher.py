@@ -9,6 +9,7 @@ from itertools import islice
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+from ctx.code.symbols import MAX_NAME_CHARS
 from ctx.config.settings import Retrieval
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.embed.base import Embedder
@@ -62,6 +63,7 @@ _NO_PHRASE = "no document has the quoted words as written; without quotes their 
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
 # Words before a definition that ordinary text does not use.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
+_SENTENCE_WORDS = 4  # of a name that is a sentence; fewer may be of prose
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _SAME_CHARS = 60  # two documents that share a shorter passage may say different things
 _MIN_HASH_CHARS = 7  # as git abbreviates
@@ -245,7 +247,7 @@ class Searcher:
             weights,
             words.names,
             words.modules,
-            _defining(query, words.subject),
+            _defining(query, words),
             definitions,
             analyze.has_version(query),
             boosts.files_named(query),
@@ -316,6 +318,8 @@ class Searcher:
         names, modules = _names(subject, members), [module for module, _ in members]
         rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES])
         defined += names[_ASKED_NAMES:]
+        if subject in defined:
+            names = defined = [subject]
         weights = {term: rarity.get(term, 0.0) for term in terms}
         return _Words(query, subject, weights, names, modules, defined, note)
 
@@ -529,16 +533,21 @@ def _subject(query: str) -> str:
 
 def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
     """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
-    last part of dotted names.
+    last part of dotted names. A query of several words may be a name as well: tests in Kotlin have such.
     """
     names = [name for _, name in members]
     if not fusion.is_name(query):
-        return list(dict.fromkeys([*analyze.identifiers(query), *names]))
+        is_sentence = query.count(" ") + 1 >= _SENTENCE_WORDS or query.startswith("operator ")
+        is_sentence = is_sentence and len(query) <= MAX_NAME_CHARS
+        return list(dict.fromkeys([query] * is_sentence + [*analyze.identifiers(query), *names]))
     return names or [query.strip().strip("\"'`()")]
 
 
-def _defining(query: str, subject: str) -> float:
+def _defining(query: str, words: _Words) -> float:
     """The score boost for a definition of a name in the query; larger if the name is the whole query."""
+    subject = words.subject
+    if " " in subject and subject in words.defined:
+        return boosts.DEFINITION
     if not fusion.is_name(subject) or "." in subject.strip():
         return boosts.DEFINITION_WITHIN
     asked_for = subject != query or fusion.is_identifier(query)

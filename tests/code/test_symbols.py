@@ -222,6 +222,12 @@ def test_a_signature_is_one_line_without_annotations_and_body() -> None:
     assert method.name_line == 3
 
 
+def test_a_signature_leaves_out_every_attribute() -> None:
+    text = "class A {\n  [Case(1)]\n#if MORE\n  [Case(2)]\n#endif\n  // each\n  public void F(int a) { }\n}\n"
+    found = definitions(text, "text/x-csharp") or []
+    assert [each.signature for each in found] == ["class A", "public void F(int a)"]
+
+
 @pytest.mark.parametrize(
     ("text", "media_type", "signature"),
     [
