@@ -227,8 +227,8 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
     if node.type == "simple_symbol":  # of Ruby's `attr_reader :name`
         return _text(node).removeprefix(":"), node
     if node.type == "type_alias":  # of Kotlin
-        named = node.child_by_field_name("type")
-        return _text(named), named or node
+        alias = node.child_by_field_name("type")
+        return _text(alias), alias or node
     if node.type not in _NAMED_BY_PATTERN:
         return "", node
     if node.type in ("operator_declaration", "conversion_operator_declaration"):
