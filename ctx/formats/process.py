@@ -82,12 +82,10 @@ class ReadingProcess:
         """Read bytes with a reader of this package. Raises `SourceError`."""
         return _parsed(self._reply_to(self._begin(reader, data)))
 
-    def read_text(self, text: Text, data: bytes) -> tuple[str, Parsed] | None:
-        """Run `texts.read_text` in the process. Raises `SourceError` if it takes too much time or memory."""
-        return self.begin_text(text, data)()
-
     def begin_text(self, text: Text, data: bytes) -> Callable[[], tuple[str, Parsed] | None]:
-        """As `read_text`; the process reads while the caller goes on. The function that is returned waits."""
+        """Begin to run `texts.read_text` in the process. The function that is returned waits for the end; it
+        raises `SourceError` if that takes too much time or memory.
+        """
         request = self._begin("texts", packed(text, data))
 
         def wait() -> tuple[str, Parsed] | None:

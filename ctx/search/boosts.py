@@ -208,14 +208,11 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     code_wanted = question.wanted == intent.CODE
     sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
-    only_held = question.defining > DEFINITION_WITHIN and not any(
-        name.isalpha() and name.islower()
-        for name in question.names  # it may be meant as a word
-    )
-    only_held = only_held and not any(
-        profile.role not in held and number in question.definitions and profile.defining
-        for (number, _), profile in zip(ranked, profiles, strict=True)
-    )
+    plain = any(name.isalpha() and name.islower() for name in question.names)  # may be meant as a word
+    only_held = not plain and question.defining > DEFINITION_WITHIN
+    for (number, _), profile in zip(ranked, profiles, strict=True):
+        if number in question.definitions and profile.defining and profile.role not in held:
+            only_held = False
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):

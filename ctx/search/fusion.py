@@ -84,9 +84,7 @@ def is_name(query: str) -> bool:
     word.
     """
     word = query.strip().strip("\"'`")
-    if not word or " " in word or max(word) >= _FIRST_UNSPACED:
-        return False
-    return _SYMBOL.fullmatch(word) is not None
+    return _SYMBOL.fullmatch(word) is not None and max(word) < _FIRST_UNSPACED
 
 
 def is_identifier(query: str) -> bool:

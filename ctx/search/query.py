@@ -8,7 +8,7 @@ from ctx.connectors.patterns import Rules, parse_globs
 from ctx.errors import BadRequest, ConfigError
 from ctx.models import MODES
 from ctx.search import boosts, fusion
-from ctx.text import analyze, filetypes
+from ctx.text import analyze
 from ctx.text.strings import cut
 
 # Words before a definition that ordinary text does not use.
@@ -41,11 +41,8 @@ def check_search(query: str, mode: str, limit: int, offset: int, per_document: i
         raise BadRequest("the query is empty")
     if mode not in MODES:
         raise BadRequest(f"unknown mode '{cut(mode, 40)}' (known: {', '.join(MODES)})")
-    for name, value, minimum in (
-        ("limit", limit, 1),
-        ("offset", offset, 0),
-        ("per_document", per_document, 1),
-    ):
+    limits = (("limit", limit, 1), ("offset", offset, 0), ("per_document", per_document, 1))
+    for name, value, minimum in limits:
         if value < minimum:
             raise BadRequest(f"{name} must be at least {minimum}, got {value}")
 
@@ -68,8 +65,7 @@ def names_asked_for(query: str, members: Sequence[tuple[str, str]]) -> list[str]
     """
     names = [name for _, name in members]
     if not fusion.is_name(query):
-        is_sentence = query.count(" ") + 1 >= _SENTENCE_WORDS or query.startswith("operator ")
-        is_sentence = is_sentence and len(query) <= MAX_NAME_CHARS
+        is_sentence = query.count(" ") + 1 >= _SENTENCE_WORDS and len(query) <= MAX_NAME_CHARS
         return list(dict.fromkeys([query] * is_sentence + [*analyze.identifiers(query), *names]))
     return names or [query.strip().strip("\"'`()")]
 
@@ -83,11 +79,6 @@ def definition_boost(query: str, words: Words) -> float:
         return boosts.DEFINITION_WITHIN
     asked_for = subject != query or fusion.is_identifier(query)
     return boosts.DEFINITION if asked_for else boosts.DEFINITION_PLAIN
-
-
-def file_boost(query: str) -> float:
-    """The score boost for a file that the query names; larger if that is the whole query."""
-    return boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED
 
 
 def unquoted_words(query: str) -> Iterator[tuple[str, str]]:
@@ -129,11 +120,6 @@ def unknown_words_note(words: Words) -> str | None:
         return None
     named = ", ".join(f"'{word[:40]}'" for word in unknown[:_NAMED])
     return f"no document has {named}; outside English only whole words and word beginnings match"
-
-
-def type_test(types: Sequence[str]) -> Callable[[str], bool]:
-    """A test for media types; without types all pass."""
-    return lambda media_type: not types or any(filetypes.in_family(media_type, name) for name in types)
 
 
 def path_test(globs: Sequence[str]) -> Callable[[str], bool]:

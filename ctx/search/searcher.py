@@ -35,19 +35,17 @@ from ctx.search.query import (
     check_search,
     definition_boost,
     ends_cut_off,
-    file_boost,
     is_cut_hash,
     may_be_misspelt,
     names_asked_for,
     path_test,
     subject_of,
-    type_test,
     unknown_words_note,
     unquoted_words,
 )
 from ctx.search.snippets import Matcher
 from ctx.store.base import Catalog, SearchIndex
-from ctx.text import analyze
+from ctx.text import analyze, filetypes
 from ctx.text.strings import counted
 
 
@@ -73,6 +71,7 @@ _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
 _LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
 _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
+_NO_MATCH = "0 exact matches; showing results with a similar meaning"  # even nonsense has a nearest
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _SAME_CHARS = 60  # two documents that share a shorter passage may say different things
@@ -143,8 +142,8 @@ class Searcher:
         check_search(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
         vector = self._question_vector(query, mode)
-        if vector is not None:
-            partial = self._missing(vector.model) or partial
+        if vector is not None and (pending := self._pending_count(vector.model)):
+            partial = f"{counted(pending, 'chunk')} not embedded yet, so only keyword search finds them"
         words = self._corrected(query, mode, prefix)
         prefix = prefix or ends_cut_off(words)
         rows = Rows(self._catalog)
@@ -162,11 +161,11 @@ class Searcher:
         if answers:
             _, _, stage, choices = answers[0][0]
             share = share_of_best(request, choices)
-            note = note or _wordless(request, stage)
+            if request.mode == "hybrid" and not stage.keyword.documents:
+                note = note or _NO_MATCH
             if by_default and request.mode == "hybrid" and not stage.semantic.documents:
-                partial = (
-                    self._surroundings.lacking()
-                )  # nothing is embedded, and the query did not ask for semantic search
+                # Nothing is embedded, and the query did not ask for semantic search.
+                partial = self._surroundings.lacking()
         elif not (offset or filters.closed):
             note = note or (_NO_PHRASE if request.exact else unknown_words_note(words))
         page = answers[offset:]
@@ -189,7 +188,10 @@ class Searcher:
         if documents is None:
             if len(self._resolved) >= _FILTERS_KEPT:
                 self._resolved.clear()
-            documents = self._resolved[key] = self._catalog.matching(type_test(types), path_test(paths))
+            documents = self._resolved[key] = self._catalog.matching(
+                lambda kind: not types or any(filetypes.in_family(kind, name) for name in types),
+                path_test(paths),
+            )
         return filters._replace(documents=documents)
 
     def matcher(self, query: str) -> Matcher:
@@ -241,7 +243,7 @@ class Searcher:
             definitions,
             analyze.has_version(query),
             boosts.files_named(query),
-            file_boost(query),
+            boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED,
             intent.wanted(query),
         )
         return Request(
@@ -450,26 +452,12 @@ class Searcher:
                 self._pending = (now_s, self._catalog.pending_count(model))
             return self._pending[1]
 
-    def _missing(self, model: str) -> str | None:
-        """A sentence about chunks that have no embedding yet; None if there are none."""
-        pending = self._pending_count(model)
-        if not pending:
-            return None
-        return f"{counted(pending, 'chunk')} not embedded yet, so only keyword search finds them"
-
 
 def _said(result: SearchResult) -> str:
     """The part of a snippet from the first to the last word of the query; the whole if that is short."""
     marks = result.highlights
     said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
     return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())
-
-
-def _wordless(request: Request, stage: Stage) -> str | None:
-    """A note if no words match: even nonsense has something nearest in meaning."""
-    if request.mode != "hybrid" or stage.keyword.documents:
-        return None
-    return "0 exact matches; showing results with a similar meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:

@@ -39,12 +39,12 @@ def test_a_text_that_takes_too_long_is_refused_and_the_next_is_read() -> None:
     process = ReadingProcess(cpu_s=1)
     try:
         with pytest.raises(SourceError, match="more than 1 seconds of the processor"):
-            process.read_text(Text(None, None, "a.jsonl", False), b"1\n" * 5_000_000)
-        assert process.read_text(Text(None, None, "a.md", False), b"# Tea\n") == (
+            process.begin_text(Text(None, None, "a.jsonl", False), b"1\n" * 5_000_000)()
+        assert process.begin_text(Text(None, None, "a.md", False), b"# Tea\n")() == (
             "text/markdown",
             Parsed("# Tea\n", (Heading(0, 1, "Tea"),), (), "Tea"),
         )
-        assert process.read_text(Text(None, None, "a.md", False), b"\0\1\2" * 100) is None
+        assert process.begin_text(Text(None, None, "a.md", False), b"\0\1\2" * 100)() is None
     finally:
         process.close()
 
