@@ -370,13 +370,15 @@ def results_of(
     for score, choices in answers:
         row, sections = choices[0].row, _sections(choices, request.per_document, rows)
         passages = [_passage(section, request, rows) for section in sections]
-        first = passages[0]
+        first, title = passages[0], row.title
+        if not row.prose and title == row.source_id.rpartition("/")[2].rpartition(".")[0]:
+            title = first.symbol.name if first.symbol else row.source_id  # a name without folder says little
         results.append(
             SearchResult(
                 row.id,
                 row.source,
                 row.source_id,
-                row.title,
+                title,
                 score,
                 first.snippet,
                 row.source_url,

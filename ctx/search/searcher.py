@@ -71,7 +71,6 @@ _PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
 _LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
 _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
-_NO_MATCH = "0 exact matches; showing results with a similar meaning"  # even nonsense has a nearest
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _SAME_CHARS = 60  # two documents that share a shorter passage may say different things
@@ -162,7 +161,7 @@ class Searcher:
             _, _, stage, choices = answers[0][0]
             share = share_of_best(request, choices)
             if request.mode == "hybrid" and not stage.keyword.documents:
-                note = note or _NO_MATCH
+                note = note or "0 exact matches; showing results with a similar meaning"
             if by_default and request.mode == "hybrid" and not stage.semantic.documents:
                 # Nothing is embedded, and the query did not ask for semantic search.
                 partial = self._surroundings.lacking()
