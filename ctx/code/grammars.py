@@ -44,12 +44,13 @@ _C = """
 (function_definition) @function (type_definition) @type
 (struct_specifier body: (_)) @struct (union_specifier body: (_)) @union (enum_specifier body: (_)) @enum
 (preproc_function_def) @macro (preproc_def value: (_)) @macro
+(translation_unit (declaration declarator: (init_declarator) @variable))
 """
 
 GRAMMARS: Mapping[str, Grammar] = {
     "text/x-python": Grammar(
         "tree_sitter_python",
-        "(class_definition) @class (function_definition) @function"
+        "(class_definition) @class (function_definition) @function (type_alias_statement) @type"
         "(module (expression_statement (assignment left: (identifier)) @variable))",
     ),
     "text/javascript": Grammar("tree_sitter_javascript", _JAVASCRIPT),
@@ -67,7 +68,8 @@ GRAMMARS: Mapping[str, Grammar] = {
         "(function_item) @function (function_signature_item) @function (struct_item) @struct"
         "(enum_item) @enum (union_item) @union (trait_item) @trait (impl_item) @impl"
         "(mod_item body: (_)) @module"
-        "(type_item) @type (const_item) @constant (static_item) @variable (macro_definition) @macro",
+        "(type_item) @type (associated_type) @type (const_item) @constant (static_item) @variable"
+        "(macro_definition) @macro",
     ),
     "text/x-java": Grammar(
         "tree_sitter_java",
@@ -79,7 +81,8 @@ GRAMMARS: Mapping[str, Grammar] = {
     "text/x-c": Grammar("tree_sitter_c", _C),
     "text/x-c++": Grammar(
         "tree_sitter_cpp",
-        _C + "(class_specifier body: (_)) @class (namespace_definition) @namespace (alias_declaration) @type"
+        _C + "(declaration_list (declaration declarator: (init_declarator) @variable))"
+        "(class_specifier body: (_)) @class (namespace_definition) @namespace (alias_declaration) @type"
         "(concept_definition) @concept",
     ),
     "text/x-csharp": Grammar(
@@ -90,18 +93,24 @@ GRAMMARS: Mapping[str, Grammar] = {
         "(operator_declaration) @method (conversion_operator_declaration) @method"
         "(indexer_declaration) @property (property_declaration) @property (event_declaration) @event"
         "(local_function_statement) @function"
+        "(field_declaration (variable_declaration (variable_declarator) @field))"
+        "(event_field_declaration (variable_declaration (variable_declarator) @event))"
         "(namespace_declaration) @namespace (file_scoped_namespace_declaration) @namespace",
     ),
     "text/x-ruby": Grammar(
         "tree_sitter_ruby",
         "(class) @class (module) @module (method) @method (singleton_method) @method"
-        "(assignment left: (constant)) @constant",
+        "(assignment left: (constant)) @constant (alias) @method"
+        "(call method: (identifier) @_word arguments: (argument_list (simple_symbol) @property)"
+        ' (#match? @_word "^([a-z]*attr_(reader|writer|accessor)|def_[a-z_]+)$"))'
+        "(call method: (identifier) @_word arguments: (argument_list . (simple_symbol) @method)"
+        ' (#any-of? @_word "define_method" "define_singleton_method" "alias_method"))',
     ),
     "text/x-php": Grammar(
         "tree_sitter_php",
         "(class_declaration) @class (interface_declaration) @interface (trait_declaration) @trait"
         "(enum_declaration) @enum (function_definition) @function (method_declaration) @method"
-        "(const_element) @constant",
+        "(const_element) @constant (property_element) @property",
         "language_php",
     ),
     "text/x-kotlin": Grammar(

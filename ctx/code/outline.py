@@ -48,7 +48,9 @@ def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]
     """The definitions that a name may mean: by the whole qualified name, else by its end, else in any
     letter case.
     """
-    wanted = re.sub(r"::|#|->", ".", name.strip().removesuffix("()")).strip(". ")
+    wanted = re.sub(r"\((\*?\w+)\)", r"\1", name.strip().removesuffix("()")).lstrip("*&")  # `(*T).M` of Go
+    wanted = re.sub(r"<[^<>]*>(?=::|\.)", "", wanted)
+    wanted = re.sub(r"::|#|->|\.prototype\.", ".", wanted).strip(". ")
     known = list(definitions)
     for folded in (False, True):
         end = wanted.casefold() if folded else wanted

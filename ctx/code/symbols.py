@@ -35,9 +35,11 @@ _WRAPPERS = frozenset(
     (
         "decorated_definition", "template_declaration", "export_statement", "ambient_declaration",
         "type_declaration", "lexical_declaration", "variable_declaration", "const_declaration",
-        "var_declaration", "expression_statement", "field_declaration", "local_declaration",
+        "var_declaration", "expression_statement", "field_declaration", "local_declaration", "declaration",
+        "property_declaration",
     )
 )  # fmt: skip
+_BY_WHOLE = frozenset(("variable_declarator", "simple_symbol", "property_element"))  # less than a statement
 _ABOVE = frozenset(("attribute_item", "inner_attribute_item", "decorator", "attribute_list"))
 _ANNOTATIONS = frozenset(("annotation", "marker_annotation", "attribute_list", "decorator", "attribute"))
 _NAMES = frozenset(("variable", "constant", "field"))  # what has no members, and no method is in it
@@ -71,7 +73,7 @@ def definitions(text: str, media_type: str) -> list[Definition] | None:
     parser, query = loaded
     tree = parser.parse(text.encode("utf-8", "replace"))
     captures = QueryCursor(query).captures(tree.root_node)
-    found = [(node, kind) for kind, nodes in captures.items() for node in nodes]
+    found = [(node, kind) for kind, nodes in captures.items() if kind[0] != "_" for node in nodes]
     found.sort(key=lambda each: (each[0].start_byte, -each[0].end_byte, each[1] == "variable"))
     return list(_described(found[:MAX_DEFINITIONS]))
 
@@ -95,7 +97,7 @@ def _described(found: "list[tuple[Node, str]]") -> Iterator[Definition]:
     namespace = ""  # of C#'s `namespace A;`, whose members follow it
     last = -1
     for node, kind in found:
-        if node.start_byte == last and kind == "variable":
+        if kind == "variable" and (node.start_byte == last or _is_import(node)):
             continue  # a variable that holds a function was captured as that
         name, named = _name(node)
         name = name[:MAX_NAME_CHARS]
@@ -112,23 +114,38 @@ def _described(found: "list[tuple[Node, str]]") -> Iterator[Definition]:
         qualified = f"{prefix}.{name}" if prefix else name
         if node.type == "file_scoped_namespace_declaration":
             namespace = qualified
-        elif kind not in _NAMES:
+        elif kind not in _NAMES or _holds_members(node):
             around.append((node.end_byte, qualified, kind))
         whole = _whole(node)
         yield Definition(
-            re.split(r"[.:]+", name)[-1] or name,
+            name if name.isidentifier() else re.split(r"[.:]+", name)[-1] or name,
             qualified,
             kind,
-            _signature(whole if kind in _NAMES else node, kind),
+            _signature(whole if kind in _NAMES or node.type in _BY_WHOLE else node, kind, _body(node, kind)),
             _first_row(whole) + 1,
             named.start_point.row + 1,
             whole.end_point.row + (whole.end_point.column > 0),
         )
 
 
+def _is_import(node: "Node") -> bool:
+    """Whether a variable of JavaScript holds a module: `const fs = require("fs").promises`."""
+    value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
+    while value is not None and value.type in ("call_expression", "member_expression", "await_expression"):
+        value = value.named_child(0)
+    return value is not None and (value.type == "import" or value.text == b"require")
+
+
+def _holds_members(node: "Node") -> bool:
+    """Whether a variable's value has names of its own: an object of JavaScript, `Struct.new do` of Ruby."""
+    value = node.child_by_field_name("value") or node.child_by_field_name("right")
+    return value is not None and (value.type == "object" or value.child_by_field_name("block") is not None)
+
+
 def _kind(node: "Node", kind: str, outer_kind: str) -> str:
-    if kind == "function" and outer_kind in _TYPES:
-        return "method"
+    if kind == "function" and (outer_kind in _TYPES or node.type == "assignment_expression"):
+        left = node.child_by_field_name("left")
+        return "method" if left is None or b".prototype." in (left.text or b"") else kind
     if kind == "class" and node.type == "class_declaration" and node.children:
         word = _text(node.child_by_field_name("declaration_kind"))  # of Swift
         if word in _SWIFT_KINDS:
@@ -156,9 +173,12 @@ def _name(node: "Node") -> tuple[str, "Node"]:
             return "", node  # `const {a, b} = ...` takes names from elsewhere
         if named is not None:
             text = _text(named.child_by_field_name("name") if named.type == "template_type" else named)
+            if text.isidentifier():
+                return text, named
             if text[:1] in ("`", "'", '"'):  # a name of several words, as tests in Kotlin have
                 return " ".join(text.strip("`'\"").split()), named
-            return re.sub(r"^r#|\s+", "", text).replace("::", ".").replace(":", "."), named
+            text = re.sub(r"^(?:r#|this\.|(?:module\.)?exports\.)|\s+", "", text).removeprefix("$")
+            return re.sub(r"::?|\.prototype\.", ".", text), named
     declarator = node.child_by_field_name("declarator")
     if declarator is not None and declarator.type == "operator_cast":
         return _declared(declarator), declarator
@@ -167,7 +187,10 @@ def _name(node: "Node") -> tuple[str, "Node"]:
             (child for child in declarator.named_children if child.type.endswith("declarator")), None
         )
         if inner is None:
-            return re.sub(r"\s+", "", _declared(declarator)).replace("::", "."), declarator
+            text = re.sub(r"\s+", "", _declared(declarator))
+            while "::" in text and (plain := re.sub(r"<[^<>]*>(?=::)", "", text)) != text:
+                text = plain  # `Box<T>::get` is a method of `Box`
+            return text.replace("::", "."), declarator
         declarator = inner
     return _unnamed(node)
 
@@ -201,6 +224,11 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
     """A name for what the grammar gives none: constructors, operators, indexers, Kotlin's and Lua's forms."""
     if node.type in _FIXED:
         return _FIXED[node.type], node
+    if node.type == "simple_symbol":  # of Ruby's `attr_reader :name`
+        return _text(node).removeprefix(":"), node
+    if node.type == "type_alias":  # of Kotlin
+        alias = node.child_by_field_name("type")
+        return _text(alias), alias or node
     if node.type not in _NAMED_BY_PATTERN:
         return "", node
     if node.type in ("operator_declaration", "conversion_operator_declaration"):
@@ -211,6 +239,7 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
         if named.type.endswith("index_expression"):  # of Lua
             break
         children = [child for child in named.named_children if child.type != "modifiers"]
+        children = [child for child in children if child.type == "variable_declaration"] or children
         named = node.child_by_field_name("pattern") if named is node else None
         named = named or next((child for child in children if not child.type.endswith("annotation")), None)
     return (
@@ -219,16 +248,23 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
 
 
 def _receiver(node: "Node") -> str:
-    """The type that a method of Go belongs to."""
-    receiver = node.child_by_field_name("receiver") if node.type == "method_declaration" else None
+    """The type that a method of Go, or an extension of Kotlin, belongs to."""
+    if node.type == "method_declaration":
+        receiver = node.child_by_field_name("receiver")
+    elif node.type in ("function_declaration", "property_declaration"):
+        receiver = next((c.prev_sibling for c in node.children[:5] if c.type == "."), None)
+    else:
+        return ""
     if receiver is None:
         return ""
-    words = re.findall(r"\w+", re.sub(r"\[.*?\]", "", _text(receiver)))
+    words = re.findall(r"\w+", re.sub(r"\[.*?\]|<.*>", "", _text(receiver)))
     return words[-1] if words else ""
 
 
 def _whole(node: "Node") -> "Node":
     """The node with what is written around it: decorators, `export`, `template <...>`."""
+    if node.type == "simple_symbol" and node.parent is not None:
+        return node.parent.parent or node  # the call of `attr_reader`
     whole = node
     while whole.parent is not None and whole.parent.type in _WRAPPERS:
         parent = whole.parent
@@ -257,26 +293,43 @@ def _first_row(node: "Node") -> int:
     return row
 
 
-def _signature(node: "Node", kind: str) -> str:
+def _body(node: "Node", kind: str) -> "Node | None":
+    """The body of a definition, or of the function that it gives a name to."""
+    body = node.child_by_field_name("body")
+    value = node.child_by_field_name("value") or node.child_by_field_name("right")
+    if body is None and value is not None and kind not in _NAMES:
+        body = value.child_by_field_name("body")
+    return body
+
+
+def _start(node: "Node") -> int:
+    """The first byte of a definition after its annotations."""
+    for child in node.children:
+        if child.type == "modifiers":
+            start = _start(child)
+            if start < child.end_byte:
+                return start
+        elif not (child.type in _ANNOTATIONS or "comment" in child.type or child.type.startswith("preproc")):
+            return child.start_byte
+    return node.end_byte if node.child_count else node.start_byte
+
+
+def _signature(node: "Node", kind: str, body: "Node | None") -> str:
     """A definition up to its body, without annotations, on one line."""
-    start, end = node.start_byte, node.end_byte
-    for child in [*node.children[:1], *(node.children[0].children if node.children else ())]:
-        if child.type in _ANNOTATIONS and child.start_byte == start:
-            start = child.end_byte
-            while (
-                node.text is not None
-                and node.text[start - node.start_byte : start - node.start_byte + 1].isspace()
-            ):
-                start += 1
-    body = node.child_by_field_name("body") or next(
-        (
-            child
-            for child in node.named_children
-            if child.type.endswith(("body", "block", "_list"))
-            and child.text is not None
-            and child.text.startswith(b"{")
-        ),
-        None,
+    start, end = _start(node), node.end_byte
+    body = (
+        body
+        or node.child_by_field_name("block")
+        or next(
+            (
+                child
+                for child in node.named_children
+                if child.type.endswith(("body", "block", "_list"))
+                and child.text is not None
+                and child.text.startswith(b"{")
+            ),
+            None,
+        )
     )
     text = (node.text or b"")[
         start - node.start_byte : (body.start_byte if body is not None else end) - node.start_byte
@@ -286,8 +339,10 @@ def _signature(node: "Node", kind: str) -> str:
     if _COMMENT_MARK.search(text):
         for first, last in reversed([*_comments(node, start, start + len(text))]):
             text = text[: first - start] + b" " + text[last - start :]
+    several = b"\n" in text
     line = " ".join(text.decode("utf-8", "replace").split()).rstrip(" {:=")
-    line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # of parameters on lines of their own
+    if several:
+        line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # of parameters on lines of their own
     return line if len(line) <= MAX_SIGNATURE_CHARS else line[:MAX_SIGNATURE_CHARS].rsplit(" ", 1)[0] + " …"
 
 

@@ -266,9 +266,7 @@ _CLOSING = re.compile(r"(?:[\s})\];,]|\bend\b)*")  # what may follow a definitio
 
 def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
     """A heading for each definition that starts a chunk; a blank one where other code follows its end."""
-    starts = [0]
-    for line in text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
+    starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
     open_: list[tuple[int, str]] = []  # (last line, qualified name) of the definitions around
 
     def close(line: int) -> Iterator[Heading]:

@@ -7,6 +7,8 @@ is indexed as plain text. Binary documents (PDF, Office, mail) and large texts a
 
 import re
 import zlib
+from collections.abc import Callable
+from functools import partial
 
 from ctx.errors import SourceError
 from ctx.formats.archive import ZIP_MARKS, document_format
@@ -43,15 +45,32 @@ def extract(content: Content, source_id: str) -> Extracted | None:
     """Read one item; None if there is nothing to index: binary data, or neither text nor title.
 
     The title is the connector's, the front matter's, the first heading, or the name's stem. In the body every
-    line end is "\\n" and the data of a `data:` URI is "…". Raises `SourceError` for a document (PDF, Office,
+    line end is "\n" and the data of a `data:` URI is "…". Raises `SourceError` for a document (PDF, Office,
     mail) or a compressed file that cannot be read.
+    """
+    return begin(content, source_id)()
+
+
+def begin(content: Content, source_id: str) -> Callable[[], Extracted | None]:
+    """Begin to `extract` an item: source code is parsed in another process while the caller goes on. The
+    function that is returned waits for the end; it and this one raise `SourceError`.
     """
     name, data = _plain(source_id.rsplit("/", 1)[-1], content.data)
     declared, charset = declared_type(content.media_type)
     if name.startswith(_OWNER_PREFIX) and len(data) <= _MAX_OWNER:
-        return None
+        return lambda: None
     row = _document(declared, name, data)
-    reading = _read_document(row, data) if row is not None else _read_text(declared, charset, name, data)
+    read: Callable[[], tuple[str, Parsed] | None]
+    if row is not None:
+        read = partial(_read_document, row, data)
+    else:
+        read = _begin_text(declared, charset, name, data)
+    return lambda: _extracted(content, source_id, name, read())
+
+
+def _extracted(
+    content: Content, source_id: str, name: str, reading: tuple[str, Parsed] | None
+) -> Extracted | None:
     if reading is None:
         return None
     media_type, (body, headings, atoms, own_title, metadata, note, found) = reading
@@ -67,22 +86,27 @@ def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
     return row.media_type, READER.read(row.reader, data if isinstance(data, bytes) else sound(data).encode())
 
 
-def _read_text(
+def _begin_text(
     declared: str | None, charset: str | None, name: str, data: bytes | str
-) -> tuple[str, Parsed] | None:
-    """The media type and the text; None for binary data. Raises `SourceError` if a large text takes too much
-    time or memory.
+) -> Callable[[], tuple[str, Parsed] | None]:
+    """A function that returns the media type and the text; None for binary data. It raises `SourceError` if a
+    large text takes too much time or memory.
     """
     text = Text(declared, charset, name, isinstance(data, str))
     if len(data) <= MAX_TEXT and not has_grammar(suffix_of(name)):
-        return read_text(text, data)
+        return partial(read_text, text, data)
     encoded = sound(data).encode() if isinstance(data, str) else data
-    try:
-        return READER.read_text(text._replace(grammar=True), encoded)
-    except SourceError:
-        if len(data) > MAX_TEXT:
-            raise
-        return read_text(text, data)  # the grammar failed: patterns find most definitions
+    wait = READER.begin_text(text._replace(grammar=True), encoded)
+
+    def read() -> tuple[str, Parsed] | None:
+        try:
+            return wait()
+        except SourceError:
+            if len(data) > MAX_TEXT:
+                raise
+            return read_text(text, data)  # the grammar failed: patterns find most definitions
+
+    return read
 
 
 def _plain(name: str, data: bytes | str) -> tuple[str, bytes | str]:

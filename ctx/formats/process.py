@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ctx.code.symbols import Definition
 from ctx.errors import SourceError
@@ -41,6 +43,16 @@ class _Ended(SourceError):
         self.certain = certain
 
 
+@dataclass(eq=False)
+class _Request:
+    """One document for the process. `reused`: the process had read others before."""
+
+    message: bytes
+    reused: bool = False
+    reply: JSON = None
+    ended: _Ended | None = None
+
+
 class ReadingProcess:
     """One process for many documents, started for the first one and restarted if it ends. Thread-safe."""
 
@@ -59,6 +71,7 @@ class ReadingProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
+        self._current: _Request | None = None  # which has no reply yet
 
     @property
     def pid(self) -> int | None:
@@ -67,52 +80,83 @@ class ReadingProcess:
 
     def read(self, reader: str, data: bytes) -> Parsed:
         """Read bytes with a reader of this package. Raises `SourceError`."""
-        return _parsed(self._reply(reader, data))
+        return _parsed(self._reply_to(self._begin(reader, data)))
 
-    def read_text(self, text: Text, data: bytes) -> tuple[str, Parsed] | None:
-        """Run `texts.read_text` in the process. Raises `SourceError` if it takes too much time or memory."""
-        reply = self._reply("texts", packed(text, data))
-        return None if reply is None else (reply[0], _parsed(reply[1]))
+    def begin_text(self, text: Text, data: bytes) -> Callable[[], tuple[str, Parsed] | None]:
+        """Begin to run `texts.read_text` in the process. The function that is returned waits for the end; it
+        raises `SourceError` if that takes too much time or memory.
+        """
+        request = self._begin("texts", packed(text, data))
 
-    def _reply(self, reader: str, data: bytes) -> JSON:
-        """The reply of the process. Raises `SourceError`."""
-        with self._lock:
-            reused = self._process is not None
-            try:
-                reply = self._ask(reader, data)
-            except _Ended as end:
-                if end.certain or not reused:
-                    raise
-                # The process may have ended because it was idle, or because of an earlier document.
-                reply = self._ask(reader, data)
-        if isinstance(reply, dict):
-            raise SourceError(str(reply["refused"]))
-        return reply
+        def wait() -> tuple[str, Parsed] | None:
+            reply = self._reply_to(request)
+            return None if reply is None else (reply[0], _parsed(reply[1]))
+
+        return wait
 
     def close(self) -> None:
         """End the process. The next document starts another."""
         with self._lock:
             self._end()
 
-    def _ask(self, reader: str, data: bytes) -> JSON:
-        """The reply. Raises `_Ended` if the process has ended."""
+    def _begin(self, reader: str, data: bytes) -> _Request:
+        """Send a request, once the process has replied to the one before."""
+        request = _Request(REQUEST.pack(len(reader), len(data)) + reader.encode() + data)
+        with self._lock:
+            self._receive()
+            self._send(request)
+        return request
+
+    def _reply_to(self, request: _Request) -> JSON:
+        """The reply of the process. Raises `SourceError`."""
+        with self._lock:
+            if self._current is request:
+                self._receive()
+            # The process may have ended because it was idle, or because of an earlier document.
+            if request.ended is not None and request.reused and not request.ended.certain:
+                self._receive()
+                self._send(request)
+                self._receive()
+        if request.ended is not None:
+            raise request.ended
+        if isinstance(request.reply, dict):
+            raise SourceError(str(request.reply["refused"]))
+        return request.reply
+
+    def _send(self, request: _Request) -> None:
+        request.reused, request.ended = self._process is not None, None
         channel = self._channel or self._start()
+        self._current = request
         try:
-            channel.sendall(REQUEST.pack(len(reader), len(data)) + reader.encode() + data)
-            head = received(channel, REPLY.size)
-            size = REPLY.unpack(head)[0] if head else 0
-            reply = received(channel, size) if 0 < size <= MAX_REPLY_BYTES else None
-        except TimeoutError as error:
-            self._end()
-            raise _Ended(f"was not read within {self._wall_s:g} seconds", certain=True) from error
+            channel.sendall(request.message)
         except OSError:
-            reply = None  # it ended during the write
+            pass  # the process has ended, or hangs: there will be no reply
+        except BaseException:
+            self._end()
+            raise
+
+    def _receive(self) -> None:
+        """Receive the reply to the current request, if the process owes one."""
+        request, channel, self._current = self._current, self._channel, None
+        if request is None:
+            return
+        try:
+            head = received(channel, REPLY.size) if channel else None
+            size = REPLY.unpack(head)[0] if head else 0
+            reply = received(channel, size) if channel and 0 < size <= MAX_REPLY_BYTES else None
+        except TimeoutError:
+            self._end()
+            request.ended = _Ended(f"was not read within {self._wall_s:g} seconds", certain=True)
+            return
+        except OSError:
+            reply = None
         except BaseException:  # interrupted: a late reply would look like the next one's
             self._end()
             raise
         if reply is None:
-            raise self._ended(self._end(dying=True))
-        return json.loads(reply)
+            request.ended = self._ended(self._end(dying=True))
+        else:
+            request.reply = json.loads(reply)
 
     def _start(self) -> socket.socket:
         mine, theirs = socket.socketpair()

@@ -57,8 +57,8 @@ def main(cpu_s: int, memory_mb: int, idle_s: int) -> None:
         del request, data, answer
         if large:  # a collection takes as long as reading a small file
             gc.collect()
-        if _peak_mb() > memory_mb // 2:
-            return  # a new process is cheaper than refusing a document because of earlier ones
+            if _peak_mb() > memory_mb // 2:
+                return  # a new process is cheaper than refusing a document because of earlier ones
 
 
 def received(channel: socket.socket, size: int) -> bytes | None:

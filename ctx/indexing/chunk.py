@@ -31,7 +31,7 @@ MAX_LONG_LINE_CHUNKS = 200
 # and, in this vocabulary, of each character outside Latin. A blank costs a little so that long runs of blanks
 # are split, too.
 _UNIT = 100
-_NUMPY_BYTES = 16_384  # above it numpy is faster, import included
+_NUMPY_BYTES = 1 << 20  # summed so far: a process that goes on after them saves time by importing numpy
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
 # A Hangul syllable is split into its letters. This character replaces one while costs are counted.
 _HANGUL, _HANGUL_MARK, _HANGUL_COST = re.compile("[\uac00-\ud7a3]"), "\x01", 250
@@ -425,13 +425,18 @@ def _long_lines(body: str) -> list[tuple[int, int]]:
     return spans
 
 
+_bytes_summed = 0
+
+
 def _cumulative(body: str) -> memoryview:
     """Element i is the cost of body[:i], in hundredths of a token."""
     if not body.isascii():
         body = _HANGUL.sub(_HANGUL_MARK, body)
     # One byte per character; what Latin-1 lacks becomes "?". The leading NUL makes element 0 zero.
     costs = (b"\0" + body.encode("latin-1", "replace")).translate(_COSTS)
-    if len(costs) < _NUMPY_BYTES:
+    global _bytes_summed
+    _bytes_summed += len(costs)
+    if _bytes_summed < _NUMPY_BYTES:
         return memoryview(array("q", accumulate(costs)))
     import numpy as np  # 85 ms, and a search counts the tokens of short texts only
 

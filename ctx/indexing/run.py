@@ -17,7 +17,7 @@ from ctx.connectors.base import EVERY_TEXT, Connector, Problem, ScanLog
 from ctx.connectors.base import Progress as Progress  # of the whole run, and of a connector's own steps
 from ctx.connectors.defaults import BINARY, WORKTREE
 from ctx.errors import SourceError
-from ctx.formats.extract import extract
+from ctx.formats.extract import begin
 from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
@@ -45,6 +45,15 @@ class _Batch:
 
     def full(self) -> bool:
         return len(self.put) + len(self.touch) >= BATCH_DOCUMENTS or self.characters >= BATCH_CHARACTERS
+
+
+class _Reading(NamedTuple):
+    """An item that is being read; `extract` waits for its text."""
+
+    item: SourceItem
+    content: Content
+    digest: bytes
+    extract: Callable[[], Extracted | None]
 
 
 class _Known(Mapping[str, str]):
@@ -169,6 +178,7 @@ class IndexRun:
         # a separate list, because there may be so many that no others would be listed
         self._voids: list[Problem] = []
         self._changes: list[Change] = []
+        self._reading: _Reading | None = None
         self._total: int | None = None  # number of items, counted once the first batch is full
         self._begin(partial=items is not None)
         self._first = items is None and not self._existing
@@ -191,6 +201,7 @@ class IndexRun:
                 self._begin(partial=False)
                 self._take(self._connector.scan)
         except SourceError as error:
+            self._finish_reading()
             note = error.message.removeprefix(f"{self._source}: ")  # callers name the source themselves
             self._log.complete = False
         departed = self._here(self._departed())
@@ -277,6 +288,7 @@ class IndexRun:
                 self._tell()
                 if self._published:
                     self._published()
+        self._finish_reading()
 
     def _tell(self) -> None:
         """Reports progress. The total is counted once, and not for a run of a single batch."""
@@ -287,8 +299,8 @@ class IndexRun:
         self._progress(self._source, len(self._present) + self._skipped + self._empty, self._total)
 
     def _read(self, item: SourceItem) -> None:
-        """Reads one item into the batch. An item without text does not count as present, so that its older
-        version is deleted.
+        """Begins to read one item, and puts the one before into the batch. An item without text does not
+        count as present, so that its older version is deleted.
         """
         try:
             content = item.read()
@@ -298,15 +310,29 @@ class IndexRun:
                 self._batch.touch.append((self._source, item.source_id, item.fingerprint, updated_ms))
                 self._touched += 1
                 return
-            extracted = extract(content, item.source_id)
+            extract = begin(content, item.source_id)
         except SourceError as error:
             self._log.problem(item.source_id, error.message)
             return  # it counts as present: the last good version stays
+        self._finish_reading()  # of the item before, while the other process parses this one
+        self._reading = _Reading(item, content, digest, extract)
+
+    def _finish_reading(self) -> None:
+        """Puts the item that is being read, if there is one, into the batch."""
+        reading, self._reading = self._reading, None
+        if reading is None:
+            return
+        item = reading.item
+        try:
+            extracted = reading.extract()
+        except SourceError as error:
+            self._log.problem(item.source_id, error.message)
+            return
         if extracted is None:
-            self._skip(item.source_id, why_no_text(content))
+            self._skip(item.source_id, why_no_text(reading.content))
             self._present.discard(item.source_id)
             return
-        self._put(item, content, digest, extracted)
+        self._put(item, reading.content, reading.digest, extracted)
 
     def _skip(self, source_id: str, reason: str) -> None:
         if reason == EMPTY:

@@ -208,6 +208,11 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     code_wanted = question.wanted == intent.CODE
     sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
+    plain = any(name.isalpha() and name.islower() for name in question.names)  # may be meant as a word
+    only_held = not plain and question.defining > DEFINITION_WITHIN
+    for (number, _), profile in zip(ranked, profiles, strict=True):
+        if number in question.definitions and profile.defining and profile.role not in held:
+            only_held = False
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
@@ -216,6 +221,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         definition = 0.0
         if number in question.definitions and profile.defining:
             definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
+            role = None if only_held else role  # a name that tests alone define is asked of them
         if position in asked:
             path, definition, role = question.naming + path, 0.0, None
         factor = held[role] if role else 1.0

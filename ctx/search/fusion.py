@@ -35,8 +35,9 @@ KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.0, 1.0
 # The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
 _FIRST_UNSPACED = "\u0e00"  # scripts that put no spaces between words: a run of theirs may be a sentence
-_SYMBOL = re.compile(r"\w+(?:(?:\.|::|/|->|#|-)\w+)*(?:\(\))?")
-_NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]")
+# `find?` and `save!` are names of Ruby, `~Store` is one of C++.
+_SYMBOL = re.compile(r"~?\w+(?:(?:\.|::~?|/|->|#|-)\w+)*(?:\(\)|[?!=])?")
+_NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]|^~|[!=]$")
 
 
 def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
@@ -83,9 +84,7 @@ def is_name(query: str) -> bool:
     word.
     """
     word = query.strip().strip("\"'`")
-    if not word or " " in word or max(word) >= _FIRST_UNSPACED:
-        return False
-    return _SYMBOL.fullmatch(word) is not None
+    return _SYMBOL.fullmatch(word) is not None and max(word) < _FIRST_UNSPACED
 
 
 def is_identifier(query: str) -> bool:

@@ -257,14 +257,10 @@ def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> Chunk
     elif not matcher.terms_in(row.title):
         return None
     opening = _first_of(number, section, row, rows)
-    if opening is not None and (is_bare(opening) or _is_preamble(opening)):
+    # A chunk of code without a heading comes before its definitions: a licence, or imports.
+    if opening is not None and (is_bare(opening) or not (opening.prose or opening.heading)):
         opening = rows.of(number, opening.chunk_no + 1)
     return None if opening is row else opening
-
-
-def _is_preamble(row: ChunkRow) -> bool:
-    """Whether a chunk of code comes before its definitions: a licence, or imports."""
-    return not (row.prose or row.heading)
 
 
 def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
@@ -374,13 +370,15 @@ def results_of(
     for score, choices in answers:
         row, sections = choices[0].row, _sections(choices, request.per_document, rows)
         passages = [_passage(section, request, rows) for section in sections]
-        first = passages[0]
+        first, title = passages[0], row.title
+        if not row.prose and title == row.source_id.rpartition("/")[2].rpartition(".")[0]:
+            title = first.symbol.name if first.symbol else row.source_id  # a name without folder says little
         results.append(
             SearchResult(
                 row.id,
                 row.source,
                 row.source_id,
-                row.title,
+                title,
                 score,
                 first.snippet,
                 row.source_url,

@@ -4,16 +4,15 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 from typing import NamedTuple, Protocol
 
 from ctx.config.settings import Retrieval
-from ctx.connectors.patterns import Rules, parse_globs
 from ctx.embed.base import Embedder
-from ctx.errors import BadRequest, ConfigError, EmbedderError, EmbeddingsDisabled
-from ctx.models import AUTO, COMMITS, JSON, MODES, Copy, Filters, Hit, SearchResult
+from ctx.errors import ConfigError, EmbedderError, EmbeddingsDisabled
+from ctx.models import AUTO, COMMITS, JSON, Copy, Filters, Hit, SearchResult
 from ctx.search import boosts, fusion, intent
 from ctx.search.passages import (
     NO_LEG,
@@ -31,10 +30,23 @@ from ctx.search.passages import (
     share_of_best,
     spans_to_read,
 )
+from ctx.search.query import (
+    Words,
+    check_search,
+    definition_boost,
+    ends_cut_off,
+    is_cut_hash,
+    may_be_misspelt,
+    names_asked_for,
+    path_test,
+    subject_of,
+    unknown_words_note,
+    unquoted_words,
+)
 from ctx.search.snippets import Matcher
 from ctx.store.base import Catalog, SearchIndex
 from ctx.text import analyze, filetypes
-from ctx.text.strings import counted, cut
+from ctx.text.strings import counted
 
 
 class Surroundings(Protocol):
@@ -60,18 +72,11 @@ _LEADING = 32  # documents of the keyword ranking that tell how much of it has e
 _FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
 _NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
-# Words before a definition that ordinary text does not use.
-_SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 _ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
 _SAME_CHARS = 60  # two documents that share a shorter passage may say different things
-_MIN_HASH_CHARS = 7  # as git abbreviates
 _MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
-_NAMED = 3  # unknown words that a note names
-_MIN_BEGINNING_CHARS = 4  # of a word that no text has, to look for words that begin with it
-_HEX = frozenset("0123456789abcdef")
 _LEAST_SCORE = 0.005  # a lower one is shown as 0.00
 _RELATED = 0.2  # cosine; texts about different subjects are below, with the model that ctx brings
-_MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
 _MAX_TYPOS = 8  # of a query whose neighbours are looked for
 
 
@@ -88,21 +93,6 @@ class SearchReply(NamedTuple):
     explain: list[JSON] | None = None
     partial: str | None = None
     note: str | None = None
-
-
-class _Words(NamedTuple):
-    """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
-    the corrections. `names` are names whose definition it may ask for, `modules` their modules;
-    `defined` those that some code defines.
-    """
-
-    query: str
-    subject: str
-    weights: dict[str, float]
-    names: list[str]
-    modules: list[str]
-    defined: list[str]
-    note: str | None
 
 
 class Searcher:
@@ -148,13 +138,13 @@ class Searcher:
         by_default = mode == AUTO
         mode = self._default_mode(query) if by_default else mode
         limit = self._settings.final_limit if limit is None else limit
-        _check(query, mode, limit, offset, per_document)
+        check_search(query, mode, limit, offset, per_document)
         partial = self._surroundings.lacking()
         vector = self._question_vector(query, mode)
-        if vector is not None:
-            partial = self._missing(vector.model) or partial
+        if vector is not None and (pending := self._pending_count(vector.model)):
+            partial = f"{counted(pending, 'chunk')} not embedded yet, so only keyword search finds them"
         words = self._corrected(query, mode, prefix)
-        prefix = prefix or _ends_cut_off(words)
+        prefix = prefix or ends_cut_off(words)
         rows = Rows(self._catalog)
         request = self._request(words, mode, filters, prefix, vector, per_document)
         note = words.note or (None if words.weights or mode == "semantic" else _NO_WORD)
@@ -170,13 +160,13 @@ class Searcher:
         if answers:
             _, _, stage, choices = answers[0][0]
             share = share_of_best(request, choices)
-            note = note or _wordless(request, stage)
+            if request.mode == "hybrid" and not stage.keyword.documents:
+                note = note or "0 exact matches; showing results with a similar meaning"
             if by_default and request.mode == "hybrid" and not stage.semantic.documents:
-                partial = (
-                    self._surroundings.lacking()
-                )  # nothing is embedded, and the query did not ask for semantic search
+                # Nothing is embedded, and the query did not ask for semantic search.
+                partial = self._surroundings.lacking()
         elif not (offset or filters.closed):
-            note = note or (_NO_PHRASE if request.exact else _unknown(words))
+            note = note or (_NO_PHRASE if request.exact else unknown_words_note(words))
         page = answers[offset:]
         results = [result._replace(score=result.score * share) for _, result in page]
         explained = [
@@ -197,7 +187,10 @@ class Searcher:
         if documents is None:
             if len(self._resolved) >= _FILTERS_KEPT:
                 self._resolved.clear()
-            documents = self._resolved[key] = self._catalog.matching(_type_test(types), _path_test(paths))
+            documents = self._resolved[key] = self._catalog.matching(
+                lambda kind: not types or any(filetypes.in_family(kind, name) for name in types),
+                path_test(paths),
+            )
         return filters._replace(documents=documents)
 
     def matcher(self, query: str) -> Matcher:
@@ -229,7 +222,7 @@ class Searcher:
 
     def _request(
         self,
-        words: _Words,
+        words: Words,
         mode: str,
         filters: Filters,
         prefix: bool,
@@ -245,11 +238,11 @@ class Searcher:
             weights,
             words.names,
             words.modules,
-            _defining(query, words.subject),
+            definition_boost(query, words),
             definitions,
             analyze.has_version(query),
             boosts.files_named(query),
-            _naming(query),
+            boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED,
             intent.wanted(query),
         )
         return Request(
@@ -267,7 +260,7 @@ class Searcher:
             per_document,
         )
 
-    def _corrected(self, query: str, mode: str, prefix: bool) -> _Words:
+    def _corrected(self, query: str, mode: str, prefix: bool) -> Words:
         """The query with unknown words replaced by known ones that differ in one letter, and a short commit
         id by the whole one. A query in quotes is not changed, nor its last word while it is typed (`prefix`).
         """
@@ -275,7 +268,7 @@ class Searcher:
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
             return words
         replaced, hashes, typos = list[str](), 0, 0
-        words_to_check = [] if analyze.exact_phrases(query) else list(_unquoted_words(query))
+        words_to_check = [] if analyze.exact_phrases(query) else list(unquoted_words(query))
         if prefix and query[-1:].isalnum():
             del words_to_check[-1:]
         for word, stem in words_to_check:
@@ -284,10 +277,10 @@ class Searcher:
             if words.weights.get(stem) or position < 0 or len(folded) != len(query):
                 continue
             neighbour = None
-            if _is_cut_hash(word) and hashes < _MAX_HASHES:
+            if is_cut_hash(word) and hashes < _MAX_HASHES:
                 hashes += 1
                 neighbour = self._commit(word, alone=len(word) == len(query.strip()))
-            elif _may_be_misspelt(word) and typos < _MAX_TYPOS:
+            elif may_be_misspelt(word) and typos < _MAX_TYPOS:
                 typos += 1
                 neighbour = self._index.resembling(analyze.one_letter_off(word))
             if neighbour is not None:
@@ -309,15 +302,17 @@ class Searcher:
             return None
         return paths[0].removeprefix(COMMITS) if alone else paths[0]
 
-    def _known(self, query: str, note: str | None = None) -> _Words:
+    def _known(self, query: str, note: str | None = None) -> Words:
         """Looks up the query's words in the index, in one request."""
-        terms, subject = analyze.query_terms(query), _subject(query)
+        terms, subject = analyze.query_terms(query), subject_of(query)
         members = analyze.members(subject)
-        names, modules = _names(subject, members), [module for module, _ in members]
+        names, modules = names_asked_for(subject, members), [module for module, _ in members]
         rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES])
         defined += names[_ASKED_NAMES:]
+        if subject in defined:
+            names = defined = [subject]
         weights = {term: rarity.get(term, 0.0) for term in terms}
-        return _Words(query, subject, weights, names, modules, defined, note)
+        return Words(query, subject, weights, names, modules, defined, note)
 
     # -- the ranking -----------------------------------------------------------------------------------------
 
@@ -435,7 +430,7 @@ class Searcher:
         rows.read(sample)
         texts = [row.text for number in sample if (row := rows.get(number))]
         return fusion.semantic_weight(
-            _subject(request.query), texts, self._settings.fusion, request.question.wanted
+            subject_of(request.query), texts, self._settings.fusion, request.question.wanted
         )
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
@@ -456,26 +451,12 @@ class Searcher:
                 self._pending = (now_s, self._catalog.pending_count(model))
             return self._pending[1]
 
-    def _missing(self, model: str) -> str | None:
-        """A sentence about chunks that have no embedding yet; None if there are none."""
-        pending = self._pending_count(model)
-        if not pending:
-            return None
-        return f"{counted(pending, 'chunk')} not embedded yet, so only keyword search finds them"
-
 
 def _said(result: SearchResult) -> str:
     """The part of a snippet from the first to the last word of the query; the whole if that is short."""
     marks = result.highlights
     said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
     return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())
-
-
-def _wordless(request: Request, stage: Stage) -> str | None:
-    """A note if no words match: even nonsense has something nearest in meaning."""
-    if request.mode != "hybrid" or stage.keyword.documents:
-        return None
-    return "0 exact matches; showing results with a similar meaning"
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
@@ -496,123 +477,3 @@ def _leg(hits: list[Hit], k: int, counted: int = 1) -> Leg:
     groups = fusion.by_document(hits)
     documents = fusion.per_document(groups, counted, fusion.FURTHER_PASSAGES)
     return Leg(groups, documents, len(hits) < k or k == MAX_CANDIDATES)
-
-
-# -- the query -----------------------------------------------------------------------------------------------
-
-
-def _check(query: str, mode: str, limit: int, offset: int, per_document: int) -> None:
-    if not query.strip():
-        raise BadRequest("the query is empty")
-    if mode not in MODES:
-        raise BadRequest(f"unknown mode '{cut(mode, 40)}' (known: {', '.join(MODES)})")
-    for name, value, minimum in (
-        ("limit", limit, 1),
-        ("offset", offset, 0),
-        ("per_document", per_document, 1),
-    ):
-        if value < minimum:
-            raise BadRequest(f"{name} must be at least {minimum}, got {value}")
-
-
-def _subject(query: str) -> str:
-    """The name alone if a query asks for its definition as code does (`class OrderedDict`, `def main():`);
-    else the query.
-
-    A plain word counts only after a keyword that prose does not use: `class action`, `type theory` are prose.
-    """
-    word, _, name = query.strip().partition(" ")
-    name = name.strip().removesuffix(":").removesuffix("()")
-    is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
-    return name if word in analyze.DEFINING and not is_word and fusion.is_name(name) else query
-
-
-def _names(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
-    """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
-    last part of dotted names.
-    """
-    names = [name for _, name in members]
-    if not fusion.is_name(query):
-        return list(dict.fromkeys([*analyze.identifiers(query), *names]))
-    return names or [query.strip().strip("\"'`()")]
-
-
-def _defining(query: str, subject: str) -> float:
-    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
-    if not fusion.is_name(subject) or "." in subject.strip():
-        return boosts.DEFINITION_WITHIN
-    asked_for = subject != query or fusion.is_identifier(query)
-    return boosts.DEFINITION if asked_for else boosts.DEFINITION_PLAIN
-
-
-def _naming(query: str) -> float:
-    """The score boost for a file that the query names; larger if that is the whole query."""
-    return boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED
-
-
-def _unquoted_words(query: str) -> Iterator[tuple[str, str]]:
-    """The words of a query outside quotes, with their stems."""
-    outside = " ".join(query.split('"')[::2])
-    words, stems = analyze.plain_words(outside), analyze.words(outside)
-    return zip(words, stems, strict=True)
-
-
-def _may_be_misspelt(word: str) -> bool:
-    """Whether it is a word of letters only: a number with another digit is another number."""
-    return (
-        len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
-    )
-
-
-def _is_cut_hash(word: str) -> bool:
-    """Whether a word may be a commit id or another hash in short form."""
-    return (
-        _MIN_HASH_CHARS <= len(word) < 64
-        and _HEX.issuperset(word)
-        and not (word.isalpha() or word.isdecimal())
-    )
-
-
-def _ends_cut_off(words: _Words) -> bool:
-    """Whether a query ends in a word that no text has: it may be the start of one or of an inflected form."""
-    word = words.query.rpartition(" ")[2].lower()
-    known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
-    begun = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
-    return not known and (begun or _is_cut_hash(word))
-
-
-def _unknown(words: _Words) -> str | None:
-    """A note on the words outside English that no text has; None if there are none."""
-    pairs = _unquoted_words(words.query)
-    unknown = [word for word, stem in pairs if not (word.isascii() or words.weights.get(stem, 1.0))]
-    if not unknown:
-        return None
-    named = ", ".join(f"'{word[:40]}'" for word in unknown[:_NAMED])
-    return f"no document has {named}; outside English only whole words and word beginnings match"
-
-
-def _type_test(types: Sequence[str]) -> Callable[[str], bool]:
-    """A test for media types; without types all pass."""
-    return lambda media_type: not types or any(filetypes.in_family(media_type, name) for name in types)
-
-
-def _path_test(globs: Sequence[str]) -> Callable[[str], bool]:
-    """A test for paths; without globs all pass. Raises `BadRequest`."""
-    if not globs:
-        return lambda path: True
-    for glob in globs:
-        if glob.startswith("!"):
-            raise BadRequest(f"path: '{cut(glob, 40)}' excludes files; a glob must say which files to search")
-    try:
-        top = Rules(parse_globs(globs)).top()
-    except ConfigError as error:
-        raise BadRequest(f"path: {error.message}") from error
-
-    def fits(path: str) -> bool:
-        *folders, name = path.split("/")
-        level = top
-        for folder in folders:
-            level = level.descend(folder)
-        return level.decide(name, folder=False) is True
-
-    return fits

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ctx.code.outline import candidates
 from ctx.code.symbols import definitions
 
 CASES = {
@@ -70,7 +71,7 @@ CASES = {
         "const f = (n) => {};\nmodule.exports.q = function () {};\nclass A { m() {} }\nfunction g() {}\n",
         [
             "function f 1-1",
-            "function module.exports.q 2-2",
+            "function q 2-2",
             "class A 3-3",
             "method A.m 3-3",
             "function g 4-4",
@@ -133,6 +134,78 @@ CASES = {
 }
 
 
+# What a language has beside its plain definitions.
+FORMS = {
+    "text/javascript": (
+        "const fs = require('fs').promises\nconst d = require('debug')('x')\nReply.prototype.send = function () {}\n"
+        "const hooks = {\n  run () {},\n  stop: () => 2\n}\nconst limit = 3\n",
+        [
+            "method Reply.send 3-3",
+            "variable hooks 4-7",
+            "method hooks.run 5-5",
+            "function hooks.stop 6-6",
+            "variable limit 8-8",
+        ],
+    ),
+    "text/x-python": ("double = lambda x: x\ntype V = list\n", ["variable double 1-1", "type V 2-2"]),
+    "text/x-c": (
+        "typedef int (*callback)(int);\nstatic const int table[] = {\n 1\n};\nint count = 0;\nint f(int);\n",
+        ["type callback 1-1", "variable table 2-4", "variable count 5-5"],
+    ),
+    "text/x-c++": (
+        "template <class T> T Box<T>::get() { }\nbool A::operator<(const A &o) { }\nconstexpr int kMax = 3;\n",
+        ["function Box.get 1-1", "function A.operator< 2-2", "variable kMax 3-3"],
+    ),
+    "text/x-rust": ("trait A {\n type Out;\n}\n", ["trait A 1-3", "type A.Out 2-2"]),
+    "text/x-csharp": (
+        "class A {\n const int Max = 1, Min = 0;\n event Handler Changed;\n}\n",
+        ["class A 1-4", "field A.Max 2-2", "field A.Min 2-2", "event A.Changed 3-3"],
+    ),
+    "text/x-ruby": (
+        "class A\n  attr_reader :x, :y\n  alias z x\n  define_method(:w) do\n    1\n  end\n  class << self\n"
+        "    def v; end\n  end\n  P = Struct.new(:a) do\n    def u; end\n  end\n  def_node_matcher :m?, 'x'\nend\n",
+        [
+            "class A 1-14",
+            "property A.x 2-2",
+            "property A.y 2-2",
+            "method A.z 3-3",
+            "method A.w 4-6",
+            "method A.v 8-8",
+            "constant A.P 10-12",
+            "method A.P.u 11-11",
+            "property A.m? 13-13",
+        ],
+    ),
+    "text/x-php": ("<?php\nclass A {\n  private ?int $n = 1;\n}\n", ["class A 2-4", "property A.n 3-3"]),
+    "text/x-kotlin": (
+        "fun <T> List<T>.second(): T = this[1]\nval String.last: Char\n  get() = this[0]\ntypealias N = String\n",
+        ["function List.second 1-1", "property String.last 2-3", "type N 4-4"],
+    ),
+}
+
+
+@pytest.mark.parametrize("media_type", FORMS)
+def test_names_given_by_assignment_call_or_receiver(media_type: str) -> None:
+    text, expected = FORMS[media_type]
+    found = definitions(text, media_type) or []
+    assert [f"{each.kind} {each.qualified} {each.start_line}-{each.end_line}" for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "media_type", "asked"),
+    [
+        ("Reply.prototype.send = function () {}\n", "text/javascript", "Reply.prototype.send"),
+        ("package a\nfunc (t *Tree) Walk() {}\n", "text/x-go", "(*Tree).Walk"),
+        ("template <class T> T Box<T>::get() { }\n", "text/x-c++", "Box<int>::get"),
+        ("bool A::operator<(const A &o) { }\n", "text/x-c++", "A::operator<"),
+        ("class A\n  attr_writer :x\nend\n", "text/x-ruby", "A#x"),
+    ],
+)
+def test_a_name_is_found_as_its_language_writes_it(text: str, media_type: str, asked: str) -> None:
+    known = definitions(text, media_type) or []
+    assert candidates(known, asked) == known[-1:]
+
+
 @pytest.mark.parametrize("media_type", CASES)
 def test_definitions_with_their_kind_qualified_name_and_lines(media_type: str) -> None:
     text, expected = CASES[media_type]
@@ -149,6 +222,12 @@ def test_a_signature_is_one_line_without_annotations_and_body() -> None:
     assert method.name_line == 3
 
 
+def test_a_signature_leaves_out_every_attribute() -> None:
+    text = "class A {\n  [Case(1)]\n#if MORE\n  [Case(2)]\n#endif\n  // each\n  public void F(int a) { }\n}\n"
+    found = definitions(text, "text/x-csharp") or []
+    assert [each.signature for each in found] == ["class A", "public void F(int a)"]
+
+
 @pytest.mark.parametrize(
     ("text", "media_type", "signature"),
     [
@@ -158,6 +237,7 @@ def test_a_signature_is_one_line_without_annotations_and_body() -> None:
         ("def f(\n    a,  # the first\n    b='#',\n):\n    pass\n", "text/x-python", "def f(a, b='#')"),
         ("function f (a /* é */, b) // c\n{ }\n", "text/javascript", "function f (a, b)"),
         ("X = 1  # seconds\n", "text/x-python", "X = 1"),
+        ("export const f = ({ a }) => {\n  return a\n}\n", "text/javascript", "export const f = ({ a }) =>"),
     ],
 )
 def test_a_signature_has_no_comments(text: str, media_type: str, signature: str) -> None:

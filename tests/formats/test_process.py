@@ -39,12 +39,12 @@ def test_a_text_that_takes_too_long_is_refused_and_the_next_is_read() -> None:
     process = ReadingProcess(cpu_s=1)
     try:
         with pytest.raises(SourceError, match="more than 1 seconds of the processor"):
-            process.read_text(Text(None, None, "a.jsonl", False), b"1\n" * 5_000_000)
-        assert process.read_text(Text(None, None, "a.md", False), b"# Tea\n") == (
+            process.begin_text(Text(None, None, "a.jsonl", False), b"1\n" * 5_000_000)()
+        assert process.begin_text(Text(None, None, "a.md", False), b"# Tea\n")() == (
             "text/markdown",
             Parsed("# Tea\n", (Heading(0, 1, "Tea"),), (), "Tea"),
         )
-        assert process.read_text(Text(None, None, "a.md", False), b"\0\1\2" * 100) is None
+        assert process.begin_text(Text(None, None, "a.md", False), b"\0\1\2" * 100)() is None
     finally:
         process.close()
 
@@ -90,3 +90,21 @@ def test_the_process_knows_no_keys_and_ends_with_the_one_that_started_it(tmp_pat
     pid, secrets = run.stdout.split()
     assert secrets == "0"
     assert not Path("/proc", pid).exists()
+
+
+def test_a_request_waits_for_the_reply_to_the_one_before(process: ReadingProcess) -> None:
+    text = Text(None, None, "a.py", decoded=False, grammar=True)
+    first, second = process.begin_text(text, b"a = 1\n"), process.begin_text(text, b"b = 2\n")
+    for wait, name in ((second, "b"), (first, "a")):
+        reply = wait()
+        assert reply is not None
+        assert [each.name for each in reply[1].definitions] == [name]
+
+
+def test_what_was_being_read_when_the_process_was_killed_is_read_again(process: ReadingProcess) -> None:
+    text = Text(None, None, "a.py", decoded=False, grammar=True)
+    process.begin_text(text, b"a = 1\n")()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    waits = [process.begin_text(text, b"b = 2\n"), process.begin_text(text, b"c = 3\n")]
+    assert [reply[1].body for wait in waits if (reply := wait())] == ["b = 2\n", "c = 3\n"]

@@ -31,6 +31,16 @@ def test_new_changed_and_deleted_files_take_effect(tmp_path: Path) -> None:
         assert (third.added, third.updated, third.deleted, third.unchanged) == (0, 0, 0, 3)
 
 
+def test_a_run_of_code_and_pages_stores_every_file_with_its_own_text(tmp_path: Path) -> None:
+    files = {f"{name}.py": f"def {name}():\n    pass\n" for name in ("quokka", "wombat", "numbat")}
+    config = project(tmp_path, {**files, "m.md": "# Marimba\n", "z.bin": "\0\1", "zebra.py": "Zebra = 1\n"})
+    with workspace(config) as space:
+        (report,) = space.indexer.run()
+        assert (report.added, report.skipped, report.ok) == (5, 1, True)
+        names = ["quokka", "wombat", "numbat", "marimba", "zebra"]
+        assert found(space, *names) == [["quokka.py"], ["wombat.py"], ["numbat.py"], ["m.md"], ["zebra.py"]]
+
+
 def test_changed_chunk_sizes_cut_the_same_files_anew(tmp_path: Path) -> None:
     text = "# Alpha\n\n" + "\n\n".join(
         f"Paragraph {n} says something about subject {n}, at some length, so that it counts."

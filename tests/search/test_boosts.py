@@ -186,3 +186,11 @@ def test_pages_and_code_take_turns_where_it_is_unclear() -> None:
     scored, _ = ruled(files, ranked, boosts.Question({"cookie": 1.0}, wanted=intent.UNCLEAR))
     assert [number for number, _ in scored] == [1, 4, 2, 5, 3, 6, 7], "what is far behind keeps its place"
     assert [score for _, score in scored] == [score for _, score in ranked]
+
+
+def test_a_test_that_alone_defines_the_name_comes_before_what_says_its_words() -> None:
+    files = {1: ("src/store.py", PYTHON), 2: ("tests/test_store.py", PYTHON)}
+    ranked = [(1, 1.0), (2, 0.6)]
+    asked = {"names": ["OpensTwice"], "defining": boosts.DEFINITION}
+    assert order(files, {"openstwice": 1.0}, ranked, **asked, definitions={2}) == [2, 1]
+    assert order(files, {"openstwice": 1.0}, ranked, **asked, definitions={1, 2}) == [1, 2]

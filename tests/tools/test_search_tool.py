@@ -72,7 +72,8 @@ def test_a_name_in_quotes_that_is_not_there_finds_nothing(space: Workspace) -> N
     for query in ('"kuberntes"', '"get_user_nmae"', '"operator kubernetes"'):
         reply = search(space, query)
         assert reply["results"] == []
-        assert "without quotes" in reply["note"] and "instead of" not in reply["note"]
+        assert "without quotes" in reply["note"]
+        assert "instead of" not in reply["note"]
     assert paths(search(space, '"get_user_name"')) == ["src/app.py"]
 
 
@@ -259,3 +260,12 @@ def test_get_stops_where_max_tokens_ends_and_says_how_to_go_on(tmp_path: Path) -
         long = get(opened, source="filesystem:docs", source_id="b.txt", max_tokens=60)
         assert len(long["body"]) == 240
         assert "line 1 is longer" in long["cut"]
+
+
+def test_a_result_of_code_is_titled_by_its_symbol_or_path(space: Workspace) -> None:
+    reply = space.toolbox.call("search", {"query": "get_user_name"}, Caller("cli"))
+    assert reply["results"][0]["title"] == "Blueprint.get_user_name"
+    reply = space.toolbox.call(
+        "search", {"query": "blueprint", "filters": {"path": "src/views.py"}}, Caller("cli")
+    )
+    assert reply["results"][0]["title"] == "src/views.py"

@@ -1,0 +1,144 @@
+"""The parts of a query that a search asks the index about: words, names and filters."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ctx.code.symbols import MAX_NAME_CHARS
+from ctx.connectors.patterns import Rules, parse_globs
+from ctx.errors import BadRequest, ConfigError
+from ctx.models import MODES
+from ctx.search import boosts, fusion
+from ctx.text import analyze
+from ctx.text.strings import cut
+
+# Words before a definition that ordinary text does not use.
+_SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
+_SENTENCE_WORDS = 4  # of a name that is a sentence; fewer may be of prose
+_MIN_HASH_CHARS = 7  # as git abbreviates
+_NAMED = 3  # unknown words that a note names
+_MIN_BEGINNING_CHARS = 4  # of a word that no text has, to look for words that begin with it
+_HEX = frozenset("0123456789abcdef")
+_MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
+
+
+class Words(NamedTuple):
+    """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
+    the corrections. `names` are names whose definition it may ask for, `modules` their modules;
+    `defined` those that some code defines.
+    """
+
+    query: str
+    subject: str
+    weights: dict[str, float]
+    names: list[str]
+    modules: list[str]
+    defined: list[str]
+    note: str | None
+
+
+def check_search(query: str, mode: str, limit: int, offset: int, per_document: int) -> None:
+    if not query.strip():
+        raise BadRequest("the query is empty")
+    if mode not in MODES:
+        raise BadRequest(f"unknown mode '{cut(mode, 40)}' (known: {', '.join(MODES)})")
+    limits = (("limit", limit, 1), ("offset", offset, 0), ("per_document", per_document, 1))
+    for name, value, minimum in limits:
+        if value < minimum:
+            raise BadRequest(f"{name} must be at least {minimum}, got {value}")
+
+
+def subject_of(query: str) -> str:
+    """The name alone if a query asks for its definition as code does (`class OrderedDict`, `def main():`);
+    else the query.
+
+    A plain word counts only after a keyword that prose does not use: `class action`, `type theory` are prose.
+    """
+    word, _, name = query.strip().partition(" ")
+    name = name.strip().removesuffix(":").removesuffix("()")
+    is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
+    return name if word in analyze.DEFINING and not is_word and fusion.is_name(name) else query
+
+
+def names_asked_for(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
+    """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
+    last part of dotted names. A query of several words may be a name as well: tests in Kotlin have such.
+    """
+    names = [name for _, name in members]
+    if not fusion.is_name(query):
+        is_sentence = query.count(" ") + 1 >= _SENTENCE_WORDS and len(query) <= MAX_NAME_CHARS
+        return list(dict.fromkeys([query] * is_sentence + [*analyze.identifiers(query), *names]))
+    return names or [query.strip().strip("\"'`()")]
+
+
+def definition_boost(query: str, words: Words) -> float:
+    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
+    subject = words.subject
+    if " " in subject and subject in words.defined:
+        return boosts.DEFINITION
+    if not fusion.is_name(subject) or "." in subject.strip():
+        return boosts.DEFINITION_WITHIN
+    asked_for = subject != query or fusion.is_identifier(query)
+    return boosts.DEFINITION if asked_for else boosts.DEFINITION_PLAIN
+
+
+def unquoted_words(query: str) -> Iterator[tuple[str, str]]:
+    """The words of a query outside quotes, with their stems."""
+    outside = " ".join(query.split('"')[::2])
+    words, stems = analyze.plain_words(outside), analyze.words(outside)
+    return zip(words, stems, strict=True)
+
+
+def may_be_misspelt(word: str) -> bool:
+    """Whether it is a word of letters only: a number with another digit is another number."""
+    return (
+        len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
+    )
+
+
+def is_cut_hash(word: str) -> bool:
+    """Whether a word may be a commit id or another hash in short form."""
+    return (
+        _MIN_HASH_CHARS <= len(word) < 64
+        and _HEX.issuperset(word)
+        and not (word.isalpha() or word.isdecimal())
+    )
+
+
+def ends_cut_off(words: Words) -> bool:
+    """Whether a query ends in a word that no text has: it may be the start of one or of an inflected form."""
+    word = words.query.rpartition(" ")[2].lower()
+    known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
+    begun = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
+    return not known and (begun or is_cut_hash(word))
+
+
+def unknown_words_note(words: Words) -> str | None:
+    """A note on the words outside English that no text has; None if there are none."""
+    pairs = unquoted_words(words.query)
+    unknown = [word for word, stem in pairs if not (word.isascii() or words.weights.get(stem, 1.0))]
+    if not unknown:
+        return None
+    named = ", ".join(f"'{word[:40]}'" for word in unknown[:_NAMED])
+    return f"no document has {named}; outside English only whole words and word beginnings match"
+
+
+def path_test(globs: Sequence[str]) -> Callable[[str], bool]:
+    """A test for paths; without globs all pass. Raises `BadRequest`."""
+    if not globs:
+        return lambda path: True
+    for glob in globs:
+        if glob.startswith("!"):
+            raise BadRequest(f"path: '{cut(glob, 40)}' excludes files; a glob must say which files to search")
+    try:
+        top = Rules(parse_globs(globs)).top()
+    except ConfigError as error:
+        raise BadRequest(f"path: {error.message}") from error
+
+    def fits(path: str) -> bool:
+        *folders, name = path.split("/")
+        level = top
+        for folder in folders:
+            level = level.descend(folder)
+        return level.decide(name, folder=False) is True
+
+    return fits
