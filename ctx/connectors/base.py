@@ -20,7 +20,7 @@ FETCHED_KINDS = frozenset({"git"})
 
 
 class Problem(NamedTuple):
-    """A line of the report, usually on something that could not be read. The run goes on."""
+    """An entry of the report, usually about something that could not be read. It does not end the run."""
 
     source_id: str  # "" when it concerns the source as a whole
     message: str

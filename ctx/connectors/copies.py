@@ -113,10 +113,12 @@ class Copy:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    # -- whose it is -------------------------------------------------------------------------------
+    # -- ownership ---------------------------------------------------------------------------------
 
     def _present(self) -> bool:
-        """Whether our clone exists. Another one is removed from the user's own folder, elsewhere refused."""
+        """Whether our clone exists. A clone that ctx did not make is removed from the user's own folder; in
+        any other folder it is a `SourceError`.
+        """
         if not os.path.lexists(self.path):
             return False
         token = _read(self._proof(), private=True)
@@ -185,7 +187,7 @@ class Copy:
             "`cache_dir`, else ctx/git in $XDG_CACHE_HOME or ~/.cache (which is needed in either case)"
         )
 
-    # -- what is in it -----------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------
 
     def _sound(self) -> bool:
         """Whether the clone has only files that git makes. Removes the leftovers of a killed git."""
@@ -254,7 +256,9 @@ def _left_behind(folder: str, name: str) -> bool:
 
 
 def _fits(entry: os.DirEntry[str], folder: str) -> bool:
-    """Whether it is a plain file, or a folder where git has folders, and no link, pipe or device."""
+    """Whether an entry has the type that git gives it: a plain file, or a folder where git has folders.
+    Links, pipes and devices never fit.
+    """
     if entry.is_dir(follow_symlinks=False):
         return folder not in ("objects/pack", "info") and not (not folder and entry.name in _TOP_FILES)
     if (not folder and entry.name in _TOP_FOLDERS) or folder == "objects":

@@ -183,7 +183,7 @@ class FilesystemConnector:
     def _look(
         self, source_id: str, parts: list[str], scopes: dict[str, Scope | None], walk: "Walk", root: str
     ) -> Iterator[SourceItem]:
-        """One path of `scan_paths`."""
+        """Scan one of the paths given to `scan_paths`."""
         folder, name = "/".join([root, *parts[:-1]]), parts[-1]
         try:
             scope = self._scope_of(parts[:-1], scopes, walk, root)

@@ -28,17 +28,18 @@ CHUNK_BYTES = 1 << 16
 MAX_PROCESSES = 64  # of one call; usually at most ten
 LOOK_S = 0.5  # how often to check its processes and the disk
 LEAST_ROOM_BYTES = 64 << 20  # to leave free on the disk, so that an endless fetch cannot fill it
-# Of what one call prints: the list of two million files. Ten trees that each hold the next one ten times are
-# ten thousand million files, and a kilobyte to fetch.
+# The limit for the output of one call: enough to list two million files. A malicious repository that takes a
+# kilobyte to fetch can list ten thousand million: ten trees that each contain the next one ten times.
 MAX_OUTPUT_BYTES = 128 << 20
-# At once, and read by git itself: a pack of four kilobytes may hold a file of four gigabytes, as a difference
-# that repeats. More than the lists of ten million objects take, and twice what git keeps as differences.
+# The largest allocation that git may make. A pack of four kilobytes can expand to a file of four gigabytes (a
+# delta that repeats). The limit is more than lists of ten million objects take, and twice what git keeps as
+# deltas.
 ALLOC_LIMIT = "2g"
 MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
 
-# Removed from the environment: variables of a git around us (a hook, an alias) that would select its own
-# repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS). GIT_CONFIG_COUNT stays,
-# because containers get their user's settings that way; ours come after them.
+# Removed from the environment: variables of a git process that started us (a hook, an alias). They would
+# select its repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS).
+# GIT_CONFIG_COUNT stays, because containers pass their user's settings in it; ours come after them.
 _FOREIGN = re.compile(
     "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
     "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
@@ -49,8 +50,8 @@ _FOREIGN = re.compile(
 _PROGRESS = re.compile(rb"(?:remote: )?([A-Z][A-Za-z ]+): +\d+% \((\d+)/(\d+)\)")
 
 
-# A found configuration may choose the host, which must not get access to the user's keys, screen or ports.
-# (Many `~/.ssh/config` have `ForwardAgent` for all hosts.)
+# A configuration that came with a project may choose the host, so the host must not get access to the user's
+# keys, screen or ports. (Many `~/.ssh/config` have `ForwardAgent` for all hosts.)
 _SSH = (
     "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
     " -oForwardAgent=no -oForwardX11=no -oClearAllForwardings=yes"

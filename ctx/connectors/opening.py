@@ -15,14 +15,14 @@ COARSE_TICK_NS = 2_500_000_000  # FAT stores two seconds, HFS+ and old servers o
 CLOCK_SKEW_NS = 3_600_000_000_000  # a timestamp further in the future is a wrong date, not clock skew
 RACY = "~"  # ends the fingerprint of a file that may still change without a new timestamp
 
-# Byte order marks; gzip, which may hold text.
+# `looks_binary` does not judge files that begin with a byte order mark, or gzip, which may contain text.
 _NOT_JUDGED = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff", b"\xef\xbb\xbf", b"\x1f\x8b")
 STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
 READ_ATTEMPTS = 3  # of a file that changes while it is read
 _PART_BYTES = 16_384  # to read at once if the size is unknown
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
-_DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary, and yet text to a reader
+_DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary formats that contain text
 
 
 def fingerprint(st: os.stat_result) -> str:
@@ -61,11 +61,11 @@ def looks_binary(head: bytes) -> bool:
 
 
 def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False) -> bytes:
-    """The content of a regular file at a path (with `/`) below a folder. Unless `whole`, only the beginning
-    of a binary file.
+    """Read a regular file below the folder `root`; `relative` is its path with `/`. Of a binary file that is
+    not a document, only the first `SNIFF_BYTES` are read, unless `whole`.
 
-    For a file that keeps changing, this is the content of the last attempt; its fingerprint is older, so the
-    next run reads it again. Raises `OSError`, and `SourceError` for more than `max_bytes`.
+    If the file keeps changing, returns the content of the last attempt. Its fingerprint is older, so the next
+    run reads it again. Raises `OSError`, and `SourceError` for more than `max_bytes`.
     """
     *folders, name = relative.split("/")
     parent = os.open(root, FOLDER)

@@ -28,7 +28,7 @@ MAX_WEIGHT = 200_000
 """The limit for all ignore files of one folder: about 50,000 plain names, or 40,000 characters of wildcards.
 """
 _WILD_WEIGHT = 5  # of a character that is tried at every place in a name; a whole component weighs 2
-_ALTERNATION_CHARS = 5000  # in one regular expression: between two of them other threads run
+_ALTERNATION_CHARS = 5000  # in one regular expression; other threads can run between two of them
 
 _POSIX_CLASSES = {
     "alnum": "0-9A-Za-z",
@@ -60,8 +60,8 @@ class TooManyPatterns(SourceError):
 class Segment(NamedTuple):
     """What one component of a path must match.
 
-    `text` is a literal, the text after a star, the text before one, or a regular expression without
-    backtracking.
+    `text` depends on `kind`: the literal, the text after a star, the text before a star, or a regular
+    expression without backtracking.
     """
 
     kind: str  # any_depth | literal | suffix | prefix | wild
@@ -356,7 +356,7 @@ def parse_globs(globs: Iterable[str]) -> list[Pattern]:
 
 
 def name_test(segments: Sequence[Segment]) -> NameTest:
-    """One test for many segments. Names are compared in composed form (`nfc`)."""
+    """A function that tests whether a name matches any of the segments, in composed form (`nfc`)."""
     texts: dict[str, list[str]] = {"any_depth": [], "literal": [], "suffix": [], "prefix": [], "wild": []}
     for kind, text in segments:
         texts[kind].append(text)
@@ -486,7 +486,7 @@ class Rules:
         return self.level(frozenset((number, 0) for number in range(len(self.patterns))))
 
     def test(self, segment: Segment) -> NameTest:
-        """A test whether a name matches a component."""
+        """A function that tests whether a name matches a segment."""
         test = self._tests.get(segment)
         if test is None:
             test = self._tests[segment] = name_test([segment])

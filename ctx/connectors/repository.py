@@ -50,8 +50,8 @@ class Tip(NamedTuple):
 class Repository:
     """One branch, tag or full commit id (`branch`; None: the default branch) of a remote.
 
-    `partial` is git's `--filter`, used if the remote supports it; None fetches all objects. `kept` is the end
-    of messages: what stays although the remote cannot be read. Use it under `copy.locked`.
+    `partial` is git's `--filter`, used if the remote supports it; None fetches all objects. `kept` ends the
+    error messages: it says what is kept while the remote cannot be read. Use it under `copy.locked`.
     """
 
     def __init__(
@@ -257,7 +257,9 @@ class Repository:
                 logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
     def absent(self) -> set[str]:
-        """The fetched objects that a partial clone lacks. Git would request them one at a time."""
+        """The ids of objects at the fetched refs that a partial clone lacks. Git would request them one at a
+        time.
+        """
         if not holds_partial_packs(self.copy.path):
             return set()
         heads = self.quick(["for-each-ref", "--format=%(objectname)", "refs/ctx/"]).decode().split()

@@ -88,7 +88,9 @@ class Scope:
         return Scope(self.include, self.exclude, (rules.top(), *self.ignores), self.named, self.chosen)
 
     def enter(self, name: str, beside: Container[str] = ()) -> "Scope | None":
-        """The scope of a folder in this one; None if it is left out. `beside`: the names next to it."""
+        """The scope of a subfolder; None if it is left out. `beside`: the names of all entries of this
+        folder.
+        """
         if (
             name in SKIPPED_FOLDERS
             or any(sibling in beside for sibling in BUILD_FOLDERS.get(name, ()))
@@ -209,8 +211,8 @@ class _Beside:
 
 
 def misplaced(globs: Iterable[str], root: str) -> list[str]:
-    """The globs that begin with the path of the root, or with its name if no entry of it has that name.
-    They match nothing, because globs are relative to the root.
+    """The globs that begin with the root's path, or with the root's name although it has no entry of that
+    name. They match nothing, because globs are relative to the root.
     """
     name = os.path.basename(root)
     own_name = not os.path.lexists(os.path.join(root, name))

@@ -33,7 +33,7 @@ MAX_ORIGINS = 8  # connections kept open
 
 
 class Unanswered(SourceError):
-    """There is no usable reply. `refused`: by our rules, so a retry does not help."""
+    """A request got no usable reply. `refused`: our own rules forbid it, so a retry does not help."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)

@@ -41,7 +41,7 @@ def repository_rules(top: str) -> list[Pattern]:
 def rules_of(path: str) -> list[Pattern]:
     """The patterns of an ignore file; empty if it is missing. Raises `_Unreadable`, `TooManyPatterns`.
 
-    A `.gitignore` that is a link or not a file is ignored, as by git. A `.ctxignore` that is one is an error,
+    A `.gitignore` that is a link or not a file is ignored, as by git. Such a `.ctxignore` is an error,
     because ignoring its rules could publish files.
     """
     ours = path.endswith("/" + RULE_FILES[-1])

@@ -332,8 +332,8 @@ class _Crawl:
                 self._take_back(page.address)
 
     def _defers(self, page: _Visitable) -> bool:
-        """Whether a page that was requested before the last crawl was cut short waits for the others.
-        Otherwise a site that takes longer than one crawl would never be read completely.
+        """Postpones a page that an earlier, unfinished crawl already requested, and returns whether it did.
+        Without this, a site that takes longer than one crawl would never be read completely.
         """
         visit = self._earlier.get(page.address)
         if self._deferred is None or visit is None or page.address not in self._asked_before:
@@ -345,13 +345,15 @@ class _Crawl:
         return True
 
     def asked_of_late(self) -> frozenset[str]:
-        """The pages that a continued crawl does not need to request first."""
+        """The pages that the next crawl may request last, because unfinished crawls already requested them.
+        Empty after a complete crawl.
+        """
         if self._ended:
             return frozenset()
         return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
-        """Restore the pages that a canonical address replaced but which then gave no page.
+        """Request the pages again that a canonical address replaced, if that address gave no page.
 
         They stay replaced if that address redirects to a page, or if it only failed and is indexed.
         """
@@ -421,7 +423,7 @@ class _Crawl:
         yield from self._take(page, reply)
 
     def _trusted(self, address: str) -> Visit | None:
-        """The last visit of a page that became a document, if the catalog has the same fingerprint."""
+        """The last visit of a page; None unless the catalog still has the document of that visit."""
         visit = self._earlier.get(address)
         if visit is None or not visit.stored or self._known.get(address) != visit.digest:
             return None
@@ -433,7 +435,7 @@ class _Crawl:
             self._depart(page.address)
             return
         self._fail(page.address, error.message)
-        if not error.refused:  # by robots.txt, the rules for addresses or our limits, which is permanent
+        if not error.refused:  # robots.txt, address rules and limits refuse permanently
             self._silences += 1
             self._follow(page, self._links_of(page.address))
 

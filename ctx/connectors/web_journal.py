@@ -25,8 +25,8 @@ _ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its charact
 
 
 class Visit(NamedTuple):
-    """The last reply of a page. `digest` is of its bytes. `stored`: it became a document. `own` is its
-    canonical address, if it was stored nevertheless.
+    """The last reply of a page. `digest`: of its bytes. `stored`: the page became a document. `own`: the
+    canonical address that the page declares, if the page was stored all the same.
     """
 
     etag: str
@@ -74,7 +74,7 @@ class Journal:
         self._path = None if folder is None else os.path.join(folder, "web", f"{name}.json")
         self._folder = folder
         self.visits: dict[str, Visit] = {}
-        # By earlier crawls that were cut short.
+        # The addresses that earlier, unfinished crawls requested.
         self.asked: frozenset[str] = frozenset()
 
     def load(self) -> None:

@@ -33,8 +33,8 @@ MISSING_ROOT_EVERY_S = 2.0
 RETRY_S = 5.0  # after failures of ours: the store, the lock, the index
 SOURCE_RETRY_S = 60.0  # after a source failed; doubled with each further failure
 SOURCE_RETRY_AT_MOST_S = 3600.0
-PUT_OFF_S = 0.2  # while another process writes; a lock is usually released soon
-PUT_OFF_AT_MOST_S = 2.0  # or another machine indexes the source; doubled with each attempt
+PUT_OFF_S = 0.2  # the first wait while another process writes, or another machine indexes the source
+PUT_OFF_AT_MOST_S = 2.0  # the wait doubles with each attempt, up to this
 POLL_S = 2.0  # between two scans of a folder whose changes the kernel cannot report
 # Loading fastembed takes a second. It waits for the first replies, but is done before the first edit.
 WARM_AFTER_S = 2.0
@@ -79,8 +79,8 @@ class Watcher:
         on_report: Callable[[IndexReport], None] | None = None,
         patience_s: float | None = None,
     ) -> None:
-        """Changes in the folders `ignored` (the store) are our own. With `follow` False sources are indexed
-        once, and then only on request.
+        """Changes in the folders `ignored` (the store's) are ignored. With `follow` False, each source is
+        indexed once, and then only on request.
 
         `before` is called once before the first run, to report on an old configuration. `on_report` gets the
         report of every run, in the indexing thread. Nothing happens for `patience_s` (None: the default)
@@ -125,11 +125,11 @@ class Watcher:
             self._threads.append(thread)
 
     def begin(self) -> None:
-        """Ends the wait for the first requests."""
+        """Starts the work now, without waiting longer for the first requests."""
         self._begun.set()
 
     def stop(self) -> None:
-        """Starts to stop, without waiting: an index run ends after its current document."""
+        """Asks the threads to stop and returns at once. An index run ends after its current document."""
         self._stop.set()
         self._begun.set()
         self._embed_due.set()
@@ -144,7 +144,7 @@ class Watcher:
             thread.join(max(0.0, ends_s - time.monotonic()))
 
     def request(self, name: str) -> None:
-        """Scans a source soon."""
+        """Requests a scan of a whole source, and returns at once."""
         self._add(name, None)
 
     def after_run(self, name: str, ok: bool) -> None:
@@ -164,7 +164,7 @@ class Watcher:
             self._wake.notify_all()
 
     def look_soon(self) -> None:
-        """Checks the index soon and repairs it, because a search failed. At most once in `RETRY_S`."""
+        """Requests a check and repair of the index after a failed search, at most once in `RETRY_S`."""
         if time.monotonic() - self._looked_s >= RETRY_S:
             with self._wake:
                 self._look_due = True
@@ -356,9 +356,9 @@ class Watcher:
                 self._scan_whole()
 
     def _scan_whole(self) -> None:
-        """Waits after a change of a name that is not UTF-8, which the watcher cannot report. Other changes at
-        the same time are lost, but the next watch begins with a whole scan. Opening such a folder is an
-        event, too, so as long as one exists this repeats.
+        """Waits after watchfiles failed at a changed name that is not UTF-8. Other changes at the same time
+        are lost, but the next watch begins with a whole scan. Opening a folder with such a name is a change,
+        too, so this repeats as long as it exists.
         """
         if not self._unsayable:
             logger.info("a changed name is not UTF-8: from now on the sources are scanned as a whole")
@@ -382,8 +382,8 @@ class Watcher:
             self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _matters(self, path: str, roots: Sequence[str]) -> bool:
-        """Whether a change there can change the index: not in our store, and not in folders of version
-        control and builds.
+        """Whether a change at a path can affect the index: the path is below a root, and not in our store or
+        in a folder of version control or builds.
         """
         if path.startswith(self._ignored):
             return False
@@ -396,8 +396,8 @@ class Watcher:
         """Listens until stopped or until a root appears or disappears."""
         roots = sorted(set(present.values()))
         debounce_ms = max(self._intervals.debounce_ms, 2)
-        # A burst is over when two looks, a step apart, see the same: a lone change is reported after one to
-        # two steps.
+        # A burst of changes has ended when two checks, one step apart, find the same changes. So a single
+        # change is reported after one or two steps.
         step_ms = debounce_ms // 2
         with _listener(roots) as listener:
             # After the watch is set up: earlier changes are reported by no one.

@@ -45,7 +45,7 @@ _TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
 _MAX_CHARS = 500  # of a query
 _MAX_PATHS = 10
 _OPENED_MS = 30 * 60_000  # a read within this time after a search that found it belongs to that search
-_TYPED_MS = 60_000  # a search while typing replaces the search within this time before that it continues
+_TYPED_MS = 60_000  # a search while typing replaces the one that it continues, if that is at most this old
 _BATCH = 500
 _GATHER_S = 0.2  # answers are sent first, and several calls are written in one transaction
 _CLOSE_S = 2.0
@@ -112,7 +112,7 @@ class Activity:
         return _linked([_entry(row) for row in rows])
 
     def clear(self) -> int:
-        """Deletes all entries; how many. Raises `StoreError`."""
+        """Deletes all entries and returns their number. Raises `StoreError`."""
         with self._begin() as connection:
             count = int(connection.execute("SELECT count(*) FROM activity").fetchone()[0])
             connection.execute("DELETE FROM activity")

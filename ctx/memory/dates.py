@@ -18,7 +18,7 @@ from ctx.memory.calendar_words import MONTHS, NUMBER, NUMBERS, RECURRING, WEEKDA
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TEXT = 2000  # characters of a sentence that are read
-LEAP_GAP = 8  # years; among as many there is a 29th of February
+LEAP_GAP = 8  # years; the longest gap between two 29ths of February
 
 
 class Window(NamedTuple):

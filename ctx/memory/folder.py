@@ -286,7 +286,7 @@ class Folder:
         return reply
 
     def _import_entry(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
-        """Stores what a file says; the id of its memory. `ids` are those that files have."""
+        """Stores a file's changes and returns the id of its memory. `ids`: the ids of all files."""
         note, record = entry.note, entry.record
         if entry.erased:
             if note.edited:
@@ -320,7 +320,8 @@ class Folder:
         stored = bank.put(**settings(entry.note.fields))
         reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
         record = self._bank.get(stored["id"])
-        # An existing memory that no other file has is this file's: the process died before it wrote the head.
+        # If no other file has this existing memory, it is this file's: a process died before it wrote the
+        # front matter.
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record), False)
         elif record is not None and record["id"] != entry.note.id:

@@ -61,7 +61,7 @@ def normal_words(text: str) -> list[str]:
 
 
 def _first_person(verb: str) -> str:
-    """`prefer` of `prefers`, `go` of `goes`, `study` of `studies`."""
+    """The verb in the first person: `prefer` for `prefers`, `go` for `goes`, `study` for `studies`."""
     if len(verb) < 4 or not verb.endswith("s") or verb.endswith("ss"):
         return verb
     if verb.endswith("ies"):

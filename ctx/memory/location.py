@@ -39,8 +39,8 @@ class Location:
 
     @property
     def keys(self) -> str:
-        """The file in which earlier versions stored keys. Raises `ConfigError` if it must be adopted first:
-        without its keys the server would be open.
+        """The file in which earlier versions stored keys. Raises `ConfigError` if keys next to the catalog
+        must be adopted first: if they were ignored, the server would be open.
         """
         if self.waiting and os.path.isfile(old_keys(self.catalog)):
             raise ConfigError(
@@ -51,7 +51,7 @@ class Location:
 
     @property
     def leftovers(self) -> tuple[str, ...]:
-        """Files that may contain memories that are erased later."""
+        """Old copies of memories, which are deleted when memories are erased."""
         return (self.catalog + split.MOVED,)
 
 
@@ -110,8 +110,8 @@ def _beside(place: Place, catalog: str) -> bool:
 
 
 def is_known(config: Config, environ: Mapping[str, str]) -> bool:
-    """Whether this user has used the store: its model was recorded, or the user trusted something in the
-    project.
+    """Whether this user has used the store before: ctx noted its embedding model, or the user trusted
+    something in the project.
     """
     try:
         noted = json.loads(files.read_file(notes_path(environ)))
@@ -141,8 +141,8 @@ def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
 
 
 def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
-    """Gives this project the memories of one that no longer exists; how many there are now. Raises
-    `BadRequest`, `NotFound`, `StoreError`.
+    """Gives this project the memories of one that no longer exists. Returns the new number of memories.
+    Raises `BadRequest`, `NotFound`, `StoreError`.
     """
     entry = entry_named(projects_folder(environ), name)
     place = memory_place(config, environ)

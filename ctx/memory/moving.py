@@ -145,7 +145,7 @@ def _behind(origin: Engine, bank: BankRow, other: BankRow | None) -> bool:
     """Whether the origin's bank `other` has all operations of the target's bank in its journal."""
     if other is None or not _same(bank, other):
         return False
-    if bank.bank.startswith("/"):  # dropped: it would come back
+    if bank.bank.startswith("/"):  # removed in the target: a copy would bring it back
         return other.bank.startswith("/")
     select = "SELECT 1 FROM memory_journal WHERE bank_no = ? AND hash = ?"
     # A bank whose move was interrupted has no head yet.

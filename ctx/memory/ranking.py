@@ -21,11 +21,11 @@ from ctx.memory.vectors import BankVectors, Floats
 from ctx.models import JSON
 from ctx.text.analyze import STOP_WORDS, query_counts, words
 
-# The weight of the best BM25 relative to a cosine when texts and question are short: then meaning finds the
-# memory that uses other words than the question.
+# The weight of the best BM25 relative to a cosine, for short texts and a short question. It is low, so that a
+# memory that uses other words than the question is still found by its meaning.
 _LEAST_SHARE = 0.07
 _SHORT_QUESTION = 8  # words; a question of twice as many counts as a paragraph
-_DIGITS = 6  # of BM25 and cosine: the digits beyond depend on the order of additions
+_DIGITS = 6  # to which BM25 and cosine are rounded: more depend on the order of additions
 _NAME = re.compile(r"[A-ZÄÖÜ][a-zäöüß]\w*")
 _WIDER = 16  # how many times more neighbours are asked for when the conditions exclude too many
 
@@ -185,8 +185,8 @@ def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
 
 
 def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) -> list[MemoryHit]:
-    """Puts memories of the window first, and lifts those that were only stored then. `others` are of the
-    window and were not found by either search.
+    """Puts memories whose own time is in the window first, and ranks those that were only stored then higher.
+    `others`: memories in the window that neither search found.
     """
     unfound: dict[str, JSON] = {"fused": 0.0, "bm25": 0.0, "cosine": None, "nameless": None}
     unfound |= {"lexical": 0.0, "semantic": 0.0}

@@ -82,7 +82,9 @@ FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # can be restored
 
 
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
-    """Not deleted, expired or superseded; with `as_of_ms`, valid at that moment and not deleted."""
+    """The condition for memories that are not deleted, expired or (unless `superseded`) superseded. With
+    `as_of_ms`: not deleted, and valid and not expired at that moment.
+    """
     if as_of_ms is not None:
         return Condition(
             "m.deleted_ms IS NULL AND m.valid_from_ms <= ? AND (m.valid_to_ms IS NULL OR m.valid_to_ms > ?)"
@@ -415,8 +417,8 @@ class Reader:
         ]
 
     def following_ms(self, now_ms: int) -> int:
-        """Now; if the clock was set back since the bank's last operation, by a day at most, just after that
-        operation, so that memories keep their order.
+        """The time for the next operation: `now_ms`, or just after the last operation if the clock was set
+        back since by a day at most, so that memories keep their order.
         """
         last_ms = self.scalar(
             "SELECT at_ms FROM memory_journal WHERE bank_no = ? ORDER BY no DESC LIMIT 1", self.bank_no

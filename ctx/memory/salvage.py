@@ -127,7 +127,9 @@ def _restore(memory: str) -> Salvage:
 
 
 def _switch(memory: str) -> str | None:
-    """Sets the damaged file aside and puts the restored one in its place; where the damaged one is."""
+    """Sets the damaged file aside and puts the restored one in its place. Returns the damaged file's new
+    path, or None.
+    """
     aside = f"{memory}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
     if os.path.lexists(memory) and os.path.samefile(memory, memory + RESTORED):
         os.unlink(memory + RESTORED)

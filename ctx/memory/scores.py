@@ -79,7 +79,8 @@ def weighed_length(parts: Sequence[Sequence[str]]) -> int:
 
 
 def embedding_texts(text: str) -> list[str]:
-    """What is embedded of a memory: its passages in the first person, each after the first with its heading.
+    """The texts to embed for a memory: its passages in the first person; each after the first begins with the
+    heading.
 
     A long conversation is split into passages of a statement's length: it moves from one subject to the next
     with every turn, and the vector of a long passage would be the mean of all of them.

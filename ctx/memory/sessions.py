@@ -50,7 +50,9 @@ class Sessions:
         self._saved: dict[str, int] = {}  # when this process last wrote a session's use
 
     def open(self, id: str | None = None, *, place: str | None = None) -> str:
-        """The session with that id, else the last one of the place, else a new one. Counts as a use."""
+        """The id of a session: the one with that id, else the last one of the place, else a new one. Counts
+        as a use.
+        """
         now = self._clock()
         try:
             with self._lock:  # two calls from one place start one session
@@ -95,7 +97,7 @@ class Sessions:
         return None if row is None else int(row[0])
 
     def counts(self) -> tuple[int, int]:
-        """How many there are, and how many were active in the last five minutes."""
+        """How many sessions there are, and how many were active in the last five minutes."""
         with self._rows().view() as engine:
             row = engine.connection.execute(
                 "SELECT count(*), coalesce(sum(CASE WHEN active_ms > ? THEN 1 ELSE 0 END), 0)"

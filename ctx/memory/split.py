@@ -123,7 +123,9 @@ def divide(catalog: str, memory: str) -> None:
 
 
 def unasked(catalog: str, known: bool) -> str | None:
-    """Why the store of this catalog must not be moved without a command; None if it may."""
+    """Why this catalog's store must not be moved unless a command asks for it; None if it may. `known`: this
+    user has used it before.
+    """
     folder = os.path.dirname(catalog)
     if os.path.islink(folder):
         return "its folder is a link"

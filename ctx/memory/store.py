@@ -159,7 +159,7 @@ class MemoryStore:
         return counts
 
     def delete(self, id: str) -> int:
-        """Erases a bank with its history and journal; how many memories it had. Raises `NotFound`.
+        """Erases a bank with its history and journal. Returns how many memories it had. Raises `NotFound`.
 
         Its number is not used again, because caches may know it.
         """
@@ -194,7 +194,7 @@ class MemoryStore:
         return len(self._unread(_ALL))
 
     def embed_pending(self, limit: int = _ALL) -> int:
-        """Embeds memories that the current model has not embedded; how many."""
+        """Embeds memories that the current model has not embedded. Returns how many."""
         count = 0
         while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
             packed = self.embedding.packed(

@@ -91,7 +91,9 @@ class Writer(Reader):
         return changed
 
     def delete(self, memories: Sequence[Memory]) -> int:
-        """Soft-deletes memories; how many. What they had replaced is current again."""
+        """Soft-deletes memories and makes those that they had replaced current again. Returns how many were
+        deleted.
+        """
         for memory in memories:
             self.patch(memory, {"deleted_ms": self.at_ms})
         self._revive([memory.id for memory in memories])
@@ -126,13 +128,13 @@ class Writer(Reader):
         )
 
     def _revive(self, ids: Sequence[str]) -> None:
-        """Makes what these memories replaced current again."""
+        """Makes the memories that these had replaced current again."""
         condition = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
         self.make_current(self.select([UNDELETED, condition]))
 
     def revive_bereft(self, nos: Iterable[int], *, waiting: bool = False) -> None:
-        """Makes those of these memories current whose successor is deleted or, unless it may still come
-        (`waiting`), not in the bank.
+        """Makes memories current again whose successor is deleted or not in the bank. `waiting`: a missing
+        successor may still be imported, so only a deleted one counts.
         """
         successor = "(SELECT 1 FROM memories s WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by"
         gone = f"EXISTS {successor} AND s.deleted_ms IS NOT NULL)"
@@ -142,7 +144,7 @@ class Writer(Reader):
         self.make_current(self.select([UNDELETED, condition]))
 
     def make_current(self, memories: Iterable[Memory]) -> int:
-        """Ends that memories were replaced; how many."""
+        """Marks memories as not replaced any more. Returns how many."""
         replaced = list(memories)
         for memory in replaced:
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})

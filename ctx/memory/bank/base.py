@@ -63,7 +63,7 @@ class BankView:
         return self._resources.clock()
 
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
-        """The columns after the policy on secrets, and the flags of their content."""
+        """Applies the policy on secrets. Returns the columns and the flags of their content."""
         flags: set[str] = set()
         for name in SCREENED:
             if columns.get(name):
@@ -77,8 +77,8 @@ class BankView:
         return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
 
     def _find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory | None:
-        """The memory with an id, a given alias or a dialect's alias, unless it expired or, without `deleted`,
-        was deleted.
+        """The memory with this id, given alias or dialect's alias; None if there is none. Deleted and expired
+        memories are found only with `deleted`.
         """
         if not isinstance(id, str) or not 0 < len(id) <= MAX_ID_CHARS:
             raise BadRequest(f"id: must be a text of 1 to {MAX_ID_CHARS} characters")

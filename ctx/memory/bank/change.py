@@ -17,7 +17,7 @@ from ctx.models import JSON
 
 _NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
 _HOUR_MS = 3_600_000
-# Anywhere on Earth it is the day of UTC, the next or the one before; these offsets stand for all zones.
+# Local dates differ from that of UTC by a day at most, so these three offsets cover all zones.
 _ZONES_MS = (0, 14 * _HOUR_MS, -12 * _HOUR_MS)
 _NO_OPERATION = (
     "no such operation in this bank (the reply to a change has its op_id, and so does a memory's history)"
@@ -162,8 +162,8 @@ class Changing(BankView):
             return reply
 
     def touch(self, ids: Sequence[str]) -> int:
-        """Counts a reading of these memories (access_count, last_accessed, the session); how many there
-        were.
+        """Counts a read of these memories (access_count, last_accessed, the session). Returns how many there
+        are.
         """
         with self._view() as view:
             memories = [self._find(view, id) for id in ids]
@@ -176,8 +176,9 @@ class Changing(BankView):
     def undo(self, op_id: str) -> JSON:
         """Reverts an operation, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
 
-        What it created is deleted; what it changed or deleted is as before. Memories changed since are
-        skipped and named; if all were, `Conflict`. A purge cannot be undone.
+        Memories that the operation created are deleted; those that it changed or deleted get their earlier
+        state. Memories changed since are skipped and listed. Raises `Conflict` if nothing could be reverted;
+        an erasure cannot be.
         """
         embedded = self._embedded_before([op_id])
         with self._writing("undo") as writer:
@@ -280,8 +281,9 @@ def _changes(reader: Reader, op_ids: Sequence[str]) -> list[tuple[int, int, dict
 
 
 def _states_before(writer: Writer, op_ids: Sequence[str]) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """By memory: the last version made by these operations, and the columns before them (None: it did not
-    exist), as far back as no other operation changed it in between.
+    """For each memory, by number: the last version that these operations made, and the columns before them
+    (None: it did not exist). If another operation changed it in between, the columns are those after that
+    change.
     """
     states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
     following = (0, 0)  # the memory, and the version before the last one that was read
@@ -308,7 +310,7 @@ def _event_changes(memory: Memory, changes: dict[str, JSON], timestamp: JSON) ->
         return {} if "event_last_ms" in changes else {"event_last_ms": None}
     if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
         return {}
-    # The zone in which the text was read is not stored: one that gives the stored times is as good.
+    # The zone used to read the text is not stored, so any zone that gives the stored times is used.
     stored = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
     ahead_ms = next(
         (zone for zone in _ZONES_MS if _times(memory, zone) == stored),

@@ -214,9 +214,9 @@ class Putting(Searching):
         return sorted(found, key=lambda entry: (-entry["score"], entry["id"]))
 
     def supersede(self, ids: Sequence[str], by: str, *, op: str = "supersede") -> JSON:
-        """Replaces memories by an existing one: `{"superseded": [{"id", "text", "said"}], "op_id"}`.
-        Raises `BadRequest` for an id that is unknown, of another kind, the memory's own, or that would close
-        a circle; then nothing is replaced.
+        """Replaces memories by an existing one: `{"superseded": [{"id", "text", "said"}], "op_id"}`. Raises
+        `BadRequest`, and replaces none, if an id is unknown, of another kind, the memory's own, or would make
+        a memory its own successor.
         """
         _check_ids(ids)
         if not ids:
@@ -291,7 +291,7 @@ class Putting(Searching):
 
 
 def _shown(memory: Memory) -> dict[str, JSON]:
-    """A memory in a reply about another one."""
+    """The short form of a memory, for replies about another memory."""
     return {"id": memory.id, "text": memory.text, "said": iso(memory.uttered_ms)}
 
 
@@ -315,8 +315,8 @@ def _twin(writer: Writer, memory: Memory) -> Memory | None:
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
-    """The existing memory with what a second saying adds: contexts, tags, metadata, a later expiry, a later
-    day.
+    """Adds to an existing memory what the repetition adds: contexts, tags, metadata, a later expiry, a later
+    day. Returns the changed memory.
     """
     known_contexts = all_contexts(twin)
     changes: dict[str, JSON] = {
@@ -327,11 +327,11 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     }
     if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
         changes["expires_ms"] = memory.expires_ms
-    repeated = writer.bank.seq != twin.seq  # else nothing was said in between, and within a day it is a retry
+    repeated = writer.bank.seq != twin.seq  # if not, an equal memory within a day is a retry
     if memory.uttered_ms - twin.uttered_ms > (0 if repeated else DAY_MS):
         changes["said_ms"] = memory.uttered_ms
     if memory.session and twin.session != memory.session:
-        changes["session"] = None  # it belongs to several sessions now, and does not go with one of them
+        changes["session"] = None  # it belongs to several sessions, so it is not deleted with one
     changes["content_hash"] = content_hash(twin._replace(**changes))
     return writer.patch(twin, changes)
 

@@ -21,9 +21,9 @@ from ctx.text.analyze import MAX_QUERY_CHARS
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each search
 CHARS_PER_TOKEN = 4
 MAX_SIMILAR = 3
-# From these values on a memory is close in meaning to a new one. On LoCoMo facts 6 % of all pairs from
-# different sessions reach the cosine; the other two admit the same share of pairs with another model and by
-# words alone.
+# From these values on a memory counts as close in meaning to a new one. Of all pairs of LoCoMo facts from
+# different sessions, 6 % reach the cosine. The other two values admit the same share: the quantile for other
+# models, the share of words without vectors.
 SIMILAR_COSINE = 0.62
 SIMILAR_QUANTILE = 0.94
 SIMILAR_WORDS = 0.23  # of the text's own BM25
@@ -47,7 +47,7 @@ class Question(NamedTuple):
     asked_ms: int | None = None
 
     def check(self) -> "Question":
-        """The question with its query cut to what is read of any. Raises `BadRequest`."""
+        """The question with its query cut to `MAX_QUERY_CHARS`. Raises `BadRequest`."""
         if not isinstance(self.query, str) or not self.query.strip():
             raise BadRequest("query: must be a text with at least one character")
         if self.mode not in MODES:
@@ -90,15 +90,17 @@ class Searching(BankView):
         """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?,
         "newer"?, "signals"?}], "total", "confidence", "degraded"}`.
 
-        `order`: "rank" is by relevance, "score" by the calibrated score alone. `total` counts hits of at
-        least `min_score` among the candidates of `budget` (low 100, mid 300, high 1000 from each search),
-        before `offset` and `limit`. `max_tokens` ends the page before it is exceeded (a token is four
-        characters), but never before the first result. `window`: "auto" lifts memories of a time named in
-        the query, `{"since", "until"}` admits nothing else. `asked_at`: the moment against which times in the
-        query are read, now by default. `newer`: the ids of later results that are close in meaning, or that
-        replaced this one. `confidence`: how likely anything answers, in [0, 1]: the best score. `touch`
-        counts a read of each result. `degraded`: "no_embedder", or null. `missing`, if not zero: the number
-        of memories that the store has lost.
+        `budget`: candidates from each search: low 100, mid 300, high 1000. `order`: "rank" sorts by
+        relevance, "score" by the calibrated score alone. `max_tokens` ends the page before it is exceeded (a
+        token is four characters), but never before the first result. `window`: "auto" ranks memories of a
+        time named in the query higher, `{"since", "until"}` leaves out all others. `asked_at`: the moment
+        against which times in the query are read; now by default. `touch` counts a read of each result.
+
+        In the reply, `total` counts the candidates of at least `min_score`, before `offset` and `limit`.
+        `confidence` is the best score, in [0, 1]: how likely it is that any memory answers the query.
+        `newer`: the ids of later results that are close in meaning to this one, or that replaced it.
+        `degraded`: "no_embedder", or null. `missing`, if not zero: the number of memories that the store has
+        lost.
         """
         if order not in ("rank", "score"):
             raise BadRequest("order: rank or score")
@@ -282,7 +284,7 @@ def _heads(
 
 
 def _end(id: str, step: Mapping[str, str]) -> str:
-    """Where the steps from a memory to its successor end; in a circle, any memory of it."""
+    """The last successor of a memory. If its successors form a cycle, any memory of the cycle."""
     chain = {id}
     while (following := step.get(id)) is not None and following not in chain:
         id = following

@@ -41,8 +41,8 @@ def read(source: Source) -> Iterator[Item | Unread]:
 
 
 def _allowed(action: int, table: str | None, column: str | None, _: str | None, source: str | None) -> int:
-    """An authorizer that allows only reading the table. A view or a virtual table in its place could run
-    forever, and SQLite could not be interrupted. `source` is the view that asks.
+    """A SQLite authorizer that allows only reading the table. A view or virtual table with its name could run
+    forever, and SQLite could not be interrupted. `source`: the view through which it is read, if any.
     """
     own = action == sqlite3.SQLITE_READ and (table or "").lower() == _TABLE and source is None
     looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
