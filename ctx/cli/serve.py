@@ -22,8 +22,8 @@ from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.connectors.names import name_of
 from ctx.errors import BadRequest, ConfigError
+from ctx.http import Upstream, local, remote
 from ctx.models import Caller
-from ctx.server.address import Upstream, local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
 from ctx.server.services import mcp_server, server_advice, server_settings, services
 from ctx.text.strings import did_you_mean

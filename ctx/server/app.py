@@ -19,15 +19,12 @@ from ctx.indexing.status import FIRST_ANSWERS_S
 from ctx.models import JSON
 from ctx.server import endpoints, errors, rest
 from ctx.server.advice import Advice
-from ctx.server.asgi import error_reply
 from ctx.server.keys import Keys
 from ctx.server.metrics import Metrics
 from ctx.server.middleware import (
     BodySizeMiddleware,
-    HostMiddleware,
-    KeyMiddleware,
+    CallerMiddleware,
     OriginMiddleware,
-    RateMiddleware,
     RequestMiddleware,
     RouteMiddleware,
 )
@@ -101,9 +98,8 @@ def create_app(
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
-    app.add_exception_handler(CtxError, _on_error)
-    app.add_exception_handler(ClientDisconnect, _on_disconnect)
-    app.add_exception_handler(Exception, _on_surprise)
+    for kind in (CtxError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _failure)
     app.state.ctx = endpoints.State(
         services.toolbox,
         services.agents,
@@ -117,26 +113,12 @@ def create_app(
     app.state.page = endpoints.read_page(page_folder or endpoints.PAGE)
     app.router.routes.clear()  # RouteMiddleware has found the route already
     app.router.default = _run_route
-    entries = _entries(services, work, mcp, metrics=settings.metrics)
-    inner = _behind_middlewares(app, settings, policy, Routes(entries), services)
+    window = services.window or Window(settings.rate_limit_per_minute)
+    routes = Routes(_entries(services, work, mcp, metrics=settings.metrics))
+    inner: ASGIApp = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
+    inner = OriginMiddleware(CallerMiddleware(inner, policy, window), policy)
+    inner = RouteMiddleware(inner, routes, bind=settings.bind, allowed_hosts=settings.allowed_hosts)
     return RequestMiddleware(inner, policy, lifespan=app)
-
-
-def _behind_middlewares(
-    app: ASGIApp, settings: ServerSettings, policy: Policy, routes: Routes, services: Services
-) -> ASGIApp:
-    """The application behind its middlewares, the innermost first."""
-    app = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
-    app = RateMiddleware(app, services.window or Window(settings.rate_limit_per_minute))
-    app = KeyMiddleware(app, policy)
-    app = OriginMiddleware(
-        app,
-        cors_origins=settings.cors_origins,
-        allowed_origins=settings.allowed_origins,
-        has_keys=lambda: policy.has_keys,
-    )
-    app = RouteMiddleware(app, routes)
-    return HostMiddleware(app, bind=settings.bind, allowed_hosts=settings.allowed_hosts)
 
 
 def _lifespan(
@@ -218,20 +200,13 @@ def _log_call(call: Call) -> None:
     )
 
 
-async def _on_error(request: HTTPConnection, error: Exception) -> Response:
-    assert isinstance(error, CtxError), "this handler is registered for CtxError"
+async def _failure(request: HTTPConnection, error: Exception) -> Response:
+    """The reply to a request that failed. RequestMiddleware logs an unexpected error."""
     access: Access = request.scope[ACCESS]
-    if errors.row(error).status >= 500:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_GONE)  # nobody reads it: it is for the log
+    if not isinstance(error, CtxError):
+        error = errors.internal(access.request_id)
+    elif errors.row(error).status >= 500:
         errors.log_failure(error, access.request_id)
-    return error_reply(error, access.error_body)
-
-
-async def _on_disconnect(request: HTTPConnection, error: Exception) -> Response:
-    # Nobody reads it: it is for the log, where a 500 would raise an alarm.
-    return Response(status_code=CLIENT_GONE)
-
-
-async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:
-    # The error goes on to RequestMiddleware, which logs it.
-    access: Access = request.scope[ACCESS]
-    return error_reply(errors.internal(access.request_id), access.error_body)
+    return errors.error_reply(error, access.error_body)

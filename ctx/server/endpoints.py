@@ -18,9 +18,8 @@ from starlette.types import Receive, Scope, Send
 from ctx import __version__
 from ctx.errors import NotFound
 from ctx.models import JSON
-from ctx.server import errors
 from ctx.server.advice import Advice
-from ctx.server.asgi import json_reply
+from ctx.server.errors import encode, json_reply, method_not_allowed
 from ctx.server.metrics import Metrics
 from ctx.server.openapi import Described, describe
 from ctx.server.overview import Overview
@@ -57,7 +56,7 @@ class Endpoint(APIRoute):
         if method == "HEAD" and "GET" in allowed:
             scope = {**scope, "method": "GET"}
         elif method not in allowed:
-            raise errors.method_not_allowed(scope["path"], method, (*allowed, "HEAD"))
+            raise method_not_allowed(scope["path"], method, (*allowed, "HEAD"))
         await super().handle(scope, receive, send)
 
 
@@ -222,7 +221,7 @@ async def _openapi(request: Request) -> Response:
         router.routes,
         key_needed=state.key_needed,
     )
-    text = await state.work.probes.run(lambda: errors.encode(describe(described)))
+    text = await state.work.probes.run(lambda: encode(describe(described)))
     return Response(text, media_type="application/json")
 
 

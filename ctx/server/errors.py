@@ -1,14 +1,15 @@
-"""How errors of ctx look outside: HTTP status, JSON-RPC code, body and headers.
+"""Replies in JSON, and how errors of ctx look outside: HTTP status, JSON-RPC code, body and headers.
 
 The type of an error decides. A type without a row of its own in TABLE has its parent's.
 """
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import orjson
+from starlette.responses import Response
 
 from ctx.errors import (
     AccessError,
@@ -149,6 +150,16 @@ def storable(value: JSON) -> JSON:
     if is_whole(value) and not -(2**63) <= value < 2**64:
         return float(value)  # JSON has no bound, orjson has
     return value
+
+
+def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A reply in JSON."""
+    return Response(encode(value), status, headers=headers, media_type="application/json")
+
+
+def error_reply(error: CtxError, shape: Shape = body) -> Response:
+    """The reply to a request that fails with this error; `shape` makes its body."""
+    return json_reply(shape(error), row(error).status, headers(error))
 
 
 def log_failure(error: CtxError, request_id: str) -> None:

@@ -18,7 +18,7 @@ from real_clients import DOCUMENTS, Pipe, Running, environment, tried_project
 from serving import Serve
 
 from ctx.errors import ConfigError
-from ctx.server.address import Upstream, remote
+from ctx.http import Upstream, remote
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.proxy import Proxy
