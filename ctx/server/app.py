@@ -3,9 +3,8 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import NamedTuple, Protocol
 
 from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -13,13 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_S
-from ctx.models import JSON
 from ctx.server import endpoints, errors, rest
-from ctx.server.advice import Advice
-from ctx.server.keys import Keys
 from ctx.server.metrics import Metrics
 from ctx.server.middleware import (
     BodySizeMiddleware,
@@ -28,8 +23,8 @@ from ctx.server.middleware import (
     RequestMiddleware,
     RouteMiddleware,
 )
-from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
+from ctx.server.services import Endpoint, Services
 from ctx.server.work import Work
 from ctx.server.zones import (
     MATCH,
@@ -44,45 +39,11 @@ from ctx.server.zones import (
     wants_mcp,
 )
 from ctx.tools.rates import Window
-from ctx.tools.toolbox import NAME, Agents, Call, Toolbox
+from ctx.tools.toolbox import NAME, Call
 
 logger = logging.getLogger(__name__)
 
 CLIENT_GONE = 499  # as nginx logs it
-
-
-class Endpoint(Protocol):
-    """MCP over HTTP, within its `lifespan`. `handle` answers every POST on an MCP path; the `Access` of the
-    request is in `scope["ctx.access"]`.
-    """
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
-
-    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
-
-
-class Services(NamedTuple):
-    """What the server serves. `start` and `stop` run in a thread, before the first request and after the
-    last.
-
-    `begin` is called on the event loop once the first requests are answered: what grows with the sources
-    waits for it. `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint; its calls share
-    the server's `Work`.
-    """
-
-    toolbox: Toolbox
-    agents: Agents
-    health: Callable[[], dict[str, JSON]] = lambda: {"status": "ok", "version": __version__}
-    start: Callable[[], None] = lambda: None
-    begin: Callable[[], None] = lambda: None
-    stop: Callable[[], None] = lambda: None
-    mcp: Callable[[Work], Endpoint] | None = None
-    pack_routes: Iterable[rest.PackRoute] = ()
-    keys: Keys | None = None
-    work: Work | None = None  # None: of the usual size
-    window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
-    advice: Advice = Advice()  # what models read about the server
-    overview: Overview | None = None  # what else the page shows
 
 
 def create_app(
@@ -100,16 +61,10 @@ def create_app(
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
     for kind in (CtxError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _failure)
-    app.state.ctx = endpoints.State(
-        services.toolbox,
-        services.agents,
-        work,
-        services.health,
-        services.advice,
-        services.overview,
-        metrics,
-        key_needed=policy.closed,
-    )
+    app.state.services = services
+    app.state.work = work
+    app.state.metrics = metrics
+    app.state.key_needed = policy.closed
     app.state.page = endpoints.read_page(page_folder or endpoints.PAGE)
     app.router.routes.clear()  # RouteMiddleware has found the route already
     app.router.default = _run_route

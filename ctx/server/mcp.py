@@ -25,7 +25,6 @@ from ctx.errors import CtxError, NotFound
 from ctx.identity import document_id
 from ctx.models import JSON, Caller, CallProgress
 from ctx.server import errors
-from ctx.server.advice import FULL_ADVICE, Advice
 from ctx.server.mcp_shapes import (
     Dialect,
     cursor_of,
@@ -38,8 +37,7 @@ from ctx.server.mcp_shapes import (
     tool_result,
     tool_row,
 )
-from ctx.server.model_tools import instructions as instructions_for
-from ctx.server.model_tools import listed, translated, view_of
+from ctx.server.model_tools import index_instructions, listed, short_instructions, translated, view_of
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text.strings import one_line, sound
@@ -141,8 +139,8 @@ class McpServer:
         *,
         auth: Callable[[Context], Auth],
         profile: Callable[[Caller], Profile] | None = None,
-        advice: Advice = FULL_ADVICE,
-        instructions: Sequence[str] = (),  # of packs, after the advice
+        semantic: bool = True,  # documents have embeddings
+        instructions: Sequence[str] = (),  # of packs, after the server's own
         methods: Sequence[str] = (),
     ) -> None:
         self.toolbox = toolbox
@@ -150,12 +148,12 @@ class McpServer:
         self._catalog = catalog
         self._work = work
         self._auth = auth
-        self._advice = advice
+        self._semantic = semantic
         whole = whole_toolbox(toolbox)
         self._profile = profile or (lambda caller: whole)
         self._pack_instructions = instructions
         self._told: tuple[int, str] | None = None  # the catalog's seq, and the instructions at it
-        self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
+        self.server = self._build("\n\n".join((short_instructions(semantic), *instructions)), methods)
 
     def _build(self, instructions: str, methods: Sequence[str]) -> "Server[Any]":
         hint = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
@@ -235,12 +233,12 @@ class McpServer:
             catalog = self._catalog()
             seq = catalog.seq()
         except CtxError:
-            return self._advice.instructions()
+            return short_instructions(self._semantic)
         if self._told is None or self._told[0] != seq:
             listings = catalog.list_documents(None, SAMPLE)
             tops = Counter(row.source_id.partition("/")[0] for row in listings if "/" in row.source_id)
             types = catalog.media_types()
-            told = instructions_for(catalog.statuses(None, ()), types, tops, self._advice.semantic)
+            told = index_instructions(catalog.statuses(None, ()), types, tops, self._semantic)
             self._told = (seq, told)
         return self._told[1]
 
@@ -261,7 +259,7 @@ class McpServer:
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         info: RequestInfo = context.info
         rows = [
-            tool_row(name, listed(tool, self._advice.semantic))
+            tool_row(name, listed(tool, self._semantic))
             for name, tool in info.profile.tools()
             if info.auth.shows(tool.pack)
         ]

@@ -1,5 +1,5 @@
-"""What each MCP endpoint shows: all tools at `/mcp`, a bank's at `/mcp/{bank}`, a pack's at
-`/packs/{pack}/mcp`, under the pack's own names.
+"""MCP over a workspace, and what each of its endpoints shows: all tools at `/mcp`, a bank's at
+`/mcp/{bank}`, a pack's at `/packs/{pack}/mcp`, under the pack's own names.
 """
 
 from collections.abc import Callable, Sequence
@@ -7,11 +7,29 @@ from functools import partial
 
 from ctx.memory.dialects.pack import Pack
 from ctx.models import Caller
-from ctx.server.mcp import Profile, whole_toolbox
+from ctx.server.mcp import Auth, Context, McpServer, Profile, whole_toolbox
 from ctx.server.mcp_shapes import Dialect
-from ctx.server.policy import PackPolicy
-from ctx.server.rest import PackRoute
+from ctx.server.work import Work
 from ctx.tools.toolbox import Tool, Toolbox
+from ctx.workspace import Workspace
+
+
+def mcp_server(
+    workspace: Workspace, work: Work, auth: Callable[[Context], Auth], notes: Sequence[str] = ()
+) -> McpServer:
+    """MCP over a workspace with its packs. `notes` are added to the instructions."""
+    packs = workspace.packs
+    return McpServer(
+        workspace.toolbox,
+        workspace.agents,
+        lambda: workspace.catalog,
+        work,
+        auth=auth,
+        profile=profiles(workspace.toolbox, packs) if packs else None,
+        semantic=workspace.config.embedding.provider != "disabled",
+        instructions=[*notes, *(pack.instructions for pack in packs)],
+        methods=sorted({method for pack in packs for method in pack.dialect.methods}),
+    )
 
 
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
@@ -65,26 +83,3 @@ def without_bank(tool: Tool) -> Tool:
     kept_properties = {name: rule for name, rule in properties.items() if name != "bank_id"}
     required = [name for name in tool.parameters.get("required", ()) if name != "bank_id"]
     return tool._replace(parameters={**tool.parameters, "properties": kept_properties, "required": required})
-
-
-def pack_policies(packs: Sequence[Pack]) -> tuple[PackPolicy, ...]:
-    """The access rules of each pack."""
-    return tuple(
-        PackPolicy(pack.name, pack.keys, pack.dialect.key_required, pack.dialect.at_banks) for pack in packs
-    )
-
-
-def pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
-    """The packs' own HTTP routes."""
-    return [
-        PackRoute(
-            route.method,
-            route.path,
-            pack.name,
-            pack.route_answer(route, toolbox),
-            keyed=pack.dialect.key_required,
-            error_body=pack.envelope if pack.dialect.enveloped else None,
-        )
-        for pack in packs
-        for route in pack.dialect.routes
-    ]
