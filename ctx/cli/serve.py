@@ -243,7 +243,7 @@ def _mcp_configuration(explicit: str | None) -> Config:
 
 def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
     # The SDK and asyncio: half a second of processor time.
-    from ctx.server.profiles import mcp_server
+    from ctx.server.mcp import mcp_server
     from ctx.server.stdio import client_streams, run, serve_stdio, stdio_auth, take_stdio
     from ctx.server.work import Work
 

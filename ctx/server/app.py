@@ -30,8 +30,6 @@ from ctx.server.zones import (
     MATCH,
     MCP,
     MCP_PATHS,
-    METRICS,
-    PACK_MCP_PATHS,
     TABLE,
     Entry,
     Match,
@@ -113,9 +111,9 @@ def _entries(services: Services, work: Work, mcp: Endpoint | None, *, metrics: b
     if mcp is not None:
         resource = _McpResource(mcp)
         entries.append(Entry(Route("/", resource), MCP, serves=wants_mcp))
-        entries += [Entry(Route(path, resource), TABLE[path]) for path in (*MCP_PATHS, *PACK_MCP_PATHS)]
+        entries += [Entry(Route(path, resource), TABLE[path]) for path in MCP_PATHS]
     routes = [
-        *(route for route in endpoints.routes() if metrics or TABLE[route.path] is not METRICS),
+        *(route for route in endpoints.routes() if metrics or route.path != "/metrics"),
         *rest.tool_routes(services.toolbox, work),
         *rest.agent_routes(services.agents, work),
     ]

@@ -13,14 +13,10 @@ from starlette.responses import Response
 
 from ctx.errors import (
     AccessError,
-    BadParameter,
     BadRequest,
     Busy,
-    ConfigError,
     Conflict,
     CtxError,
-    EmbedderError,
-    EmbeddingsDisabled,
     MethodNotAllowed,
     Misdirected,
     NotFound,
@@ -53,14 +49,10 @@ class Row(NamedTuple):
 
 TABLE: dict[type[CtxError], Row] = {
     CtxError: Row(500, INTERNAL),
-    ConfigError: Row(500, INTERNAL),
     BadRequest: Row(400, None),
-    BadParameter: Row(400, None),
-    EmbeddingsDisabled: Row(400, None),
     Conflict: Row(409, None),
     NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: mcp.py tells the two apart
     AccessError: Row(401, INVALID_REQUEST),
-    Unauthorized: Row(401, INVALID_REQUEST),
     OriginNotAllowed: Row(403, INVALID_REQUEST),
     Misdirected: Row(421, INVALID_REQUEST),
     RateLimited: Row(429, RATE_LIMITED),
@@ -70,17 +62,19 @@ TABLE: dict[type[CtxError], Row] = {
     ToolError: Row(500, None),
     SourceError: Row(500, None),
     StoreError: Row(503, INTERNAL),
-    EmbedderError: Row(503, INTERNAL),
-    Busy: Row(503, INTERNAL),
 }
 Shape = Callable[[CtxError], JSON]
 """Makes the body of an error reply."""
 STORE_RETRY_S = 5
 
 
+def row_of(kind: type[CtxError]) -> Row:
+    return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
+
+
 def row(error: CtxError) -> Row:
     """The row of the error's class, or of its nearest ancestor."""
-    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+    return row_of(type(error))
 
 
 def body(error: CtxError) -> JSON:

@@ -344,7 +344,7 @@ class CallerMiddleware:
             # It was admitted by its key, so it gets only what the key opens.
             access.closed = True
         access.settle(scope.get("client"))
-        match.zone.admit(access, match.parameters)
+        match.zone.admit(access)
         access.window = self._window
         if match.zone.counted:
             access.spend()

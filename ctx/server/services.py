@@ -14,10 +14,10 @@ from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
 from ctx.memory.dialects.pack import Pack
 from ctx.models import JSON
 from ctx.server.keys import Keys, key_ring
+from ctx.server.mcp import mcp_server
 from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.overview import Overview, health
 from ctx.server.policy import PackPolicy, ServerSettings
-from ctx.server.profiles import mcp_server
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
 from ctx.tools.rates import Window

@@ -85,8 +85,9 @@ class Dialect:
     key_required: bool = False  # closed over HTTP until it has a key; its own routes always need one
     enveloped: bool = False  # errors of its routes are {"success": false, "data": null, "error": ...}
     pretty: bool = False  # the text of a result is indented JSON
-    codes: Mapping[str, int] = field(default_factory=dict)  # JSON-RPC error codes
-    details: bool = False  # errors carry data.details
+    unknown_tool: int = -32602  # JSON-RPC error code
+    codes: Mapping[str, int] = field(default_factory=dict)  # by the word of the error, where they differ
+    details: bool = False  # errors over MCP carry data.details
     rate_per_minute: int = 0  # calls of a session; 0: no limit
     environ: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remote_path: str | None = None  # of a tool on a server of the real product

@@ -55,7 +55,12 @@ CLAUDE_RECALL = Dialect(
     prefix="mcp__claude-recall__",
     own_bank=True,
     pretty=True,
-    codes={"unknown_tool": -32000, "rate_limited": -32001, "store": -32002, "bad_arguments": -32602},
+    unknown_tool=-32000,
+    codes={
+        "rate_limited": -32001,
+        **dict.fromkeys(("store_error", "busy"), -32002),
+        **dict.fromkeys(("bad_request", "embeddings_disabled"), -32602),
+    },
     details=True,
     rate_per_minute=100,
     environ={"rate_limit": ("CLAUDE_RECALL_RATE_LIMIT",)},
