@@ -255,7 +255,7 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
         workspace.load_extensions()
         chosen_pack = next((candidate for candidate in workspace.packs if candidate.name == pack), None)
         if chosen_pack is not None:
-            chosen_pack.forward(os.environ)
+            chosen_pack.forward()
         else:
             workspace.background.start()
         caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=pack)
