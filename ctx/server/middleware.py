@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.config.settings import LOOPBACK_HOSTS
@@ -251,18 +252,14 @@ class OriginMiddleware:
                 message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(readers)]}
             await send(message)
 
-        if not preflight:
-            try:
-                await self._app(scope, receive, send_shared)
-            except CtxError as error:  # the page may read why
-                await _refuse(error, scope, receive, send_shared)
+        if preflight:
+            allowed = _preflight_headers(headers, private=match.zone.private)
+            await Response(status_code=204, headers=allowed)(scope, receive, send_shared)
             return
-        network = not match.zone.private and headers.get("access-control-request-private-network") == "true"
-        names = headers.get("access-control-request-headers", "")
-        allowed = _preflight_headers(names, private=match.zone.private, network=network)
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in allowed.items()]
-        await send_shared({"type": "http.response.start", "status": 204, "headers": raw})
-        await send_shared({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            await self._app(scope, receive, send_shared)
+        except CtxError as error:  # the page may read why
+            await _refuse(error, scope, receive, send_shared)
 
     def _is_foreign(self, origin: str | None, headers: Headers) -> bool:
         """Whether a web page of another site asks. For a picture or a script it sends no Origin, but browsers
@@ -305,15 +302,15 @@ def _cors_headers(readers: str) -> list[tuple[bytes, bytes]]:
     return headers if readers == "*" else [*headers, (b"vary", b"Origin")]
 
 
-def _preflight_headers(names: str, *, private: bool, network: bool) -> dict[str, str]:
-    """The reply to a preflight; `names` are the headers that the page announces."""
+def _preflight_headers(headers: Headers, *, private: bool) -> dict[str, str]:
+    """The headers of the reply to a preflight."""
     reply = {
         "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
         "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
     }
-    if names:
+    if names := headers.get("access-control-request-headers"):
         reply["access-control-allow-headers"] = names
-    if network:
+    if not private and headers.get("access-control-request-private-network") == "true":
         reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
     return reply
 
