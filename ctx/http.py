@@ -1,8 +1,9 @@
-"""Addresses and replies of HTTP services: hosts, and a reply read within bounds of size and time."""
+"""Addresses of HTTP servers, and replies read within bounds of size and time."""
 
 import ipaddress
 import time
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
 from ctx.errors import ConfigError
 from ctx.text.strings import host_and_port
@@ -63,3 +64,35 @@ def split_bind(bind: str) -> tuple[str, int]:
             f"[server] bind must be HOST:PORT such as 127.0.0.1:7331 or [::1]:7331, got '{bind[:80]}'"
         )
     return parts
+
+
+class Upstream(NamedTuple):
+    """Where a ctx server answers MCP, and the key for it."""
+
+    url: str
+    key: str | None = None
+
+
+def local(bind: str) -> str:
+    """The URL at which this machine reaches a server bound to HOST:PORT."""
+    host, _, port = bind.rpartition(":")
+    return f"http://{'127.0.0.1' if is_everywhere(host) else host}:{port}"
+
+
+def remote(url: str, bank: str | None = None) -> str:
+    """The MCP URL of a ctx server; a bare address means its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for
+    what is no address.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        valid = False
+    if not valid or not url.isprintable() or " " in url:
+        raise ConfigError("--url must be an address such as http://127.0.0.1:7331/mcp")
+    if parts.username or parts.password:
+        raise ConfigError("--url must not hold a key; export it and name its variable with --key-env")
+    path = parts.path
+    if path.rstrip("/") in ("", "/mcp") and bank:
+        path = f"/mcp/{quote(bank, safe='')}"
+    return parts._replace(path=path if path not in ("", "/") else "/mcp", fragment="").geturl()

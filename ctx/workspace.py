@@ -513,19 +513,24 @@ class Workspace:
         config = self.config
         if not config.packs.enabled:
             return []
-        from ctx.memory.dialects import load_packs
+        from ctx.memory.dialects import DIALECTS
+        from ctx.memory.dialects.pack import Pack
 
         with self._lock:
-            return load_packs(
-                {name: config.packs.settings.get(name, PackSettings()) for name in config.packs.enabled},
-                lambda: self.memory,
-                self.toolbox,
-                self.agents,
-                shared=config.memory.shared,
-                environ=os.environ,
-                database=config.db.path if config.store.url else self.location.memory,
-                rates=self.rates,
-            )
+            packs = [
+                Pack(
+                    DIALECTS[name],
+                    config.packs.settings.get(name, PackSettings()),
+                    lambda: self.memory,
+                    shared=config.memory.shared,
+                    database=config.db.path if config.store.url else self.location.memory,
+                    rates=self.rates,
+                )
+                for name in config.packs.enabled
+            ]
+            for pack in packs:
+                pack.load(self.toolbox, self.agents)
+            return packs
 
     def indexer_state(self) -> dict[str, JSON] | None:
         """What the indexer is doing and did (ctx/indexing/status.py); None if there is no indexer."""

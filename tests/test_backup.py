@@ -22,8 +22,8 @@ from kit import found as matches
 from ctx.backup import CATALOG, KEYS, MANIFEST, MEMORY, Store, back_up, restore
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.models import Caller
-from ctx.server.health import health
 from ctx.server.keys import KeyRing, match
+from ctx.server.overview import health
 
 PAGES = {
     "tea.md": "# Tea\n\nThree minutes, 80 degrees.\n",

@@ -26,9 +26,9 @@ from ctx.cli.output import plain, print_json, table, warn
 from ctx.cli.running import at_address, of_project, servers
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.http import Upstream, local, remote
 from ctx.memory.records import check_nameable
 from ctx.models import JSON
-from ctx.server.address import Upstream, local, remote
 from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 

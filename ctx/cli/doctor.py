@@ -21,11 +21,10 @@ from ctx.cli.pruning import replaced_models
 from ctx.cli.running import at_address, of_project, servers
 from ctx.config import Config
 from ctx.errors import ConfigError, CtxError, StoreError
-from ctx.http import Boundless, is_loopback, read_reply, split_bind
+from ctx.http import Boundless, Upstream, is_loopback, local, read_reply, split_bind
 from ctx.models import JSON, Caller, as_table
-from ctx.server.address import Upstream, local
+from ctx.server.keys import key_ring
 from ctx.server.policy import ServerSettings, setting_doubts
-from ctx.server.services import key_ring
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text.strings import counted, one_line
 from ctx.workspace import Workspace, open_workspace

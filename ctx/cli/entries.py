@@ -15,9 +15,8 @@ from ctx.cli.running import of_project, servers
 from ctx.config import Config
 from ctx.config.find import Location, client_name, find_config, project_root, user_folder
 from ctx.errors import ConfigError, Conflict
-from ctx.http import is_loopback
+from ctx.http import is_loopback, local
 from ctx.models import JSON
-from ctx.server.address import local
 
 _WAYS = (
     "url",

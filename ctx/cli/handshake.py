@@ -6,8 +6,8 @@ from functools import cache
 
 from ctx.cli.output import plain
 from ctx.errors import ConfigError
+from ctx.http import Upstream
 from ctx.models import JSON
-from ctx.server.address import Upstream
 
 _ANSWER_S = 60
 _INITIALIZE: JSON = {

@@ -8,8 +8,7 @@ from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import table, tell
 from ctx.errors import StoreError
 from ctx.models import record_json
-from ctx.server.keys import EVERY_BANK, Keys
-from ctx.server.services import key_ring
+from ctx.server.keys import EVERY_BANK, Keys, key_ring
 
 
 def add_options(command: str, options: Parser) -> None:

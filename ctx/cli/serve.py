@@ -22,10 +22,9 @@ from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.connectors.names import name_of
 from ctx.errors import BadRequest, ConfigError
+from ctx.http import Upstream, local, remote
 from ctx.models import Caller
-from ctx.server.address import Upstream, local, remote
 from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
-from ctx.server.services import mcp_server, server_advice, server_settings, services
 from ctx.text.strings import did_you_mean
 from ctx.workspace import Workspace, open_workspace
 
@@ -79,8 +78,9 @@ def _serve(args: Namespace) -> int:
         arguments = ["--config", args.config] if args.config else []
         return _mcp(command_parser("mcp").parse_args(arguments))
     from ctx.cli.workers import serve_with_workers
-    from ctx.server.app import create_app  # 200 ms
+    from ctx.server.app import create_app  # FastAPI and the SDK: 800 ms
     from ctx.server.run import serve
+    from ctx.server.services import server_settings, services
 
     level = args.log_level or ("warning" if sys.stderr.isatty() else "info")
     log_to_stderr(level, args.log_format)
@@ -243,6 +243,7 @@ def _mcp_configuration(explicit: str | None) -> Config:
 
 def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
     # The SDK and asyncio: half a second of processor time.
+    from ctx.server.mcp import mcp_server
     from ctx.server.stdio import client_streams, run, serve_stdio, stdio_auth, take_stdio
     from ctx.server.work import Work
 
@@ -254,7 +255,7 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
         workspace.load_extensions()
         chosen_pack = next((candidate for candidate in workspace.packs if candidate.name == pack), None)
         if chosen_pack is not None:
-            chosen_pack.forward(os.environ)
+            chosen_pack.forward()
         else:
             workspace.background.start()
         caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=pack)
@@ -307,22 +308,20 @@ def _openapi_options(options: Parser) -> None:
 def _openapi(args: Namespace) -> int:
     if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
         raise BadRequest("--server-url must be an address such as https://ctx.example.org")
-    from ctx.server.endpoints import router  # FastAPI: 350 ms
-    from ctx.server.openapi import Described
+    from ctx.server.endpoints import router  # FastAPI and the SDK: 800 ms
+    from ctx.server.model_tools import listed_over_rest
     from ctx.server.openapi import describe as described
 
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()
-        advice = server_advice(workspace)
+        semantic = workspace.config.embedding.provider != "disabled"
         print_json(
             described(
-                Described(
-                    [advice.listed(tool) for tool in workspace.toolbox.list()],
-                    workspace.agents.list(),
-                    router.routes,
-                    key_needed=bool(workspace.config.server.api_key_env),
-                    server_url=args.server_url or "/",
-                )
+                [listed_over_rest(tool, semantic) for tool in workspace.toolbox.list()],
+                workspace.agents.list(),
+                router.routes,
+                key_needed=bool(workspace.config.server.api_key_env),
+                server_url=args.server_url or "/",
             )
         )
     return 0

@@ -12,8 +12,8 @@ from ctx.cli.pruning import replaced_models
 from ctx.cli.running import servers
 from ctx.clock import iso_utc, parse_ms
 from ctx.errors import StoreError
+from ctx.http import local
 from ctx.models import JSON, Caller, oldest_pending_ms
-from ctx.server.address import local
 from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 

@@ -15,12 +15,12 @@ from ctx.cli.output import log_to_stderr
 from ctx.config import Config
 from ctx.errors import CtxError
 from ctx.server.app import create_app
+from ctx.server.keys import key_ring
 from ctx.server.metrics import SHARED_FOLDER
 from ctx.server.middleware import RequestMiddleware
 from ctx.server.policy import ServerSettings, check_bind
-from ctx.server.run import open_sockets
-from ctx.server.services import key_ring, server_settings, services
-from ctx.server.workers import CANNOT_START, Workers
+from ctx.server.run import CANNOT_START, Workers, open_sockets
+from ctx.server.services import server_settings, services
 from ctx.workspace import WorkerWorkspace, Workspace
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,7 @@ from ctx.memory.moving import check_target as check_banks
 from ctx.memory.sessions import move_sessions
 from ctx.memory.store import open_rows
 from ctx.scripts.store import FileScriptStore, ScriptStore
-from ctx.server.keys import KeyRecord, KeyRing, Keys
-from ctx.server.services import open_keys
+from ctx.server.keys import KeyRecord, KeyRing, Keys, open_keys
 from ctx.store.record import StoredDocument
 from ctx.store.sqlite import SqliteCatalog, open_catalog
 

@@ -3,9 +3,8 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import NamedTuple, Protocol
 
 from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -13,79 +12,27 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_S
-from ctx.models import JSON
 from ctx.server import endpoints, errors, rest
-from ctx.server.advice import Advice
-from ctx.server.asgi import error_reply
-from ctx.server.keys import Keys
 from ctx.server.metrics import Metrics
 from ctx.server.middleware import (
     BodySizeMiddleware,
-    HostMiddleware,
-    KeyMiddleware,
+    CallerMiddleware,
     OriginMiddleware,
-    RateMiddleware,
     RequestMiddleware,
     RouteMiddleware,
 )
-from ctx.server.overview import Overview
 from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
+from ctx.server.services import Endpoint, Services
 from ctx.server.work import Work
-from ctx.server.zones import (
-    MATCH,
-    MCP,
-    MCP_PATHS,
-    METRICS,
-    PACK_MCP_PATHS,
-    TABLE,
-    Entry,
-    Match,
-    Routes,
-    wants_mcp,
-)
+from ctx.server.zones import MATCH, MCP, MCP_PATHS, TABLE, Entry, Match, Routes, wants_mcp
 from ctx.tools.rates import Window
-from ctx.tools.toolbox import NAME, Agents, Call, Toolbox
+from ctx.tools.toolbox import NAME, Call
 
 logger = logging.getLogger(__name__)
 
 CLIENT_GONE = 499  # as nginx logs it
-
-
-class Endpoint(Protocol):
-    """MCP over HTTP, within its `lifespan`. `handle` answers every POST on an MCP path; the `Access` of the
-    request is in `scope["ctx.access"]`.
-    """
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
-
-    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
-
-
-class Services(NamedTuple):
-    """What the server serves. `start` and `stop` run in a thread, before the first request and after the
-    last.
-
-    `begin` is called on the event loop once the first requests are answered: what grows with the sources
-    waits for it. `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint; its calls share
-    the server's `Work`.
-    """
-
-    toolbox: Toolbox
-    agents: Agents
-    health: Callable[[], dict[str, JSON]] = lambda: {"status": "ok", "version": __version__}
-    start: Callable[[], None] = lambda: None
-    begin: Callable[[], None] = lambda: None
-    stop: Callable[[], None] = lambda: None
-    mcp: Callable[[Work], Endpoint] | None = None
-    pack_routes: Iterable[rest.PackRoute] = ()
-    keys: Keys | None = None
-    work: Work | None = None  # None: of the usual size
-    window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
-    advice: Advice = Advice()  # what models read about the server
-    overview: Overview | None = None  # what else the page shows
 
 
 def create_app(
@@ -101,42 +48,21 @@ def create_app(
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
-    app.add_exception_handler(CtxError, _on_error)
-    app.add_exception_handler(ClientDisconnect, _on_disconnect)
-    app.add_exception_handler(Exception, _on_surprise)
-    app.state.ctx = endpoints.State(
-        services.toolbox,
-        services.agents,
-        work,
-        services.health,
-        services.advice,
-        services.overview,
-        metrics,
-        key_needed=policy.closed,
-    )
+    for kind in (CtxError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _failure)
+    app.state.services = services
+    app.state.work = work
+    app.state.metrics = metrics
+    app.state.key_needed = policy.closed
     app.state.page = endpoints.read_page(page_folder or endpoints.PAGE)
     app.router.routes.clear()  # RouteMiddleware has found the route already
     app.router.default = _run_route
-    entries = _entries(services, work, mcp, metrics=settings.metrics)
-    inner = _behind_middlewares(app, settings, policy, Routes(entries), services)
+    window = services.window or Window(settings.rate_limit_per_minute)
+    routes = Routes(_entries(services, work, mcp, metrics=settings.metrics))
+    inner: ASGIApp = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
+    inner = OriginMiddleware(CallerMiddleware(inner, policy, window), policy)
+    inner = RouteMiddleware(inner, routes, bind=settings.bind, allowed_hosts=settings.allowed_hosts)
     return RequestMiddleware(inner, policy, lifespan=app)
-
-
-def _behind_middlewares(
-    app: ASGIApp, settings: ServerSettings, policy: Policy, routes: Routes, services: Services
-) -> ASGIApp:
-    """The application behind its middlewares, the innermost first."""
-    app = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
-    app = RateMiddleware(app, services.window or Window(settings.rate_limit_per_minute))
-    app = KeyMiddleware(app, policy)
-    app = OriginMiddleware(
-        app,
-        cors_origins=settings.cors_origins,
-        allowed_origins=settings.allowed_origins,
-        has_keys=lambda: policy.has_keys,
-    )
-    app = RouteMiddleware(app, routes)
-    return HostMiddleware(app, bind=settings.bind, allowed_hosts=settings.allowed_hosts)
 
 
 def _lifespan(
@@ -176,9 +102,9 @@ def _entries(services: Services, work: Work, mcp: Endpoint | None, *, metrics: b
     if mcp is not None:
         resource = _McpResource(mcp)
         entries.append(Entry(Route("/", resource), MCP, serves=wants_mcp))
-        entries += [Entry(Route(path, resource), TABLE[path]) for path in (*MCP_PATHS, *PACK_MCP_PATHS)]
+        entries += [Entry(Route(path, resource), TABLE[path]) for path in MCP_PATHS]
     routes = [
-        *(route for route in endpoints.routes() if metrics or TABLE[route.path] is not METRICS),
+        *(route for route in endpoints.routes() if metrics or route.path != "/metrics"),
         *rest.tool_routes(services.toolbox, work),
         *rest.agent_routes(services.agents, work),
     ]
@@ -218,20 +144,13 @@ def _log_call(call: Call) -> None:
     )
 
 
-async def _on_error(request: HTTPConnection, error: Exception) -> Response:
-    assert isinstance(error, CtxError), "this handler is registered for CtxError"
+async def _failure(request: HTTPConnection, error: Exception) -> Response:
+    """The reply to a request that failed. RequestMiddleware logs an unexpected error."""
     access: Access = request.scope[ACCESS]
-    if errors.row(error).status >= 500:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_GONE)  # nobody reads it: it is for the log
+    if not isinstance(error, CtxError):
+        error = errors.internal(access.request_id)
+    elif errors.row(error).status >= 500:
         errors.log_failure(error, access.request_id)
-    return error_reply(error, access.error_body)
-
-
-async def _on_disconnect(request: HTTPConnection, error: Exception) -> Response:
-    # Nobody reads it: it is for the log, where a 500 would raise an alarm.
-    return Response(status_code=CLIENT_GONE)
-
-
-async def _on_surprise(request: HTTPConnection, error: Exception) -> Response:
-    # The error goes on to RequestMiddleware, which logs it.
-    access: Access = request.scope[ACCESS]
-    return error_reply(errors.internal(access.request_id), access.error_body)
+    return errors.error_reply(error, access.error_body)

@@ -8,7 +8,8 @@ would refuse a lone surrogate, which a file name that is not UTF-8 brings along.
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
@@ -17,16 +18,17 @@ from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import NotFound
-from ctx.models import JSON
-from ctx.server import errors
-from ctx.server.advice import Advice
-from ctx.server.asgi import json_reply
+from ctx.server.errors import encode, json_reply, method_not_allowed
 from ctx.server.metrics import Metrics
-from ctx.server.openapi import Described, describe
+from ctx.server.model_tools import listed_over_rest, llms_txt
+from ctx.server.openapi import describe
 from ctx.server.overview import Overview
-from ctx.server.policy import ACCESS
+from ctx.server.policy import ACCESS, Access
+from ctx.server.services import Services
 from ctx.server.work import Work
-from ctx.tools.toolbox import Agent, Agents, Tool, Toolbox
+from ctx.tools.toolbox import Agent, Tool
+
+T = TypeVar("T")
 
 PAGE = os.path.join(os.path.dirname(__file__), "page")
 _PAGE_TYPES = {
@@ -57,7 +59,7 @@ class Endpoint(APIRoute):
         if method == "HEAD" and "GET" in allowed:
             scope = {**scope, "method": "GET"}
         elif method not in allowed:
-            raise errors.method_not_allowed(scope["path"], method, (*allowed, "HEAD"))
+            raise method_not_allowed(scope["path"], method, (*allowed, "HEAD"))
         await super().handle(scope, receive, send)
 
 
@@ -89,151 +91,129 @@ class HealthState(BaseModel):
     status: str
 
 
-class State(NamedTuple):
-    """What the endpoints answer from."""
-
-    toolbox: Toolbox
-    agents: Agents
-    work: Work
-    health: Callable[[], dict[str, JSON]]
-    advice: Advice
-    overview: Overview | None = None
-    metrics: Metrics | None = None
-    key_needed: bool = False
-
-
-router = APIRouter(route_class=Endpoint)
+router = APIRouter(route_class=Endpoint, generate_unique_id_function=lambda route: route.name)
+page_router = APIRouter(route_class=Endpoint, include_in_schema=False)  # for the page, and other formats
 
 
 def routes() -> list[Endpoint]:
-    """The fixed endpoints, for an application whose `state` has `ctx` and `page`."""
-    return [route for route in router.routes if isinstance(route, Endpoint)]
+    """The fixed endpoints, for an application whose `state` create_app has filled."""
+    return [route for route in (*router.routes, *page_router.routes) if isinstance(route, Endpoint)]
 
 
-def _state(request: Request) -> State:
-    state: State = request.app.state.ctx
-    return state
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
 
 
-@router.get(
-    "/tools/list",
-    response_model=ToolList,
-    operation_id="list_tools",
-    summary="List the tools",
-    tags=["tools"],
-)
-async def _list_tools(request: Request) -> Response:
-    advice = _state(request).advice
-    tools = [advice.listed(tool) for tool in _tools(request)]
-    return json_reply(
-        {"tools": [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in tools]}
-    )
-
-
-@router.get(
-    "/agents/list",
-    response_model=AgentList,
-    operation_id="list_agents",
-    summary="List the agents",
-    tags=["agents"],
-)
-async def _list_agents(request: Request) -> Response:
-    shows = request.scope[ACCESS].shows
-    agents = [agent for agent in _state(request).agents.list() if shows(agent.pack)]
-    return json_reply({"agents": [_agent_row(agent) for agent in agents]})
+async def _probed(request: Request, answer: Callable[[], T]) -> T:
+    """What `answer` returns in the thread for such requests."""
+    work: Work = request.app.state.work
+    return await work.probes.run(answer)
 
 
 def _tools(request: Request) -> list[Tool]:
     """The tools that the caller may see."""
+    services, shows = _services(request), request.scope[ACCESS].shows
+    tools = services.toolbox.list()
+    return [listed_over_rest(tool, services.semantic) for tool in tools if shows(tool.pack)]
+
+
+def _agents(request: Request) -> list[Agent]:
+    """The agents that the caller may see."""
     shows = request.scope[ACCESS].shows
-    return [tool for tool in _state(request).toolbox.list() if shows(tool.pack)]
+    return [agent for agent in _services(request).agents.list() if shows(agent.pack)]
 
 
-def _agent_row(agent: Agent) -> JSON:
-    return {
-        "name": agent.name,
-        "description": agent.description,
-        "tools": list(agent.tools),
-        "source": agent.source,
-        "arguments": [argument._asdict() for argument in agent.arguments],
-    }
+@router.get("/tools/list", response_model=ToolList, summary="List the tools", tags=["tools"])
+async def list_tools(request: Request) -> Response:
+    rows = [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in _tools(request)]
+    return json_reply({"tools": rows})
 
 
-@router.get(
-    "/health",
-    response_model=HealthState,
-    operation_id="health",
-    summary="Whether the server is running and how fresh its index is",
-    tags=["server"],
-)
-async def _health(request: Request) -> Response:
+@router.get("/agents/list", response_model=AgentList, summary="List the agents", tags=["agents"])
+async def list_agents(request: Request) -> Response:
+    rows = [
+        {
+            "name": agent.name,
+            "description": agent.description,
+            "tools": list(agent.tools),
+            "source": agent.source,
+            "arguments": [argument._asdict() for argument in agent.arguments],
+        }
+        for agent in _agents(request)
+    ]
+    return json_reply({"agents": rows})
+
+
+FRESHNESS = "Whether the server is running and how fresh its index is"
+
+
+@router.get("/health", response_model=HealthState, summary=FRESHNESS, tags=["server"])
+async def health(request: Request) -> Response:
     # Names of sources and folders are not for pages of other sites, nor for callers who may read no document.
-    state, access = _state(request), request.scope[ACCESS]
-    health = await state.work.probes.run(state.health)
+    access: Access = request.scope[ACCESS]
+    state = await _probed(request, _services(request).health)
     whole = access.keyed and access.shows(None) and not access.foreign
-    return json_reply(health if whole else {"status": health["status"]})
+    return json_reply(state if whole else {"status": state["status"]})
 
 
-@router.get("/activity", include_in_schema=False)
-async def _activity(request: Request) -> Response:
-    return json_reply(await _state(request).work.probes.run(_overview(request).activity))
+@page_router.get("/activity")
+async def activity(request: Request) -> Response:
+    return json_reply(await _probed(request, _overview(request).activity))
 
 
-@router.get("/clients", include_in_schema=False)
-async def _clients(request: Request) -> Response:
-    overview, url = _overview(request), request.query_params.get("url", "")
-    return json_reply(await _state(request).work.probes.run(lambda: overview.clients(url)))
+@page_router.get("/clients")
+async def clients(request: Request, url: str = "") -> Response:
+    return json_reply(await _probed(request, partial(_overview(request).clients, url)))
 
 
-@router.api_route("/log", methods=["GET", "DELETE"], include_in_schema=False)
-async def _log(request: Request) -> Response:
+@page_router.api_route("/log", methods=["GET", "DELETE"])
+async def log(request: Request) -> Response:
     """What clients asked; `DELETE` clears it."""
     overview = _overview(request)
-    answer = overview.clear_log if request.method == "DELETE" else overview.log
-    return json_reply(await _state(request).work.probes.run(answer))
+    return json_reply(
+        await _probed(request, overview.clear_log if request.method == "DELETE" else overview.log)
+    )
 
 
-@router.get("/banks", include_in_schema=False)
-async def _banks(request: Request) -> Response:
+@page_router.get("/banks")
+async def banks(request: Request) -> Response:
     # A key for some banks lists only those.
-    state, access = _state(request), request.scope[ACCESS]
+    access: Access = request.scope[ACCESS]
     pack = _overview(request).pack_at_banks()
     if pack is None:
         raise NotFound("no memory pack with banks is enabled")
     access.admit_pack(pack.name)
-    counts = await state.work.probes.run(pack.bank_counts)
+    counts = await _probed(request, pack.bank_counts)
     rows = [{"bank": bank, "memories": count} for bank, count in counts.items() if access.opens_bank(bank)]
     return json_reply({"banks": rows[:MAX_BANKS], "total": len(rows), "default": pack.default_bank})
 
 
 def _overview(request: Request) -> Overview:
-    overview = _state(request).overview
+    overview = _services(request).overview
     if overview is None:
         raise NotFound("this server has no overview")
     return overview
 
 
-@router.get("/openapi.json", include_in_schema=False)
-async def _openapi(request: Request) -> Response:
-    state, shows = _state(request), request.scope[ACCESS].shows
-    described = Described(
-        [state.advice.listed(tool) for tool in _tools(request)],
-        [agent for agent in state.agents.list() if shows(agent.pack)],
-        router.routes,
-        key_needed=state.key_needed,
-    )
-    text = await state.work.probes.run(lambda: errors.encode(describe(described)))
-    return Response(text, media_type="application/json")
+@page_router.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    tools, agents, key_needed = _tools(request), _agents(request), request.app.state.key_needed
+
+    def text() -> bytes:
+        return encode(describe(tools, agents, router.routes, key_needed=key_needed))
+
+    return Response(await _probed(request, text), media_type="application/json")
 
 
-@router.get("/llms.txt", include_in_schema=False)
-async def _llms(request: Request) -> Response:
-    words = _state(request).advice.words(_tools(request))
+@page_router.get("/llms.txt")
+async def llms(request: Request) -> Response:
+    words = llms_txt(_tools(request), _services(request).semantic)
     return Response(words, media_type="text/plain; charset=utf-8")
 
 
-@router.get("/", include_in_schema=False)
-async def _root(request: Request) -> Response:
+@page_router.get("/")
+async def root(request: Request) -> Response:
     # The page for a browser, else a short description. MCP requests go elsewhere (zones.py).
     page: Mapping[str, bytes] = request.app.state.page
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
@@ -242,9 +222,8 @@ async def _root(request: Request) -> Response:
     return response
 
 
-@router.get("/page/{name}", include_in_schema=False)
-async def _page_file(request: Request) -> Response:
-    name = request.path_params["name"]
+@page_router.get("/page/{name}")
+async def page_file(request: Request, name: str) -> Response:
     page: Mapping[str, bytes] = request.app.state.page
     if name not in page:
         raise NotFound(f"the page has no file called {name[:80]}")
@@ -265,8 +244,7 @@ def read_page(folder: str) -> dict[str, bytes]:
     return page
 
 
-@router.get("/metrics", include_in_schema=False)  # served if `[server] metrics` is on
-async def _metrics(request: Request) -> Response:
-    metrics = _state(request).metrics
-    assert metrics is not None, "this route exists only with metrics"
-    return Response(await asyncio.to_thread(metrics.render), headers={"content-type": metrics.media_type})
+@page_router.get("/metrics")  # served if `[server] metrics` is on
+async def metrics(request: Request) -> Response:
+    figures: Metrics = request.app.state.metrics
+    return Response(await asyncio.to_thread(figures.render), headers={"content-type": figures.media_type})

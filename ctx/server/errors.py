@@ -1,25 +1,22 @@
-"""How errors of ctx look outside: HTTP status, JSON-RPC code, body and headers.
+"""Replies in JSON, and how errors of ctx look outside: HTTP status, JSON-RPC code, body and headers.
 
 The type of an error decides. A type without a row of its own in TABLE has its parent's.
 """
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import orjson
+from starlette.responses import Response
 
 from ctx.errors import (
     AccessError,
-    BadParameter,
     BadRequest,
     Busy,
-    ConfigError,
     Conflict,
     CtxError,
-    EmbedderError,
-    EmbeddingsDisabled,
     MethodNotAllowed,
     Misdirected,
     NotFound,
@@ -52,14 +49,10 @@ class Row(NamedTuple):
 
 TABLE: dict[type[CtxError], Row] = {
     CtxError: Row(500, INTERNAL),
-    ConfigError: Row(500, INTERNAL),
     BadRequest: Row(400, None),
-    BadParameter: Row(400, None),
-    EmbeddingsDisabled: Row(400, None),
     Conflict: Row(409, None),
     NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: mcp.py tells the two apart
     AccessError: Row(401, INVALID_REQUEST),
-    Unauthorized: Row(401, INVALID_REQUEST),
     OriginNotAllowed: Row(403, INVALID_REQUEST),
     Misdirected: Row(421, INVALID_REQUEST),
     RateLimited: Row(429, RATE_LIMITED),
@@ -69,17 +62,19 @@ TABLE: dict[type[CtxError], Row] = {
     ToolError: Row(500, None),
     SourceError: Row(500, None),
     StoreError: Row(503, INTERNAL),
-    EmbedderError: Row(503, INTERNAL),
-    Busy: Row(503, INTERNAL),
 }
 Shape = Callable[[CtxError], JSON]
 """Makes the body of an error reply."""
 STORE_RETRY_S = 5
 
 
+def row_of(kind: type[CtxError]) -> Row:
+    return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
+
+
 def row(error: CtxError) -> Row:
     """The row of the error's class, or of its nearest ancestor."""
-    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+    return row_of(type(error))
 
 
 def body(error: CtxError) -> JSON:
@@ -149,6 +144,16 @@ def storable(value: JSON) -> JSON:
     if is_whole(value) and not -(2**63) <= value < 2**64:
         return float(value)  # JSON has no bound, orjson has
     return value
+
+
+def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A reply in JSON."""
+    return Response(encode(value), status, headers=headers, media_type="application/json")
+
+
+def error_reply(error: CtxError, shape: Shape = body) -> Response:
+    """The reply to a request that fails with this error; `shape` makes its body."""
+    return json_reply(shape(error), row(error).status, headers(error))
 
 
 def log_failure(error: CtxError, request_id: str) -> None:

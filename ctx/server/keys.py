@@ -19,8 +19,10 @@ from typing import NamedTuple
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
+from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import BANK, BANK_RULE, OWN_BANK
+from ctx.memory.location import locate
 from ctx.models import JSON
 from ctx.store.record import Statements
 from ctx.store.schema import (
@@ -378,3 +380,21 @@ def _read(path: str) -> list[KeyRecord]:
         raise ConfigError(
             f"{path}: not a key file; restore it, or delete it and make new keys with 'ctx key create'"
         ) from error
+
+
+def key_ring(config: Config) -> Keys:
+    """The keys that `ctx key create` made for this store. Close them."""
+    if config.store.url:
+        return open_keys(config.store.url)
+    location = locate(config, os.environ)
+    return KeyRing(location.memory, location.keys)
+
+
+def open_keys(url: str) -> Keys:
+    """The keys in the database at an address. Close them."""
+    from ctx import cluster
+
+    database = cluster.open_database(url)
+    from ctx.cluster.shared_state import SharedKeyRing  # imports psycopg, which comes with an extra
+
+    return SharedKeyRing(database)

@@ -9,7 +9,7 @@ See docs/mcp.md. Only this module, mcp_shapes, mcp_http and stdio use the SDK.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -23,27 +23,27 @@ from mcp.server.lowlevel import Server
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
 from ctx.identity import document_id
-from ctx.models import JSON, Caller, CallProgress
+from ctx.memory.dialects.base import Dialect
+from ctx.memory.dialects.pack import Pack
+from ctx.models import Caller, CallProgress
 from ctx.server import errors
-from ctx.server.advice import FULL_ADVICE, Advice
 from ctx.server.mcp_shapes import (
-    Dialect,
     cursor_of,
     cursor_text,
-    is_protocol_fault,
     params_fault,
+    rpc_code,
     rpc_error,
     text_result,
     tool_failure,
     tool_result,
     tool_row,
 )
-from ctx.server.model_tools import instructions as instructions_for
-from ctx.server.model_tools import listed, translated, view_of
+from ctx.server.model_tools import index_instructions, listed, short_instructions, translated, view_of
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text.strings import one_line, sound
 from ctx.tools.toolbox import Agent, Agents, Tool, Toolbox
+from ctx.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -69,30 +69,33 @@ class Auth(Protocol):
 
 
 class Profile(NamedTuple):
-    """What one endpoint shows: its tools and their names, its error codes and instructions.
+    """What one endpoint shows. `resolve(name)` gives the Toolbox's name of a tool, None if unknown.
 
-    `tools()` gives (shown name, tool) pairs. `resolve(name)` gives the tool's own name, None if unknown.
+    `packs` None: the whole server, with its documents. Else the packs at a bank, or one alone (`pack`) with
+    its error codes and methods.
     """
 
-    tools: Callable[[], Sequence[tuple[str, Tool]]]
+    tools: Callable[[], Iterable[Tool]]
     resolve: Callable[[str], str | None]
-    dialect: Dialect = Dialect()
-    methods: Mapping[str, Callable[[Caller], JSON]] = {}
-    documents: bool = True  # resources and their completion
-    packs: tuple[str, ...] | None = None  # whose prompts are shown; None: all
-    about: tuple[str, str] | None = None  # description and instructions; None: the server's own
+    packs: Sequence[Pack] | None = None
+    pack: Pack | None = None
+
+    @property
+    def dialect(self) -> Dialect | None:
+        return self.pack.dialect if self.pack else None
 
     def agents(self, agents: Agents) -> list[Agent]:
         """The agents that this endpoint offers as prompts."""
-        return [agent for agent in agents.list() if self.packs is None or agent.pack in self.packs]
+        packs = None if self.packs is None else [pack.name for pack in self.packs]
+        return [agent for agent in agents.list() if packs is None or agent.pack in packs]
 
     def introduced(self, result: Any) -> Any:
         """A handshake reply with this endpoint's own description and instructions."""
-        if self.about is None or not isinstance(result, dict) or "instructions" not in result:
+        if self.packs is None or not isinstance(result, dict) or "instructions" not in result:
             return result
-        description, instructions = self.about
-        reply = {**result, "instructions": instructions}
+        reply = {**result, "instructions": "\n\n".join(pack.instructions for pack in self.packs)}
         if isinstance(result.get("serverInfo"), dict):
+            description = "; ".join(pack.dialect.description for pack in self.packs)
             reply["serverInfo"] = {**result["serverInfo"], "description": description}
         return reply
 
@@ -106,7 +109,7 @@ class RequestInfo(NamedTuple):
 
     @property
     def sees_documents(self) -> bool:
-        return self.profile.documents and self.auth.shows(None)
+        return self.profile.packs is None and self.auth.shows(None)
 
 
 def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
@@ -115,8 +118,10 @@ def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
     return types.PromptMessage(role=role, content=content)
 
 
-def whole_toolbox(toolbox: Toolbox) -> Profile:
-    """Every tool under its own name."""
+def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
+    """A function from a caller to the profile of their endpoint: all tools at `/mcp`, a bank's at
+    `/mcp/{bank}`, a pack's at `/packs/{pack}/mcp`, where its bare names are taken too.
+    """
 
     def resolve(name: str) -> str | None:
         try:
@@ -126,11 +131,25 @@ def whole_toolbox(toolbox: Toolbox) -> Profile:
         except CtxError:
             return name  # it failed to load: the call will say why
 
-    return Profile(tools=lambda: [(tool.name, tool) for tool in toolbox.list()], resolve=resolve)
+    whole = Profile(toolbox.list, resolve)
+    at_banks = [pack for pack in packs if pack.dialect.at_banks]
+    bank_tools = [tool for pack in at_banks for tool in pack.bank_tools]
+    # Any tool can be called by name: no argument can change the bank of the URL.
+    bank = Profile(lambda: bank_tools, resolve, at_banks)
+    of_packs = {pack.name: Profile(pack.tools.values, pack.own_name, (pack,), pack) for pack in packs}
+
+    def choose(caller: Caller) -> Profile:
+        if caller.pack in of_packs:
+            return of_packs[caller.pack]
+        return bank if caller.bank_fixed and at_banks else whole
+
+    return choose
 
 
 class McpServer:
-    """MCP over a Toolbox. `auth(context)` says who sent a request, `profile(caller)` what they see."""
+    """MCP over a Toolbox with packs. `auth(context)` says who sent a request. `notes` are added to the
+    instructions; `semantic`: documents have embeddings.
+    """
 
     def __init__(
         self,
@@ -140,24 +159,23 @@ class McpServer:
         work: Work,
         *,
         auth: Callable[[Context], Auth],
-        profile: Callable[[Caller], Profile] | None = None,
-        advice: Advice = FULL_ADVICE,
-        instructions: Sequence[str] = (),  # of packs, after the advice
-        methods: Sequence[str] = (),
+        packs: Sequence[Pack] = (),
+        semantic: bool = True,
+        notes: Sequence[str] = (),
     ) -> None:
         self.toolbox = toolbox
         self.agents = agents
         self._catalog = catalog
         self._work = work
         self._auth = auth
-        self._advice = advice
-        whole = whole_toolbox(toolbox)
-        self._profile = profile or (lambda caller: whole)
-        self._pack_instructions = instructions
+        self._semantic = semantic
+        self._profile = profiles(toolbox, packs)
+        self._more_instructions = (*notes, *(pack.instructions for pack in packs))
         self._told: tuple[int, str] | None = None  # the catalog's seq, and the instructions at it
-        self.server = self._build("\n\n".join((advice.instructions(), *instructions)), methods)
+        instructions = "\n\n".join((short_instructions(semantic), *self._more_instructions))
+        self.server = self._build(instructions, {name for pack in packs for name in pack.dialect.methods})
 
-    def _build(self, instructions: str, methods: Sequence[str]) -> "Server[Any]":
+    def _build(self, instructions: str, methods: Iterable[str]) -> "Server[Any]":
         hint = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
         server: Server[Any] = Server(
             "ctx",
@@ -197,11 +215,10 @@ class McpServer:
         caller = auth.caller()
         caller = caller._replace(client=_client_of(ctx) or caller.client or "")
         info = ctx.info = RequestInfo(auth, caller, self._profile(caller))
-        dialect = info.profile.dialect
-        method = info.profile.methods.get(ctx.method)
-        if method is not None:
+        dialect, pack = info.profile.dialect, info.profile.pack
+        if pack is not None and ctx.method in pack.dialect.methods:
             # Before the handshake too: Claude Recall's clients send health/check first.
-            answer = await self._work.probes.run(lambda: method(caller))
+            answer = await self._work.probes.run(lambda: pack.method_answer(ctx.method, caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
         try:
             fault = params_fault(ctx.method, ctx.params or {})
@@ -212,22 +229,19 @@ class McpServer:
             result = await call_next(ctx)
             if isinstance(result, dict) and "instructions" in result and self._describes_index(info):
                 told = await self._work.searches.run(self._instructions)
-                result = {**result, "instructions": "\n\n".join((told, *self._pack_instructions))}
+                result = {**result, "instructions": "\n\n".join((told, *self._more_instructions))}
             return info.profile.introduced(result)
         except CtxError as error:  # unhandled, the SDK would log a traceback
             if errors.row(error).status >= 500:
                 errors.log_failure(error, caller.request_id or "-")
             raise rpc_error(error, dialect) from error
         except MCPError as error:
-            if dialect.details:
+            if dialect is not None and dialect.details:
                 raise _with_details(error) from error
             raise
 
     def _describes_index(self, info: RequestInfo) -> bool:
-        """Whether an endpoint offers the document tools and has no instructions of its own."""
-        if not info.sees_documents or info.profile.about is not None:
-            return False
-        return any(view_of(tool) for _, tool in info.profile.tools())
+        return info.sees_documents and any(map(view_of, self.toolbox.list()))
 
     def _instructions(self) -> str:
         """The instructions for models: what is indexed; without details if the catalog cannot be read."""
@@ -235,12 +249,12 @@ class McpServer:
             catalog = self._catalog()
             seq = catalog.seq()
         except CtxError:
-            return self._advice.instructions()
+            return short_instructions(self._semantic)
         if self._told is None or self._told[0] != seq:
             listings = catalog.list_documents(None, SAMPLE)
             tops = Counter(row.source_id.partition("/")[0] for row in listings if "/" in row.source_id)
             types = catalog.media_types()
-            told = instructions_for(catalog.statuses(None, ()), types, tops, self._advice.semantic)
+            told = index_instructions(catalog.statuses(None, ()), types, tops, self._semantic)
             self._told = (seq, told)
         return self._told[1]
 
@@ -261,8 +275,8 @@ class McpServer:
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         info: RequestInfo = context.info
         rows = [
-            tool_row(name, listed(tool, self._advice.semantic))
-            for name, tool in info.profile.tools()
+            tool_row(listed(tool, self._semantic))
+            for tool in info.profile.tools()
             if info.auth.shows(tool.pack)
         ]
         return types.ListToolsResult(tools=rows)
@@ -272,7 +286,11 @@ class McpServer:
         dialect = info.profile.dialect
         name = info.profile.resolve(params.name)
         if name is None:
-            raise _unknown_tool(params.name[:80], dialect)
+            shown = params.name[:80]
+            code = dialect.unknown_tool if dialect else types.INVALID_PARAMS
+            details = f"no tool registered with name: {shown}"
+            data = {"details": details} if dialect and dialect.details else None
+            raise MCPError(code=code, message=f"Unknown tool: {shown}", data=data)
         arguments = params.arguments or {}
         as_json = True
         steps: set[Future[None]] = set()
@@ -288,7 +306,7 @@ class McpServer:
             if steps:  # the stream closes after the result
                 await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
         except CtxError as error:
-            if is_protocol_fault(error, dialect):
+            if rpc_code(error, dialect) is not None:
                 raise rpc_error(error, dialect) from error
             return tool_failure(error.message, tool.failure if tool else None)
         except Exception:
@@ -298,7 +316,8 @@ class McpServer:
             )
         if not as_json:
             return text_result(result)
-        return tool_result(result, tool, pretty=dialect.pretty, chunks=arguments.get("chunks") is True)
+        pretty = dialect is not None and dialect.pretty
+        return tool_result(result, tool, pretty=pretty, chunks=arguments.get("chunks") is True)
 
     def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:
         """The progress callback of a call, for any thread. Notifications still being sent are in `steps`."""
@@ -451,11 +470,6 @@ def _client_of(context: Context) -> str | None:
     return one_line(params.client_info.name)[:80] if params and params.client_info else None
 
 
-def _unknown_tool(name: str, dialect: Dialect) -> MCPError:
-    data = {"details": f"no tool registered with name: {name}"} if dialect.details else None
-    return MCPError(code=dialect.unknown_tool, message=f"Unknown tool: {name}", data=data)
-
-
 def _with_details(error: MCPError) -> MCPError:
     """Add `data.details` to an error of the SDK."""
     data, message = error.error.data, error.error.message
@@ -463,4 +477,20 @@ def _with_details(error: MCPError) -> MCPError:
         return error
     return MCPError(
         code=error.error.code, message=message, data={"details": f"{message}: {data}" if data else message}
+    )
+
+
+def mcp_server(
+    workspace: Workspace, work: Work, auth: Callable[[Context], Auth], notes: Sequence[str] = ()
+) -> McpServer:
+    """MCP over a workspace with its packs."""
+    return McpServer(
+        workspace.toolbox,
+        workspace.agents,
+        lambda: workspace.catalog,
+        work,
+        auth=auth,
+        packs=workspace.packs,
+        semantic=workspace.config.embedding.provider != "disabled",
+        notes=notes,
     )

@@ -13,13 +13,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ctx.models import JSON
-from ctx.server.asgi import header, replay
 from ctx.server.mcp import Auth, Context, McpServer
 from ctx.server.mcp_shapes import MessageFault, read_message
+from ctx.server.middleware import replay
 from ctx.server.policy import ACCESS, Access
 
 MAX_BODY_BYTES = 1 << 30  # BodySizeMiddleware has a smaller one
-VERSION = b"mcp-protocol-version"
+VERSION = "mcp-protocol-version"
+JSON_TYPE = "application/json"
 
 
 def http_auth(context: Context) -> Auth:
@@ -53,30 +54,25 @@ class McpEndpoint:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a POST."""
-        body = await Request(scope, receive).body()
+        request = Request(scope, receive)
+        body = await request.body()
         try:
-            _check_content_type(scope)
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON_TYPE:
+                reason = f"send the message with Content-Type: {JSON_TYPE}"
+                raise MessageFault(None, types.INVALID_REQUEST, reason)
             message = read_message(body)
-            _check_version(scope, message)
+            _check_version(request.headers.get(VERSION), message)
         except MessageFault as fault:
             reply = fault.reply().model_dump_json(by_alias=True, exclude_unset=True)
-            await Response(reply, 400, media_type="application/json")(scope, receive, send)
+            await Response(reply, 400, media_type=JSON_TYPE)(scope, receive, send)
             return
-        accepts_json, accepts_stream = check_accept_headers(Request(scope))
+        accepts_json, accepts_stream = check_accept_headers(request)
         streams = accepts_stream and ("progressToken" in _meta(message) or not accepts_json)
         manager = self._stream if streams else self._json
         await manager.handle_request(_plain(scope, message), replay(body, receive), send)
 
 
-def _check_content_type(scope: Scope) -> None:
-    media_type = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        reason = "send the message with Content-Type: application/json"
-        raise MessageFault(None, types.INVALID_REQUEST, reason)
-
-
-def _check_version(scope: Scope, message: dict[str, JSON]) -> None:
-    version = header(scope, VERSION)
+def _check_version(version: str | None, message: dict[str, JSON]) -> None:
     if version is None or version in KNOWN_PROTOCOL_VERSIONS or message.get("method") == "initialize":
         return
     if types.PROTOCOL_VERSION_META_KEY in _meta(message):
@@ -95,8 +91,8 @@ def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
     """The request with headers that the SDK takes: any `Accept`, and an `initialize` of any version, which is
     negotiated from its body.
     """
-    dropped = {b"accept"}
+    dropped = {"accept"}
     if message.get("method") == "initialize" and types.PROTOCOL_VERSION_META_KEY not in _meta(message):
         dropped.add(VERSION)
-    headers = [pair for pair in scope["headers"] if pair[0].lower() not in dropped]
+    headers = [pair for pair in scope["headers"] if pair[0].decode("latin-1").lower() not in dropped]
     return {**scope, "headers": [*headers, (b"accept", b"application/json, text/event-stream")]}

@@ -4,39 +4,26 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 import mcp_types as types
 import orjson
 from mcp import MCPError
 
 from ctx.errors import CtxError
+from ctx.memory.dialects.base import Dialect
 from ctx.models import JSON
 from ctx.server import errors
 from ctx.text.strings import sound
 from ctx.tools.toolbox import Tool
 
-# The field of a tool's result that becomes the text of the reply. The structured content leaves it out: a
-# document is sent once.
-TEXT_FIELDS: Mapping[str, str] = {"get": "body"}
 
-
-class Dialect(NamedTuple):
-    """The error codes that a pack's clients expect, where they differ from the standard."""
-
-    unknown_tool: int = types.INVALID_PARAMS
-    rate_limited: int = errors.RATE_LIMITED
-    store: int | None = None  # None: the standard code
-    bad_arguments: int | None = None  # None: a tool error
-    details: bool = False  # every error carries data.details
-    pretty: bool = False  # the text copy is indented JSON
-
-
-def tool_row(name: str, tool: Tool) -> types.Tool:
-    """A tool as `tools/list` shows it, under the name of the endpoint."""
+def tool_row(tool: Tool) -> types.Tool:
+    """A tool as `tools/list` shows it."""
     hints = tool.annotations
     return types.Tool(
-        name=name,
+        name=tool.name,
         title=tool.title,
         description=tool.description,
         input_schema=tool.parameters,
@@ -51,15 +38,19 @@ def tool_row(name: str, tool: Tool) -> types.Tool:
     )
 
 
+def _is_document(tool: Tool) -> bool:
+    """Whether a result of the tool is a document. Its body is sent only as text, not twice."""
+    return tool.builtin and tool.name == "get"
+
+
 def _output_schema(tool: Tool) -> Any:
     schema = tool.output_schema
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return None  # the legacy era allows only object schemas
-    field = text_field(tool)
-    if field is None:
+    if not _is_document(tool):
         return schema
-    properties = {name: rule for name, rule in schema.get("properties", {}).items() if name != field}
-    required = [name for name in schema.get("required", ()) if name != field]
+    properties = {name: rule for name, rule in schema.get("properties", {}).items() if name != "body"}
+    required = [name for name in schema.get("required", ()) if name != "body"]
     return {**schema, "properties": properties, "required": required}
 
 
@@ -72,15 +63,21 @@ def tool_result(
     text of a document is its body; its chunks are included if `chunks`.
     """
     if isinstance(result, dict):
-        own_shape = _in_mcp_shape(result, tool)
-        if own_shape is not None:
-            return own_shape
-        field = text_field(tool)
-        if field is not None and isinstance(result.get(field), str):
-            return _document(result, field, chunks=chunks)
-    result, text = _encoded(result, orjson.OPT_INDENT_2 if pretty else None)
+        if tool.output_schema is None and _is_content(result.get("content")):
+            with suppress(ValueError):  # it only looks like content
+                return types.CallToolResult.model_validate(result)
+        if _is_document(tool) and isinstance(result.get("body"), str):
+            omitted = {"body"} if chunks else {"body", "chunks"}
+            fields = {key: value for key, value in result.items() if key not in omitted}
+            return _answer(sound(result["body"]), fields)
+    option = orjson.OPT_INDENT_2 if pretty else None
+    try:
+        text = orjson.dumps(result, option=option).decode()
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        result = errors.storable(result)
+        text = orjson.dumps(result, option=option).decode()
     if isinstance(result, str):
-        return _answer(result, {"result": result})
+        text = result
     return _answer(text, result if isinstance(result, dict) else {"result": result})
 
 
@@ -89,31 +86,6 @@ def text_result(result: JSON) -> types.CallToolResult:
     note = f"\n({result['note']})" if result.get("note") else ""
     text = sound(f"{result['text']}{note}")
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
-
-
-def _document(result: dict[str, JSON], field: str, *, chunks: bool) -> types.CallToolResult:
-    """A result whose field is the text of a document."""
-    omitted = {field} if chunks else {field, "chunks"}
-    fields = {key: value for key, value in result.items() if key not in omitted}
-    return _answer(sound(result[field]), fields)
-
-
-def _encoded(result: JSON, option: int | None) -> tuple[JSON, str]:
-    """A result that JSON can hold, and its text."""
-    try:
-        return result, orjson.dumps(result, option=option).decode()
-    except TypeError:  # a lone surrogate, or a number beyond 64 bits
-        result = errors.storable(result)
-        return result, orjson.dumps(result, option=option).decode()
-
-
-def _in_mcp_shape(result: dict[str, JSON], tool: Tool) -> types.CallToolResult | None:
-    if tool.output_schema is not None or not _is_content(result.get("content")):
-        return None
-    try:
-        return types.CallToolResult.model_validate(result)
-    except ValueError:
-        return None  # it only looks like content
 
 
 def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
@@ -129,11 +101,6 @@ def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
         structured_content=None if fields is None else {"error": message, **fields},
         is_error=True,
     )
-
-
-def text_field(tool: Tool) -> str | None:
-    """The field of a tool's result that is sent only as text; None if there is none."""
-    return TEXT_FIELDS.get(tool.name) if tool.builtin else None
 
 
 def _is_content(value: JSON) -> bool:
@@ -202,30 +169,18 @@ def params_fault(method: str, params: Mapping[str, JSON]) -> str | None:
     return None
 
 
-def is_protocol_fault(error: CtxError, dialect: Dialect) -> bool:
-    """Whether an error of a call is a JSON-RPC error and not a tool error."""
-    return _code(error, dialect) is not None
+def rpc_code(error: CtxError, dialect: Dialect | None) -> int | None:
+    """The JSON-RPC code of an error; None for a tool error."""
+    code = errors.row(error).rpc
+    return code if dialect is None else dialect.codes.get(error.word, code)
 
 
-def rpc_error(error: CtxError, dialect: Dialect) -> MCPError:
+def rpc_error(error: CtxError, dialect: Dialect | None) -> MCPError:
     """The JSON-RPC error for one of ours, with the codes of the dialect."""
-    data, code = errors.rpc_data(error), _code(error, dialect)
-    if dialect.details:
+    data, code = errors.rpc_data(error), rpc_code(error, dialect)
+    if dialect is not None and dialect.details:
         data["details"] = error.message
     return MCPError(code=errors.INTERNAL if code is None else code, message=error.message, data=data)
-
-
-def _code(error: CtxError, dialect: Dialect) -> int | None:
-    """The JSON-RPC code of an error; None for a tool error."""
-    codes = {
-        "rate_limited": dialect.rate_limited,
-        "store_error": dialect.store,
-        "busy": dialect.store,
-        "bad_request": dialect.bad_arguments,
-        "embeddings_disabled": dialect.bad_arguments,
-    }
-    code = codes.get(error.word)
-    return errors.row(error).rpc if code is None else code
 
 
 def cursor_text(source: str, source_id: str) -> str:

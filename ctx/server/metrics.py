@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import nan
+from typing import Any
 
 from ctx import __version__
 from ctx.errors import ConfigError
@@ -37,45 +38,28 @@ class Metrics:
 
             self._shown = prometheus.CollectorRegistry()
             MultiProcessCollector(self._shown)  # type: ignore[no-untyped-call]
-        prometheus.ProcessCollector(registry=self._registry)
-        prometheus.Info("ctx", "The server", registry=self._registry).info({"version": __version__})
-        labels = ("tool", "door", "outcome")
+        own: dict[str, Any] = {"registry": self._registry}
+
+        def fresh(name: str, about: str) -> Any:
+            return prometheus.Gauge(name, about, multiprocess_mode="mostrecent", **own)
+
+        prometheus.ProcessCollector(**own)
+        prometheus.Info("ctx", "The server", **own).info({"version": __version__})
         self._calls = prometheus.Counter(
-            "ctx_calls", "Tool calls that ended", labels, registry=self._registry
+            "ctx_calls", "Tool calls that ended", ("tool", "door", "outcome"), **own
         )
         self._seconds = prometheus.Histogram(
-            "ctx_call_seconds",
-            "How long a tool call took",
-            ("tool", "door"),
-            registry=self._registry,
-            buckets=BUCKETS_S,
+            "ctx_call_seconds", "How long a tool call took", ("tool", "door"), buckets=BUCKETS_S, **own
         )
-        unfinished = prometheus.Gauge(
-            "ctx_calls_unfinished", "Calls waiting or running", ("lane",), registry=self._registry
-        )
+        unfinished = prometheus.Gauge("ctx_calls_unfinished", "Calls waiting or running", ("lane",), **own)
         for lane in (work.searches, work.documents, work.scripts):
             unfinished.labels(lane.name).set_function(partial(getattr, lane, "unfinished"))
         self._health = health
         self._fresh = {
-            "pending": prometheus.Gauge(
-                "ctx_pending_chunks",
-                "Chunks without an embedding",
-                registry=self._registry,
-                multiprocess_mode="mostrecent",
-            ),
-            "index_behind": prometheus.Gauge(
-                "ctx_index_behind",
-                "Writes that the index has not applied yet",
-                registry=self._registry,
-                multiprocess_mode="mostrecent",
-            ),
+            "pending": fresh("ctx_pending_chunks", "Chunks without an embedding"),
+            "index_behind": fresh("ctx_index_behind", "Writes that the index has not applied yet"),
         }
-        self._degraded = prometheus.Gauge(
-            "ctx_degraded",
-            "Parts of the server that do not work",
-            registry=self._registry,
-            multiprocess_mode="mostrecent",
-        )
+        self._degraded = fresh("ctx_degraded", "Parts of the server that do not work")
         self._toolbox = toolbox
         toolbox.observe(self._count)
 

@@ -1,7 +1,7 @@
 """The middlewares in front of REST, MCP and the page, outermost first:
 
-`RequestMiddleware` (id, headers of every reply, log) → `HostMiddleware` → `RouteMiddleware` (which route and
-zone) → `OriginMiddleware` (web pages) → `KeyMiddleware` → `RateMiddleware` → `BodySizeMiddleware`.
+`RequestMiddleware` (id, headers of every reply, log) → `RouteMiddleware` (`Host`, route and zone) →
+`OriginMiddleware` (web pages) → `CallerMiddleware` (key and rate) → `BodySizeMiddleware`.
 
 A middleware that refuses a request raises. What they learn about a request is in its `Access` (policy.py),
 which the endpoints ask whether a tool may be called.
@@ -12,9 +12,10 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.config.settings import LOOPBACK_HOSTS
@@ -28,7 +29,6 @@ from ctx.errors import (
     Unauthorized,
 )
 from ctx.server import errors
-from ctx.server.asgi import error_reply, joined_headers, replay
 from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin
 from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
 from ctx.tools.rates import Window
@@ -56,9 +56,32 @@ _NEEDLESS_KEY = (
 _FOREIGN = "web pages of other sites need a key, or their origin in [server] allowed_origins"
 
 
+def replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` for a request whose body has been read."""
+    unread = [body]
+
+    async def replayed() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return replayed
+
+
+def _joined_headers(scope: Scope) -> dict[str, str]:
+    """The headers of a request by name. The values of a repeated header are joined: two `Host` or `Origin`
+    headers together match nothing.
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
 async def _refuse(error: CtxError, scope: Scope, receive: Receive, send: Send) -> None:
     access: Access = scope[ACCESS]
-    await error_reply(error, access.error_body)(scope, receive, send)
+    await errors.error_reply(error, access.error_body)(scope, receive, send)
 
 
 class RequestMiddleware:
@@ -82,8 +105,9 @@ class RequestMiddleware:
                 self.start_failure = error
             return
         began_s = time.perf_counter()
-        headers = joined_headers(scope)
-        reply = _Reply(send, _request_id(headers))
+        headers = _joined_headers(scope)
+        claimed = headers.get("x-request-id", "")
+        reply = _Reply(send, claimed if _REQUEST_ID.fullmatch(claimed) else os.urandom(8).hex())
         scope[ACCESS] = Access(self._policy, reply.request_id, headers)
         try:
             await self._app(scope, receive, reply.send)
@@ -143,11 +167,6 @@ class _Reply:
         return headers
 
 
-def _request_id(headers: Headers) -> str:
-    claimed = headers.get("x-request-id", "")
-    return claimed if _REQUEST_ID.fullmatch(claimed) else os.urandom(8).hex()
-
-
 def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
     # Successes at DEBUG: a tool call has its own line (app.py), and the rest is polling.
     level = logging.INFO if reply.status >= 400 or not reply.status else logging.DEBUG
@@ -162,38 +181,28 @@ def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
     )
 
 
-class HostMiddleware:
-    """Answers only to this machine's names, the name it is bound to and those of `allowed_hosts`: a web page
+class RouteMiddleware:
+    """Finds the route of a request and its zone; the innermost application runs that very route.
+
+    Answers only to this machine's names, the name it is bound to and those of `allowed_hosts`: a web page
     that rebinds its own name to this machine is refused.
     """
 
-    def __init__(self, app: ASGIApp, *, bind: str, allowed_hosts: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, routes: Routes, *, bind: str, allowed_hosts: Iterable[str]) -> None:
         self._app = app
+        self._routes = routes
         self._hosts = (own_hosts(bind) | set(map(host_name, allowed_hosts))) - {""}
 
-    def allows(self, host: str) -> bool:
-        return host_name(host) in self._hosts
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self.allows(scope[ACCESS].headers.get("host", "")):
+        access: Access = scope[ACCESS]
+        headers = access.headers
+        if host_name(headers.get("host", "")) not in self._hosts:
             raise Misdirected(
                 "this server does not accept that Host; to allow it, add it to [server] allowed_hosts"
             )
-        await self._app(scope, receive, send)
-
-
-class RouteMiddleware:
-    """Finds the route of a request and its zone; the innermost application runs that very route."""
-
-    def __init__(self, app: ASGIApp, routes: Routes) -> None:
-        self._app = app
-        self._routes = routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = scope[ACCESS].headers
         match = self._routes.match(scope["path"], _preflighted(scope, headers) or scope["method"], headers)
         scope[MATCH] = match
-        scope[ACCESS].error_body = error_body(match, scope["method"])
+        access.error_body = error_body(match, scope["method"])
         check_path(scope)
         await self._app(scope, receive, send)
 
@@ -213,20 +222,13 @@ class OriginMiddleware:
     routes, and refuses nothing.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        cors_origins: Iterable[str] = ("*",),
-        allowed_origins: Iterable[str] = (),
-        has_keys: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, app: ASGIApp, policy: Policy) -> None:
         self._app = app
-        self._cors = frozenset(map(plain_origin, cors_origins))
-        self._allowed = frozenset(map(plain_origin, allowed_origins))
-        self._has_keys = has_keys
+        self._policy = policy
+        self._cors = frozenset(map(plain_origin, policy.settings.cors_origins))
+        self._allowed = frozenset(map(plain_origin, policy.settings.allowed_origins))
 
-    def trusts(self, origin: str, host: str) -> bool:
+    def _trusts(self, origin: str, host: str) -> bool:
         """Whether a page of this origin counts as no page: our own, another of this machine, or a listed
         one.
         """
@@ -250,25 +252,21 @@ class OriginMiddleware:
                 message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(readers)]}
             await send(message)
 
-        if not preflight:
-            try:
-                await self._app(scope, receive, send_shared)
-            except CtxError as error:  # the page may read why
-                await _refuse(error, scope, receive, send_shared)
+        if preflight:
+            allowed = _preflight_headers(headers, private=match.zone.private)
+            await Response(status_code=204, headers=allowed)(scope, receive, send_shared)
             return
-        network = not match.zone.private and headers.get("access-control-request-private-network") == "true"
-        names = headers.get("access-control-request-headers", "")
-        allowed = _preflight_headers(names, private=match.zone.private, network=network)
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in allowed.items()]
-        await send_shared({"type": "http.response.start", "status": 204, "headers": raw})
-        await send_shared({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            await self._app(scope, receive, send_shared)
+        except CtxError as error:  # the page may read why
+            await _refuse(error, scope, receive, send_shared)
 
     def _is_foreign(self, origin: str | None, headers: Headers) -> bool:
         """Whether a web page of another site asks. For a picture or a script it sends no Origin, but browsers
         say so in a header of their own; following a link is the person's doing.
         """
         if origin is not None:
-            return not self.trusts(origin, headers.get("host", ""))
+            return not self._trusts(origin, headers.get("host", ""))
         return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-dest") != "document"
 
     def _readers(self, origin: str | None, match: Match, access: Access, *, preflight: bool) -> str | None:
@@ -282,7 +280,7 @@ class OriginMiddleware:
         if match.zone.private:
             # A preflight never carries the key: a page that announces one may come and present it.
             announced = "authorization" in names.lower() if preflight else bool(_bearer(headers))
-            if access.foreign and not (announced and self._has_keys()):
+            if access.foreign and not (announced and self._policy.has_keys):
                 raise OriginNotAllowed(_FOREIGN)
             return origin
         if origin is None:
@@ -304,38 +302,38 @@ def _cors_headers(readers: str) -> list[tuple[bytes, bytes]]:
     return headers if readers == "*" else [*headers, (b"vary", b"Origin")]
 
 
-def _preflight_headers(names: str, *, private: bool, network: bool) -> dict[str, str]:
-    """The reply to a preflight; `names` are the headers that the page announces."""
+def _preflight_headers(headers: Headers, *, private: bool) -> dict[str, str]:
+    """The headers of the reply to a preflight."""
     reply = {
         "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
         "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
     }
-    if names:
+    if names := headers.get("access-control-request-headers"):
         reply["access-control-allow-headers"] = names
-    if network:
+    if not private and headers.get("access-control-request-private-network") == "true":
         reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
     return reply
 
 
-class KeyMiddleware:
-    """Finds out what the key of a request opens. Refuses a wrong key, a missing one that is needed, and
-    callers that the zone does not admit.
+class CallerMiddleware:
+    """Finds out what the key of a request opens, and counts the calls of REST against the caller's rate; MCP
+    and the packs' routes count their own by `Access.spend`.
+
+    Refuses a wrong key, a missing one that is needed, and callers that the zone does not admit.
     """
 
-    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+    def __init__(self, app: ASGIApp, policy: Policy, window: Window) -> None:
         self._app = app
         self._policy = policy
+        self._window = window
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._identify(scope, scope[ACCESS], scope[MATCH])
-        await self._app(scope, receive, send)
-
-    def _identify(self, scope: Scope, access: Access, match: Match) -> None:
-        headers = access.headers
-        note(access, match, headers)
-        access.closed = self._policy.closed_to(headers)
+        access: Access = scope[ACCESS]
+        match: Match = scope[MATCH]
+        note(access, match, access.headers)
+        access.closed = self._policy.closed_to(access.headers)
         shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
-        self._check_key(access, _bearer(headers), shown=shown)
+        self._check_key(access, _bearer(access.headers), shown=shown)
         if access.foreign and access.grant is None:
             # The sandbox gives each session a share; all pages have one together.
             access.session_id = PAGES
@@ -343,7 +341,11 @@ class KeyMiddleware:
             # It was admitted by its key, so it gets only what the key opens.
             access.closed = True
         access.settle(scope.get("client"))
-        match.zone.admit(access, match.parameters)
+        match.zone.admit(access)
+        access.window = self._window
+        if match.zone.counted:
+            access.spend()
+        await self._app(scope, receive, send)
 
     def _check_key(self, access: Access, key: str, *, shown: bool) -> None:
         """Notes what the key opens. Raises `Unauthorized`, except for what anybody may read (`shown`)."""
@@ -363,23 +365,6 @@ def _bearer(headers: Headers) -> str:
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
-class RateMiddleware:
-    """Counts the calls of REST against the caller's rate. MCP and the packs' routes count their own calls,
-    by `Access.spend`.
-    """
-
-    def __init__(self, app: ASGIApp, window: Window) -> None:
-        self._app = app
-        self._window = window
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access: Access = scope[ACCESS]
-        access.window = self._window
-        if scope[MATCH].zone.counted:
-            access.spend()
-        await self._app(scope, receive, send)
-
-
 class BodySizeMiddleware:
     """Reads the body of a request, of at most `max_bytes`, and hands it on whole."""
 
@@ -392,7 +377,7 @@ class BodySizeMiddleware:
             body = await self._read(scope[ACCESS].headers, receive)
         except PayloadTooLarge as error:
             # The rest of the body is not read, so the connection cannot be used again.
-            reply = error_reply(error, scope[ACCESS].error_body)
+            reply = errors.error_reply(error, scope[ACCESS].error_body)
             reply.headers["connection"] = "close"
             await reply(scope, receive, send)
             return

@@ -1,10 +1,12 @@
-"""The document tools as MCP shows them to models: short schemas, defaults for models, Markdown answers.
+"""What models read about the server: its instructions, and the document tools as MCP shows them, with short
+schemas, defaults for models and Markdown answers.
 
-REST and the command line use the same tools with their full schemas.
+REST and the command line use the same tools with their full schemas. Without embeddings (`semantic` false)
+nothing mentions semantic or hybrid search.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ctx.models import AUTO, JSON, SourceStatus
@@ -133,7 +135,7 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSO
     return passed, as_json
 
 
-def instructions(
+def index_instructions(
     statuses: list[SourceStatus], media_types: Mapping[str, int], folders: Counter[str], semantic: bool
 ) -> str:
     """What the server tells a model first: what is indexed, and when and how to ask."""
@@ -158,3 +160,58 @@ def instructions(
         "`outline` lists a file's members, `symbol` the definition and all uses of a name.",
     ]
     return "\n".join(filter(None, lines))
+
+
+def short_instructions(semantic: bool) -> str:
+    """The instructions when the index cannot be described."""
+    hybrid = ' (mode "hybrid" finds both words and meaning)' if semantic else ""
+    return (
+        f"Search the user's documents with `search`{hybrid}, read one with `get`, see what is indexed and "
+        "how fresh it is with `sources`. Results carry a heading and line numbers; cite them."
+    )
+
+
+# -- REST ----------------------------------------------------------------------------------------------------
+
+
+def listed_over_rest(tool: Tool, semantic: bool) -> Tool:
+    """The tool as REST lists it: `search` has the modes of seed 003, less those that need embeddings."""
+    properties = tool.parameters.get("properties", {})
+    if not tool.builtin or "enum" not in properties.get("mode", {}):
+        return tool
+    unlisted = (AUTO,) if semantic else (AUTO, "semantic", "hybrid")
+    mode = {**properties["mode"], "enum": [m for m in properties["mode"]["enum"] if m not in unlisted]}
+    description = tool.description
+    if not semantic:
+        mode["description"] = "keyword: words and identifiers"
+        description = description.replace("keyword, semantic, or hybrid query", "keyword")
+    parameters = {**tool.parameters, "properties": {**properties, "mode": mode}}
+    return tool._replace(description=description, parameters=parameters)
+
+
+LLMS_TXT = """\
+# ctx
+
+> A context server: search the documents of this machine and its team, read them, and call tools.
+
+Search with `POST /tools/search`, body `{"query": "...", "mode": "MODE"}`; read a
+document with `POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` with a
+JSON object, and an MCP tool at `/mcp`.
+
+## Tools
+
+TOOLS
+
+## Descriptions
+
+- [OpenAPI](/openapi.json): every tool with its parameters
+- [Tools](/tools/list)
+- [Sources](/tools/sources): what is indexed, and how fresh it is
+"""
+
+
+def llms_txt(tools: Iterable[Tool], semantic: bool) -> str:
+    """The text of `/llms.txt`; `tools` are as REST lists them."""
+    lines = [f"- `{tool.name}`: {' '.join(tool.description.split())}" for tool in tools]
+    mode = "hybrid" if semantic else "keyword"
+    return LLMS_TXT.replace("MODE", mode).replace("TOOLS", "\n".join(lines))

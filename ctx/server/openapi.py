@@ -6,7 +6,6 @@ anything else than what is served.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
@@ -48,42 +47,47 @@ _ERROR = {
 _READING = (401, 403, 405, 421, 429, 500, 503)
 
 
-class Described(NamedTuple):
-    """What a description is made of. `fixed`: the endpoints that are always there (endpoints.py)."""
-
-    tools: Sequence[Tool]
-    agents: Sequence[Agent]
-    fixed: Sequence[BaseRoute] = ()
-    server_url: str = "/"
-    key_needed: bool = False
-
-
-def describe(described: Described) -> dict[str, JSON]:
-    """The whole OpenAPI document: FastAPI's for the fixed endpoints, and what is registered."""
+def describe(
+    tools: Sequence[Tool],
+    agents: Sequence[Agent],
+    fixed: Sequence[BaseRoute] = (),
+    *,
+    server_url: str = "/",
+    key_needed: bool = False,
+) -> dict[str, JSON]:
+    """The whole OpenAPI document: FastAPI's for the `fixed` endpoints (endpoints.py), and what is
+    registered.
+    """
     document: dict[str, JSON] = get_openapi(
         title="ctx",
         version=__version__,
         openapi_version="3.1.0",
         summary="Search and read the indexed documents, and call the tools of this server.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        servers=[{"url": described.server_url}],
+        servers=[{"url": server_url}],
         tags=[{"name": "tools"}, {"name": "agents"}, {"name": "server"}],
-        routes=described.fixed,
+        routes=fixed,
     )
     schemas: dict[str, JSON] = {**document.pop("components", {}).get("schemas", {}), "Error": _ERROR}
     paths = {path: _with_errors(item) for path, item in document.pop("paths").items()}
-    for tool in described.tools:
+    for tool in tools:
         paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
-    for agent in described.agents:
+    for agent in agents:
         paths[f"/agents/{agent.name}/prompt"] = {"post": _agent_operation(agent)}
     return {
         **document,
         # `{}`: a key is possible and not needed
-        "security": [{"bearer": []}] if described.key_needed else [{}, {"bearer": []}],
+        "security": [{"bearer": []}] if key_needed else [{}, {"bearer": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": schemas,
-            "responses": {f"Error{status}": _error_response(text) for status, text in _ERRORS.items()},
+            "responses": {
+                f"Error{status}": {
+                    "description": text,
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+                }
+                for status, text in _ERRORS.items()
+            },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -188,13 +192,6 @@ def _responses(description: str, schema: JSON) -> JSON:
 
 def _error_reference(status: int) -> JSON:
     return {"$ref": f"#/components/responses/Error{status}"}
-
-
-def _error_response(text: str) -> JSON:
-    return {
-        "description": text,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
 
 
 def _summary(text: str) -> str:

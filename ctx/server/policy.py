@@ -7,13 +7,14 @@ wherever they are called.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ctx.config.settings import LOOPBACK_HOSTS
-from ctx.errors import ConfigError, OriginNotAllowed, Unauthorized
+from ctx.errors import ConfigError, NotFound, OriginNotAllowed, Unauthorized
 from ctx.http import is_everywhere, is_loopback, split_bind, url_host
+from ctx.identity import RESERVED_BANKS
 from ctx.models import Caller
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
@@ -102,7 +103,12 @@ class Policy:
         self.closed = closed(settings)
         self._ring = ring
         self._own_hosts = own_hosts(settings.bind)
-        self._fixed = list(_fixed_grants(settings))
+        self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
+        self._fixed += [
+            (digest(key), Grant(f"key:{pack.name}", pack=pack.name))
+            for pack in settings.packs
+            for key in pack.keys
+        ]
         self._owner = [(digest(settings.owner_key), Grant("owner"))] if settings.owner_key else []
 
     @property
@@ -226,17 +232,13 @@ class Access:
                 f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins"
             )
         if required or self.policy.locked(self.policy.packs.get(name, PackPolicy(name))):
-            raise self._locked_out(name)
-
-    def _locked_out(self, pack: str) -> Unauthorized:
-        if self.grant is not None:
-            message = f"{pack}: this key is not valid for this pack or bank"
-            return Unauthorized(message, presented=True)
-        if self.policy.has_keys:
-            return Unauthorized(f"{pack}: send 'Authorization: Bearer KEY'")
-        return Unauthorized(
-            f"{pack} needs a key: make one with 'ctx key create NAME', or set [packs.{pack}] api_key_env"
-        )
+            if self.grant is not None:
+                raise Unauthorized(f"{name}: this key is not valid for this pack or bank", presented=True)
+            if self.policy.has_keys:
+                raise Unauthorized(f"{name}: send 'Authorization: Bearer KEY'")
+            raise Unauthorized(
+                f"{name} needs a key: make one with 'ctx key create NAME', or set [packs.{name}] api_key_env"
+            )
 
     def admit_log(self) -> None:
         """Whether this caller may see what clients asked: only the page itself, and programs, with a key
@@ -253,7 +255,16 @@ class Access:
         return self.grant is None or self.grant.covers(bank)
 
     def admit_mcp(self) -> None:
-        """Whether this caller may come to MCP at all, and to the bank it names. Raises `Unauthorized`."""
+        """Whether this caller may come to MCP at all, and to the pack or bank it names. Raises `NotFound`,
+        `Unauthorized`.
+        """
+        if self.pack is not None:
+            if self.pack not in self.policy.packs:
+                raise NotFound(f"no memory pack called {self.pack[:64]} is enabled")
+            self.admit_pack(self.pack)
+            return
+        if self.bank_fixed and self.bank in RESERVED_BANKS:
+            raise NotFound(f"/mcp/{self.bank} is not a bank: the name is reserved")
         if self.grant is None and not self.bank_fixed and self.policy.mcp_locked():
             raise Unauthorized("send 'Authorization: Bearer KEY'")
         if self.bank is None:
@@ -262,10 +273,6 @@ class Access:
             raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
         if self.grant is not None and not self.grant.covers(self.bank):
             raise Unauthorized("this key is not valid for this bank", presented=True)
-
-    def knows_pack(self, name: str) -> bool:
-        """Whether a memory pack of that name is enabled."""
-        return name in self.policy.packs
 
     def _admit_effect(self, subject: str) -> None:
         if self.foreign and (self.grant is None or not self.grant.whole):
@@ -321,15 +328,6 @@ def plain_origin(origin: str) -> str:
     return origin.lower().rstrip("/")
 
 
-def _fixed_grants(settings: ServerSettings) -> Iterator[tuple[bytes, Grant]]:
-    """What the keys of the environment open."""
-    for key in settings.api_keys:
-        yield digest(key), Grant("key:server")
-    for pack in settings.packs:
-        for key in pack.keys:
-            yield digest(key), Grant(f"key:{pack.name}", pack=pack.name)
-
-
 def _effect_open(named: bool, settings: ServerSettings) -> bool:
     return named and settings.cross_site_tools == "all"
 
@@ -348,17 +346,13 @@ def setting_doubts(
             "[server] allowed_origins: '*' is not allowed; list the origins that may call MCP and the "
             "memory packs, or give them a key"
         )
-    lines += _origin_doubts("cors_origins", cors_origins)
-    lines += _origin_doubts("allowed_origins", allowed_origins)
-    return lines
-
-
-def _origin_doubts(key: str, entries: Sequence[str]) -> list[str]:
-    return [
+    lines += [
         f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
+        for key, entries in (("cors_origins", cors_origins), ("allowed_origins", allowed_origins))
         for entry in entries
         if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(plain_origin(entry))
     ]
+    return lines
 
 
 def host_name(host: str) -> str:

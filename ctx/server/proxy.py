@@ -24,8 +24,7 @@ from mcp.shared.inbound import (
 from mcp.shared.message import SessionMessage
 from mcp_types import PROTOCOL_VERSION_META_KEY
 
-from ctx.http import MAX_REPLY_BYTES, is_loopback
-from ctx.server.address import Upstream
+from ctx.http import MAX_REPLY_BYTES, Upstream, is_loopback
 from ctx.server.stdio import Incoming, Outgoing
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope, Send
 from ctx.errors import BadRequest, CtxError
 from ctx.models import JSON, Caller
 from ctx.server import errors
-from ctx.server.asgi import json_reply
 from ctx.server.policy import ACCESS, Access
 from ctx.server.work import Lane, Work
 from ctx.server.zones import PACK, Entry
@@ -113,7 +112,7 @@ def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
         arguments = await request.arguments()
         answer = work.call(toolbox, tool, arguments, request.access.caller())
         result = await request.while_connected(work.lane(tool), answer)
-        return json_reply(result if tool.bare else {"result": result})
+        return errors.json_reply(result if tool.bare else {"result": result})
 
     return [
         Route("/tools/sources", Resource(get=call, post=call)),
@@ -133,7 +132,7 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
         caller = request.access.caller()
         answer = work.prompt(agents, agent, name, arguments, caller)
         resolved = await request.while_connected(work.agent_lane(agent), answer)
-        return json_reply(resolved._asdict())
+        return errors.json_reply(resolved._asdict())
 
     return [Route("/agents/{name}/prompt", Resource(post=prompt))]
 
@@ -161,7 +160,9 @@ def _pack_handler(route: PackRoute, work: Work) -> Handler:
         caller = request.access.caller(pack=route.pack)
         texts = request.texts()
         share = (f"{route.method} {route.path}", caller.share)
-        return json_reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
+        return errors.json_reply(
+            await work.scripts.run(lambda: route.answer(texts, arguments, caller), share)
+        )
 
     return answer
 

@@ -1,4 +1,4 @@
-"""Runs the server: sockets, uvicorn, and a stop that comes to an end."""
+"""Runs the server: sockets, uvicorn with one process or several, and a stop that comes to an end."""
 
 import errno
 import logging
@@ -11,8 +11,10 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
-from ctx.errors import ConfigError
+from ctx.errors import ConfigError, CtxError
 from ctx.http import split_bind, url_host
 from ctx.server.middleware import RequestMiddleware
 
@@ -23,6 +25,8 @@ MAX_CONNECTIONS = 768  # with the store's files below the 1024 descriptors that 
 KEEP_ALIVE_S = 15
 GRACE_S = 1  # for requests that run when the server is asked to stop
 LEAVE_S = 2.0  # after a signal the process ends, whatever still runs in it
+START_S = 60  # a worker process has this long to start, on a busy machine too
+CANNOT_START = STARTUP_FAILURE  # the exit code of a worker that would fail the same way again
 PORTS_TRIED = 20  # after one that is taken, to propose another
 
 
@@ -189,3 +193,66 @@ def leave_in_time(end: Callable[[], None]) -> None:
     backstop = threading.Timer(LEAVE_S, leave)
     backstop.daemon = True
     backstop.start()
+
+
+class Workers(Multiprocess):
+    """`count` worker processes on open sockets. Uvicorn replaces one that dies. `run` blocks the main thread
+    until SIGINT or SIGTERM, and returns once all have ended.
+    """
+
+    def __init__(
+        self,
+        make_app: Callable[[], Any],
+        sockets: Sequence[socket.socket],
+        count: int,
+        *,
+        announce: Callable[[str], None],
+    ) -> None:
+        """`make_app` is pickled and called in each worker. `announce` is given the address, once, when all
+        workers answer.
+        """
+        config = uvicorn_config(make_app, factory=True, workers=count, timeout_worker_healthcheck=START_S)
+        super().__init__(config, list(sockets))
+        self._announce = announce
+        self._signalled = False
+
+    def run(self) -> None:
+        """Raises `CtxError` if a worker cannot start."""
+        super().run()
+        if not self._signalled:
+            raise CtxError("a worker process could not start; see its messages above")
+
+    def init_processes(self) -> None:
+        super().init_processes()
+        threading.Thread(target=self._announce_when_ready, daemon=True).start()
+
+    def _announce_when_ready(self) -> None:
+        if all(process.wait_until_ready(START_S, self.should_exit) for process in list(self.processes)):
+            self._announce(address(self.sockets[0]))
+
+    def keep_subprocess_alive(self) -> None:
+        before = list(self.processes)
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if new is not old:
+                logger.warning("worker ended pid=%s code=%s replaced_by=%s", old.pid, old.exitcode, new.pid)
+
+    def handle_int(self) -> None:
+        self._signalled = True
+        super().handle_int()
+
+    def handle_term(self) -> None:
+        self._signalled = True
+        super().handle_term()
+
+    def handle_hup(self) -> None:
+        self.handle_term()  # as without workers: the terminal has gone
+
+    def terminate_all(self) -> None:
+        super().terminate_all()
+        leave_in_time(self._kill_all)
+
+    def _kill_all(self) -> None:
+        for process in self.processes:
+            process.process.kill()
+        os._exit(0)

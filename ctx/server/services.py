@@ -1,36 +1,69 @@
-"""Makes the services, settings and MCP endpoint of a server from a workspace."""
+"""What the server serves, made from a workspace: tools, keys, MCP, packs and its settings."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
-from ctx.config import Config
+from starlette.types import Receive, Scope, Send
+
+from ctx import __version__
 from ctx.errors import ConfigError
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
-from ctx.memory.location import locate
-from ctx.server.advice import Advice
-from ctx.server.health import health
-from ctx.server.keys import KeyRing, Keys
-from ctx.server.overview import Overview
-from ctx.server.policy import ServerSettings
+from ctx.memory.dialects.pack import Pack
+from ctx.models import JSON
+from ctx.server.keys import Keys, key_ring
+from ctx.server.mcp import mcp_server
+from ctx.server.mcp_http import McpEndpoint, http_auth
+from ctx.server.overview import Overview, health
+from ctx.server.policy import PackPolicy, ServerSettings
+from ctx.server.rest import PackRoute
+from ctx.server.work import Work
 from ctx.tools.rates import Window
+from ctx.tools.toolbox import Agents, Toolbox
 from ctx.workspace import Workspace
 
-if TYPE_CHECKING:  # the web server is 0.3 s of processor time, and `ctx mcp` needs none of it
-    from ctx.server.app import Endpoint, Services
-    from ctx.server.mcp import Auth, Context, McpServer
-    from ctx.server.policy import PackPolicy
-    from ctx.server.rest import PackRoute
-    from ctx.server.work import Work
+
+class Endpoint(Protocol):
+    """MCP over HTTP, within its `lifespan`. `handle` answers every POST on an MCP path; the `Access` of the
+    request is in `scope["ctx.access"]`.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]: ...
 
 
-def services(workspace: Workspace) -> "Services":
+class Services(NamedTuple):
+    """What the server serves. `start` and `stop` run in a thread, before the first request and after the
+    last.
+
+    `begin` is called on the event loop once the first requests are answered: what grows with the sources
+    waits for it. `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint; its calls share
+    the server's `Work`.
+    """
+
+    toolbox: Toolbox
+    agents: Agents
+    health: Callable[[], dict[str, JSON]] = lambda: {"status": "ok", "version": __version__}
+    start: Callable[[], None] = lambda: None
+    begin: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
+    mcp: Callable[[Work], Endpoint] | None = None
+    pack_routes: Iterable[PackRoute] = ()
+    keys: Keys | None = None
+    work: Work | None = None  # None: of the usual size
+    window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
+    semantic: bool = True  # documents have embeddings, so semantic and hybrid search work
+    overview: Overview | None = None  # what else the page shows
+
+
+def services(workspace: Workspace) -> Services:
     """What the server serves of a workspace."""
-    from ctx.server.app import Services
-
-    mcp = workspace.config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
-    keys = key_ring(workspace.config)
+    config = workspace.config
+    mcp = config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
+    keys = key_ring(config)
     keys.follow()
 
     def stop() -> None:
@@ -45,93 +78,32 @@ def services(workspace: Workspace) -> "Services":
         begin=workspace.background.begin,
         stop=stop,
         keys=keys,
-        advice=server_advice(workspace),
+        semantic=config.embedding.provider != "disabled",
         overview=Overview(workspace),
-        pack_routes=_pack_routes(workspace),
+        pack_routes=_pack_routes(workspace.toolbox, workspace.packs),
         mcp=mcp_endpoint(workspace) if mcp else None,
-        window=Window(workspace.config.server.rate_limit_per_minute, workspace.rates, "server"),
+        window=Window(config.server.rate_limit_per_minute, workspace.rates, "server"),
     )
 
 
-def server_advice(workspace: Workspace) -> Advice:
-    """What models read about a workspace."""
-    return Advice(semantic=workspace.config.embedding.provider != "disabled")
-
-
-def _pack_routes(workspace: Workspace) -> "list[PackRoute]":
-    if not workspace.packs:
-        return []
-    # The MCP SDK: half a second that a server without packs need not wait for.
-    from ctx.server.profiles import pack_routes
-
-    return pack_routes(workspace.toolbox, workspace.packs)
-
-
-def _pack_policies(workspace: Workspace) -> "tuple[PackPolicy, ...]":
-    if not workspace.packs:
-        return ()
-    from ctx.server.profiles import pack_policies  # see `_pack_routes`
-
-    return pack_policies(workspace.packs)
-
-
-def mcp_server(
-    workspace: Workspace, work: "Work", auth: "Callable[[Context], Auth]", notes: Sequence[str] = ()
-) -> "McpServer":
-    """MCP over a workspace with its packs. The endpoint of a pack or a bank shows no other. `notes` are added
-    to the instructions.
-    """
-    from ctx.server.mcp import McpServer
-
-    packs = workspace.packs
-    profile = None
-    if packs:
-        from ctx.server.profiles import profiles  # see `_pack_routes`
-
-        profile = profiles(workspace.toolbox, packs)
-    instructions = [*notes, *(pack.instructions for pack in packs)]
-    methods = sorted({method for pack in packs for method in pack.dialect.methods})
-    return McpServer(
-        workspace.toolbox,
-        workspace.agents,
-        lambda: workspace.catalog,
-        work,
-        auth=auth,
-        profile=profile,
-        advice=server_advice(workspace),
-        instructions=instructions,
-        methods=methods,
-    )
-
-
-def mcp_endpoint(workspace: Workspace) -> "Callable[[Work], Endpoint]":
+def mcp_endpoint(workspace: Workspace) -> Callable[[Work], Endpoint]:
     """MCP over HTTP for a workspace."""
-
-    def make(work: "Work") -> "Endpoint":
-        # The SDK costs half a second to import, and the other commands of this module need none of it.
-        from ctx.server.mcp_http import McpEndpoint, http_auth
-
-        return McpEndpoint(mcp_server(workspace, work, http_auth))
-
-    return make
+    return lambda work: McpEndpoint(mcp_server(workspace, work, http_auth))
 
 
-def key_ring(config: Config) -> Keys:
-    """The keys that `ctx key create` made for this store. Close them."""
-    if config.store.url:
-        return open_keys(config.store.url)
-    location = locate(config, os.environ)
-    return KeyRing(location.memory, location.keys)
-
-
-def open_keys(url: str) -> Keys:
-    """The keys in the database at an address. Close them."""
-    from ctx import cluster
-
-    database = cluster.open_database(url)
-    from ctx.cluster.shared_state import SharedKeyRing  # imports psycopg, which comes with an extra
-
-    return SharedKeyRing(database)
+def _pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
+    return [
+        PackRoute(
+            route.method,
+            route.path,
+            pack.name,
+            pack.route_answer(route, toolbox),
+            keyed=pack.dialect.key_required,
+            error_body=pack.envelope if pack.dialect.enveloped else None,
+        )
+        for pack in packs
+        for route in pack.dialect.routes
+    ]
 
 
 def server_settings(
@@ -159,6 +131,9 @@ def server_settings(
         max_body_bytes=server.max_body_bytes,
         insecure_no_auth=insecure_no_auth,
         owner_key=owner_key,
-        packs=_pack_policies(workspace),
+        packs=tuple(
+            PackPolicy(pack.name, pack.keys, pack.dialect.key_required, pack.dialect.at_banks)
+            for pack in workspace.packs
+        ),
         metrics=server.metrics,
     )

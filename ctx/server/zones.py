@@ -13,15 +13,17 @@ from typing import NamedTuple
 from starlette.routing import Route
 from starlette.types import Scope
 
-from ctx.errors import BadRequest, NotFound
-from ctx.identity import BANK, BANK_RULE, RESERVED_BANKS
+from ctx.errors import BadRequest
+from ctx.identity import BANK, BANK_RULE
 from ctx.server import errors
 from ctx.server.policy import Access
 
 MATCH = "ctx.match"  # the key of the `Match` in the ASGI scope
 # With and without the final slash: a redirect loses a client's POST.
-MCP_PATHS = ("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/")
-PACK_MCP_PATHS = ("/packs/{pack}/mcp", "/packs/{pack}/mcp/")
+MCP_PATHS = (
+    *("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/"),
+    *("/packs/{pack}/mcp", "/packs/{pack}/mcp/"),
+)
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
@@ -37,49 +39,21 @@ class Zone(NamedTuple):
     decides. `admit` raises for a caller whose key opens the server but not this.
     """
 
-    name: str
     private: bool
-    admit: Callable[[Access, Parameters], None]
+    admit: Callable[[Access], None] = lambda access: None
     shown: bool = False  # may be read without a key, on a closed server too
     counted: bool = False  # every request counts against the caller's rate
     rpc: bool = False  # errors of a POST are JSON-RPC
     door: str = "rest"
 
 
-def _anyone(access: Access, parameters: Parameters) -> None:
-    pass
-
-
-def _reader(access: Access, parameters: Parameters) -> None:
-    access.admit_documents()
-
-
-def _log_reader(access: Access, parameters: Parameters) -> None:
-    access.admit_log()
-
-
-def _pack_client(access: Access, parameters: Parameters) -> None:
-    name = parameters["pack"]
-    if not access.knows_pack(name):
-        raise NotFound(f"no memory pack called {name[:64]} is enabled")
-    access.admit_pack(name)
-
-
-def _mcp_client(access: Access, parameters: Parameters) -> None:
-    if access.bank_fixed and access.bank in RESERVED_BANKS:
-        raise NotFound(f"/mcp/{access.bank} is not a bank: the name is reserved")
-    access.admit_mcp()
-
-
-OPEN = Zone("open", private=False, admit=_anyone)
-CALLS = Zone("calls", private=False, admit=_anyone, counted=True)
-SHOWN = Zone("shown", private=False, admit=_anyone, shown=True)
-PAGE = Zone("page", private=True, admit=_reader)  # only our own page asks for it
-LOG = Zone("log", private=True, admit=_log_reader)
-METRICS = Zone("metrics", private=True, admit=_reader)
-MCP = Zone("mcp", private=True, admit=_mcp_client, rpc=True, door="mcp")
-PACK = Zone("pack", private=True, admit=_anyone)  # each route checks its caller itself
-PACK_MCP = Zone("pack mcp", private=True, admit=_pack_client, rpc=True, door="mcp")
+OPEN = Zone(private=False)
+CALLS = Zone(private=False, counted=True)
+SHOWN = Zone(private=False, shown=True)
+PAGE = Zone(private=True, admit=Access.admit_documents)  # only our own page asks for it, and Prometheus
+LOG = Zone(private=True, admit=Access.admit_log)
+MCP = Zone(private=True, admit=Access.admit_mcp, rpc=True, door="mcp")
+PACK = Zone(private=True)  # each route checks its caller itself
 
 TABLE: Mapping[str, Zone] = {
     "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
@@ -90,7 +64,7 @@ TABLE: Mapping[str, Zone] = {
     "/health": SHOWN,
     "/llms.txt": OPEN,
     "/log": LOG,
-    "/metrics": METRICS,
+    "/metrics": PAGE,
     "/openapi.json": OPEN,
     "/page/{name}": SHOWN,
     "/tools/list": CALLS,
@@ -98,7 +72,6 @@ TABLE: Mapping[str, Zone] = {
     "/tools/sources": CALLS,
     "/tools/{name}": CALLS,
     **dict.fromkeys(MCP_PATHS, MCP),
-    **dict.fromkeys(PACK_MCP_PATHS, PACK_MCP),
 }
 
 
@@ -149,20 +122,15 @@ def check_path(scope: Scope) -> None:
 def note(access: Access, match: Match, headers: Headers) -> None:
     """Notes the interface, bank and session of a request. Raises `BadRequest` for a bad bank name."""
     access.door = match.zone.door
-    access.pack = match.parameters.get("pack") if match.zone is PACK_MCP else None
-    access.bank = _bank(match, headers)
-    access.bank_fixed = access.bank is not None  # a connection with a bank is bound to it for every tool
     access.session_id = headers.get("x-session-id", "")[:128] or None
-
-
-def _bank(match: Match, headers: Headers) -> str | None:
-    fixed = match.parameters.get("bank") if match.zone is MCP else None
-    bank = fixed or headers.get("x-bank-id")
+    named = match.parameters if match.zone is MCP else {}
+    access.pack = named.get("pack")
+    access.bank = bank = named.get("bank") or headers.get("x-bank-id")
+    access.bank_fixed = bank is not None  # a connection with a bank is bound to it for every tool
     if bank == "":
         raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
     if bank is not None and not BANK.fullmatch(bank):
         raise BadRequest(f"a bank's name has {BANK_RULE}")
-    return bank
 
 
 def error_body(match: Match, method: str) -> errors.Shape:

@@ -21,7 +21,7 @@ from ctx.cli.docs import SHELLS
 from ctx.cli.running import Running, at_address, registered, servers
 from ctx.cli.service import unit_of
 from ctx.errors import ConfigError
-from ctx.server.address import local
+from ctx.http import local
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ctx import cli
 from ctx.config import load_config
 from ctx.memory import Provenance
 from ctx.models import JSON, Caller
-from ctx.server.services import key_ring
+from ctx.server.keys import key_ring
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

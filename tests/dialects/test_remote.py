@@ -9,7 +9,7 @@ import pytest
 from kit import PieceByPiece, http_server
 
 from ctx.errors import ToolError
-from ctx.memory.dialects.remote import RemotePack
+from ctx.memory.dialects.pack import RemotePack
 
 
 class _Odd(PieceByPiece):
@@ -42,7 +42,7 @@ def dripping() -> Iterator[bytes]:
 def test_an_odd_answer_is_told_with_where_it_came_from(
     monkeypatch: pytest.MonkeyPatch, answer: Iterable[bytes], encoding: str, timeout_s: float, reason: str
 ) -> None:
-    monkeypatch.setattr("ctx.memory.dialects.remote.MAX_REPLY_BYTES", 1 << 20)
+    monkeypatch.setattr("ctx.memory.dialects.pack.MAX_REPLY_BYTES", 1 << 20)
     monkeypatch.setattr(_Odd, "answer", answer)
     monkeypatch.setattr(_Odd, "encoding", encoding)
     with http_server(_Odd) as port:

@@ -17,7 +17,7 @@ from web_api import Api, Asked, Reply, serving_api
 
 from ctx.cli.pruning import prune_models, replaced_models
 from ctx.errors import BadRequest, CtxError, NotFound
-from ctx.server.health import health
+from ctx.server.overview import health
 
 PAGES = {f"{number}.md": f"# Page {number}\n\nThe word{number} stands here.\n" for number in range(12)}
 DIMS = {"elder": 32, "younger": 48, "gone": 16}

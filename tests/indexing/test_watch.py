@@ -11,7 +11,7 @@ import pytest
 from faults import eventually, serving
 from kit import found, project, workspace
 
-from ctx.server.health import health
+from ctx.server.overview import health
 from ctx.workspace import Workspace
 
 

@@ -18,8 +18,7 @@ from ctx.config import load_config
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.memory import split
 from ctx.memory.location import adopt_old, adopt_other
-from ctx.server.keys import match
-from ctx.server.services import key_ring
+from ctx.server.keys import key_ring, match
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,8 @@ from ctx.errors import StoreError
 from ctx.memory import copies, salvage
 from ctx.memory.copies import Ledger, copy_if_changed
 from ctx.models import Caller
-from ctx.server.health import health
-from ctx.server.keys import match
-from ctx.server.services import key_ring
+from ctx.server.keys import key_ring, match
+from ctx.server.overview import health
 
 WRITE_AND_DIE = """
 import os, signal, sys

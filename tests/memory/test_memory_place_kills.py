@@ -20,7 +20,7 @@ from location_kit import make_old, memory_of, recalled, remember, repository
 from ctx.config import load_config
 from ctx.memory.copies import Ledger, is_sound
 from ctx.memory.location import problems
-from ctx.server.services import key_ring
+from ctx.server.keys import key_ring
 
 MANY = int(os.environ.get("CTX_KILLS", "200")) // 4
 pytestmark = [

@@ -16,7 +16,7 @@ from kit import ctx, project, workspace
 from ctx.cli.doctor import store_findings
 from ctx.config import load_config
 from ctx.errors import StoreError
-from ctx.server.health import health
+from ctx.server.overview import health
 
 pytestmark = pytest.mark.slow
 

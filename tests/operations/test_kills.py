@@ -16,7 +16,7 @@ import pytest
 from faults import serving
 from kit import found, picture, project, workspace
 
-from ctx.server.health import health
+from ctx.server.overview import health
 
 pytestmark = pytest.mark.slow
 

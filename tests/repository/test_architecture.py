@@ -45,7 +45,7 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2075,
+    "(top)": 2100,
     "cli": 6125,
     "cluster": 2375,
     "code": 575,
@@ -55,10 +55,10 @@ BUDGETS = {
     "formats": 3700,
     "indexing": 1925,
     "lua": 2050,
-    "memory": 9200,
+    "memory": 9050,
     "scripts": 1750,
     "search": 1825,
-    "server": 3750,
+    "server": 3400,
     "store": 3375,
     "text": 500,
     "tools": 1575,

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 
 from ctx.models import JSON
-from ctx.server.app import Endpoint
 from ctx.server.mcp import MODERN, McpServer
 from ctx.server.mcp_http import McpEndpoint, http_auth
+from ctx.server.services import Endpoint
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.tools.toolbox import Agents, Toolbox

@@ -9,10 +9,10 @@ from mcp_doors import mcp_over
 from serving import ANYTHING, Serve, Served
 
 from ctx.models import JSON
-from ctx.server.app import Services
 from ctx.server.endpoints import routes
 from ctx.server.keys import KeyRing
 from ctx.server.policy import PackPolicy, ServerSettings
+from ctx.server.services import Services
 from ctx.tools.toolbox import Agent, Prompt, Tool
 from ctx.workspace import Workspace
 

@@ -10,8 +10,8 @@ from mcp_doors import no_catalog
 from real_clients import SCRIPTS, node_run, package_program
 from serving import Serve
 
-from ctx.server.app import Endpoint, Services
 from ctx.server.mcp_http import McpEndpoint, http_auth
+from ctx.server.services import Endpoint, Services
 from ctx.server.work import Work
 
 pytestmark = [pytest.mark.full, pytest.mark.clients, pytest.mark.timeout(600)]

@@ -18,10 +18,10 @@ from real_clients import DOCUMENTS, Pipe, Running, environment, tried_project
 from serving import Serve
 
 from ctx.errors import ConfigError
-from ctx.server.address import Upstream, remote
-from ctx.server.app import Services
+from ctx.http import Upstream, remote
 from ctx.server.policy import ServerSettings
 from ctx.server.proxy import Proxy
+from ctx.server.services import Services
 from ctx.server.stdio import client_streams
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

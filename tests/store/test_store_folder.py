@@ -14,7 +14,7 @@ from store_tree import make
 
 from ctx.errors import StoreError
 from ctx.models import Filters
-from ctx.server.health import health
+from ctx.server.overview import health
 from ctx.store.folder import WriterLock, read_state, write_state
 from ctx.store.index import LocalIndex
 from ctx.store.keyword_writer import complete_files

@@ -1,5 +1,5 @@
-"""How a dialect is declared. A function is a tool or a route: its parameters are annotated with the JSON
-Schemas of the arguments, and the docstring of a tool is what models read.
+"""How a dialect is declared. A function is a tool or a route: the types of its parameters give the JSON
+Schema of the arguments, and the docstring of a tool is what models read.
 """
 
 import inspect
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest
@@ -85,8 +86,9 @@ class Dialect:
     key_required: bool = False  # closed over HTTP until it has a key; its own routes always need one
     enveloped: bool = False  # errors of its routes are {"success": false, "data": null, "error": ...}
     pretty: bool = False  # the text of a result is indented JSON
-    codes: Mapping[str, int] = field(default_factory=dict)  # JSON-RPC error codes
-    details: bool = False  # errors carry data.details
+    unknown_tool: int = -32602  # JSON-RPC error code
+    codes: Mapping[str, int] = field(default_factory=dict)  # by the word of the error, where they differ
+    details: bool = False  # errors over MCP carry data.details
     rate_per_minute: int = 0  # calls of a session; 0: no limit
     environ: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remote_path: str | None = None  # of a tool on a server of the real product
@@ -121,74 +123,69 @@ class Dialect:
 # -- schemas -------------------------------------------------------------------------------------------------
 
 
+NOT_EMPTY = {"minLength": 1}
+Table = dict[str, Any]
+TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object"}
+
+
+def span(least: float, most: float | None = None) -> dict[str, JSON]:
+    """The rule of a number."""
+    return {"minimum": least} if most is None else {"minimum": least, "maximum": most}
+
+
+def table(properties: Mapping[str, JSON], required: Sequence[str] = (), **rules: JSON) -> dict[str, JSON]:
+    """The schema of an object."""
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": dict(properties), **needed, **rules}
+
+
+closed = partial(table, additionalProperties=False)
+
+
+def schema_of(hint: Any) -> dict[str, JSON]:
+    """The JSON Schema of a type such as `Annotated[list[str] | None, {"minItems": 1}, "What it is"]`. None
+    stands for an absent argument and is not in the schema.
+    """
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        schema = schema_of(parts[0])
+        for note in parts[1:]:
+            schema |= {"description": note} if isinstance(note, str) else note
+        return schema
+    if kind in (Union, UnionType):
+        return schema_of(next(part for part in parts if part is not NoneType))
+    if kind is Literal:
+        return {"type": "string", "enum": list(parts)}
+    if kind is list:
+        return {"type": "array", "items": schema_of(parts[0])}
+    return {"type": TYPES[kind or hint]}
+
+
 def parameters_of(run: Handler, ignored: Sequence[str] = ()) -> JSON:
     """The JSON Schema of a handler's arguments, from its signature."""
     hints = get_type_hints(run, include_extras=True)
     properties: dict[str, JSON] = {name: {} for name in ignored}
     required = []
     for name, parameter in list(inspect.signature(run).parameters.items())[1:]:
-        properties[name] = hints[name].__metadata__[0]
+        properties[name] = schema_of(hints[name])
         if parameter.default is parameter.empty:
             required.append(name)
         elif parameter.default is not None:
-            properties[name] = {**properties[name], "default": parameter.default}
-    return table("", properties, required)
+            properties[name]["default"] = parameter.default
+    return table(properties, required)
 
 
-def rule(kind: str, description: str = "", **words: JSON) -> dict[str, JSON]:
-    return {"type": kind, **words, **({"description": description} if description else {})}
-
-
-text = partial(rule, "string")
-number = partial(rule, "number")
-required_text = partial(rule, "string", minLength=1)
-
-
-def table(
-    description: str = "",
-    properties: Mapping[str, JSON] | None = None,
-    required: Sequence[str] = (),
-    **words: JSON,
-) -> dict[str, JSON]:
-    fields = {} if properties is None else {"properties": dict(properties)}
-    return rule(
-        "object", description, **fields, **({"required": list(required)} if required else {}), **words
-    )
-
-
-closed = partial(table, additionalProperties=False)
-
-
-def whole(least: int, most: int | None = None, description: str = "") -> JSON:
-    limits = {"minimum": least} if most is None else {"minimum": least, "maximum": most}
-    return rule("integer", description, **limits)
-
-
-def choice(*values: str, description: str = "") -> JSON:
-    return text(description, enum=list(values))
-
-
-def texts(description: str = "", **words: JSON) -> JSON:
-    return rule("array", description, items={"type": "string"}, **words)
-
-
-Table = dict[str, Any]
-Text = Annotated[str | None, text()]
-Texts = Annotated[list[str] | None, texts()]
-Flag = Annotated[bool | None, rule("boolean")]
-Metadata = Annotated[Table | None, table("Anything to store with it")]
-AsOf = Annotated[str | None, text("What was valid at that time (ISO 8601)")]
-IncludeSuperseded = Annotated[bool, rule("boolean", "Also memories that were replaced")]
+Metadata = Annotated[Table | None, "Anything to store with it"]
+AsOf = Annotated[str | None, "What was valid at that time (ISO 8601)"]
+IncludeSuperseded = Annotated[bool, "Also memories that were replaced"]
 Supersedes = Annotated[
     list[str] | None,
-    texts(
-        "Ids of memories that this makes untrue. It replaces them; an undo restores them. A plan that "
-        "happened or a single exception to a habit makes nothing untrue"
-    ),
+    "Ids of memories that this makes untrue. It replaces them; an undo restores them. A plan that "
+    "happened or a single exception to a habit makes nothing untrue",
 ]
-OldIds = Annotated[list[str] | None, texts("The ids of the memories that are replaced", minItems=1)]
-NewId = Annotated[str | None, required_text("The id of the memory that is valid now")]
-Undo = Annotated[str | None, required_text("The op_id of an earlier reply, to undo it")]
+OldIds = Annotated[list[str] | None, {"minItems": 1}, "The ids of the memories that are replaced"]
+NewId = Annotated[str | None, NOT_EMPTY, "The id of the memory that is valid now"]
+Undo = Annotated[str | None, NOT_EMPTY, "The op_id of an earlier reply, to undo it"]
 
 # -- replies -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ctx import __version__
 from ctx.clock import iso_utc
@@ -14,6 +14,7 @@ from ctx.errors import BadRequest, StoreError
 from ctx.memory.dialects.base import (
     ADDS,
     CHANGES,
+    NOT_EMPTY,
     AsOf,
     Call,
     Dialect,
@@ -24,18 +25,13 @@ from ctx.memory.dialects.base import (
     Supersedes,
     Table,
     Undo,
-    choice,
     filled,
     iso,
     loss,
-    number,
     pick,
     present,
-    required_text,
-    rule,
+    span,
     supersede,
-    table,
-    text,
 )
 from ctx.memory.dialects.base import search as find
 from ctx.models import JSON
@@ -55,7 +51,12 @@ CLAUDE_RECALL = Dialect(
     prefix="mcp__claude-recall__",
     own_bank=True,
     pretty=True,
-    codes={"unknown_tool": -32000, "rate_limited": -32001, "store": -32002, "bad_arguments": -32602},
+    unknown_tool=-32000,
+    codes={
+        "rate_limited": -32001,
+        **dict.fromkeys(("store_error", "busy"), -32002),
+        **dict.fromkeys(("bad_request", "embeddings_disabled"), -32602),
+    },
     details=True,
     rate_per_minute=100,
     environ={"rate_limit": ("CLAUDE_RECALL_RATE_LIMIT",)},
@@ -83,7 +84,9 @@ GUIDE = (
 )
 Project = Annotated[
     str | None,
-    text("The project; absent: the folder in which this connection was started", minLength=1, maxLength=500),
+    NOT_EMPTY,
+    {"maxLength": 500},
+    "The project; absent: the folder in which this connection was started",
 ]
 
 
@@ -147,8 +150,8 @@ def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
 @CLAUDE_RECALL.tool(ADDS, profiles=OLDER)
 def store_memory(
     call: Call,
-    content: Annotated[str, required_text("Memory content to store")],
-    metadata: Annotated[Table | None, table("Optional metadata for the memory")] = None,
+    content: Annotated[str, NOT_EMPTY, "Memory content to store"],
+    metadata: Annotated[Table | None, "Optional metadata for the memory"] = None,
     supersedes: Supersedes = None,
 ) -> JSON:
     """Store a memory in the Claude Recall database"""
@@ -173,11 +176,11 @@ def supersede_memory(call: Call, old_ids: OldIds = None, new_id: NewId = None, u
 @CLAUDE_RECALL.tool(profiles=OLDER)
 def search(
     call: Call,
-    query: Annotated[str, required_text("Search query")],
-    limit: Annotated[float, number("Maximum number of results", minimum=1, maximum=1000)] = 10,
+    query: Annotated[str, NOT_EMPTY, "Search query"],
+    limit: Annotated[float, span(1, 1000), "Maximum number of results"] = 10,
     include_superseded: IncludeSuperseded = False,
     as_of: AsOf = None,
-    threshold: Annotated[float, number("Minimum similarity score (0-1)", minimum=0, maximum=1)] = 0.7,
+    threshold: Annotated[float, span(0, 1), "Minimum similarity score (0-1)"] = 0.7,
 ) -> JSON:
     """Search memories using a natural language query"""
 
@@ -209,8 +212,8 @@ def _results(call: Call, reply: JSON) -> list[JSON]:
 @CLAUDE_RECALL.tool(profiles=OLDER)
 def retrieve_memory(
     call: Call,
-    id: Annotated[str | None, text("Memory ID to retrieve")] = None,
-    limit: Annotated[float, number("Number of recent memories to retrieve", minimum=1, maximum=1000)] = 10,
+    id: Annotated[str | None, "Memory ID to retrieve"] = None,
+    limit: Annotated[float, span(1, 1000), "Number of recent memories to retrieve"] = 10,
 ) -> JSON:
     """Retrieve a specific memory by its id, or the most recent memories"""
     if id is not None:
@@ -248,7 +251,7 @@ def _size(path: str) -> str:
 @CLAUDE_RECALL.tool(CHANGES, profiles=OLDER)
 def clear_context(
     call: Call,
-    confirm: Annotated[bool | None, rule("boolean", "Confirmation required to clear context")] = None,
+    confirm: Annotated[bool | None, "Confirmation required to clear context"] = None,
     undo: Undo = None,
 ) -> JSON:
     """Clear session-specific context memories"""
@@ -334,10 +337,10 @@ def load_rules(call: Call, projectId: Project = None) -> JSON:
 @CLAUDE_RECALL.tool(ADDS, name="store_memory", profiles=NEWER)
 def store_rule(
     call: Call,
-    content: Annotated[str, required_text("The rule or learning")],
-    metadata: Annotated[Table | None, table(f"Anything to keep with it; `type`: {', '.join(TYPES)}")] = None,
+    content: Annotated[str, NOT_EMPTY, "The rule or learning"],
+    metadata: Annotated[Table | None, f"Anything to keep with it; `type`: {', '.join(TYPES)}"] = None,
     scope: Annotated[
-        str, choice("universal", "project", description="Where it is valid: in every project, or in this one")
+        Literal["universal", "project"], "Where it is valid: in every project, or in this one"
     ] = "universal",
     projectId: Project = None,
     supersedes: Supersedes = None,
@@ -356,9 +359,9 @@ def store_rule(
 @CLAUDE_RECALL.tool(profiles=NEWER)
 def search_memory(
     call: Call,
-    query: Annotated[str, required_text("What to look for")],
-    limit: Annotated[float, number("Maximum results", minimum=1, maximum=25)] = 10,
-    type: Annotated[str | None, text(f"Only memories of this type: {', '.join(TYPES)}")] = None,
+    query: Annotated[str, NOT_EMPTY, "What to look for"],
+    limit: Annotated[float, span(1, 25), "Maximum results"] = 10,
+    type: Annotated[str | None, f"Only memories of this type: {', '.join(TYPES)}"] = None,
     projectId: Project = None,
     include_superseded: IncludeSuperseded = False,
 ) -> JSON:
@@ -388,7 +391,7 @@ def search_memory(
 
 @CLAUDE_RECALL.tool(CHANGES, profiles=NEWER)
 def delete_memory(
-    call: Call, id: Annotated[str | None, required_text("The memory's id")] = None, undo: Undo = None
+    call: Call, id: Annotated[str | None, NOT_EMPTY, "The memory's id"] = None, undo: Undo = None
 ) -> JSON:
     """Forget a memory by its id, which search_memory shows; `undo` with the op_id of the reply brings it
     back
@@ -408,10 +411,10 @@ def delete_memory(
 @CLAUDE_RECALL.tool(ADDS, profiles=NEWER)
 def save_checkpoint(
     call: Call,
-    completed: Annotated[str, text("What is finished", maxLength=20_000)],
-    remaining: Annotated[str, text("What is left to do", maxLength=20_000)],
-    blockers: Annotated[str, text("What blocks it, or 'none'", maxLength=20_000)],
-    notes: Annotated[str | None, text("Anything else: files, references", maxLength=20_000)] = None,
+    completed: Annotated[str, {"maxLength": 20_000}, "What is finished"],
+    remaining: Annotated[str, {"maxLength": 20_000}, "What is left to do"],
+    blockers: Annotated[str, {"maxLength": 20_000}, "What blocks it, or 'none'"],
+    notes: Annotated[str | None, {"maxLength": 20_000}, "Anything else: files, references"] = None,
     projectId: Project = None,
 ) -> JSON:
     """Save where the task stands: what is finished, what remains, what blocks it. It replaces the project's

@@ -1,7 +1,7 @@
 """Hindsight: the tools of both of its generations. Its REST is in hindsight_rest.py."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 
@@ -10,6 +10,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.memory.dialects.base import (
     ADDS,
     CHANGES,
+    NOT_EMPTY,
     AsOf,
     Call,
     Dialect,
@@ -18,21 +19,17 @@ from ctx.memory.dialects.base import (
     NewId,
     OldIds,
     Supersedes,
-    choice,
+    Table,
     filled,
     iso,
     loss,
-    number,
     pick,
     present,
-    required_text,
-    rule,
+    schema_of,
     search,
+    span,
     supersede,
     table,
-    text,
-    texts,
-    whole,
 )
 from ctx.models import JSON
 
@@ -66,35 +63,37 @@ HINDSIGHT = Dialect(
 MORE = ("default",)  # the profile with the tools that Hindsight's own MCP server lacks
 TRAITS = ("skepticism", "literalism", "empathy")
 
-Query = Annotated[str, required_text("Natural language search query")]
-Budget = Annotated[str, choice("low", "mid", "high", description="How many memories to read")]
-Id = Annotated[str, required_text("The memory's id, as recall gives it")]
-Category = Annotated[str | None, text("Category for the memory")]
-OfType = Annotated[str | None, text("Only memories of this type")]
-OfContext = Annotated[str | None, text("Only memories of this context")]
-OfTags = Annotated[list[str] | None, texts("Only memories with any of these tags")]
-DryRun = Annotated[bool, rule("boolean", "Only count what would be forgotten")]
+Query = Annotated[str, NOT_EMPTY, "Natural language search query"]
+Budget = Annotated[Literal["low", "mid", "high"], "How many memories to read"]
+Id = Annotated[str, NOT_EMPTY, "The memory's id, as recall gives it"]
+Category = Annotated[str | None, "Category for the memory"]
+OfType = Annotated[str | None, "Only memories of this type"]
+OfContext = Annotated[str | None, "Only memories of this context"]
+OfTags = Annotated[list[str] | None, "Only memories with any of these tags"]
+DryRun = Annotated[bool, "Only count what would be forgotten"]
 SaidAt = Annotated[
-    str | None, text("When it was said (ISO 8601); relative dates in the text count from it. Default: now")
+    str | None, "When it was said (ISO 8601); relative dates in the text count from it. Default: now"
 ]
-HappenedAt = Annotated[str | None, text("When it happened, if the text does not say (ISO 8601)")]
-UserBank = Annotated[str, required_text("Unique identifier for the user (e.g., user_id, email)")]
-Trait = Annotated[int | None, whole(1, 5)]
+HappenedAt = Annotated[str | None, "When it happened, if the text does not say (ISO 8601)"]
+UserBank = Annotated[str, NOT_EMPTY, "Unique identifier for the user (e.g., user_id, email)"]
+Trait = Annotated[int | None, span(1, 5)]
+TEXT, TEXTS = schema_of(str), schema_of(list[str])
 RESULT = {
-    **dict.fromkeys(("id", "text", "type", "context"), text()),
+    **dict.fromkeys(("id", "text", "type", "context"), TEXT),
     "event_date": {"type": ["string", "null"]},
-    "said": text(),
-    "score": number(),
-    "happened": text(),
-    "tags": texts(),
-    "flags": texts(),
-    "replaced": rule("array", items=table()),
-    "newer": texts("Later results close in meaning"),
+    "said": TEXT,
+    "score": {"type": "number"},
+    "happened": TEXT,
+    "tags": TEXTS,
+    "flags": TEXTS,
+    "replaced": schema_of(list[Table]),
+    "newer": TEXTS | {"description": "Later results close in meaning"},
 }
+RESULTS = {"type": "array", "items": table(RESULT, ("id", "text", "type", "context", "event_date"))}
 RECALLED = {
-    "results": rule("array", items=table("", RESULT, ("id", "text", "type", "context", "event_date"))),
-    "confidence": number("How likely any result answers, 0 to 1"),
-    "missing": number("How many memories the store has lost"),
+    "results": RESULTS,
+    "confidence": {"type": "number", "description": "How likely any result answers, 0 to 1"},
+    "missing": {"type": "number", "description": "How many memories the store has lost"},
 }
 
 
@@ -187,13 +186,13 @@ def between(first: str | None, last: str | None) -> JSON:
 @HINDSIGHT.tool(ADDS, title="Retain")
 def retain(
     call: Call,
-    content: Annotated[str, required_text("The fact or memory to store")],
+    content: Annotated[str, NOT_EMPTY, "The fact or memory to store"],
     context: Category = "general",
     timestamp: SaidAt = None,
     event_date: HappenedAt = None,
-    tags: Annotated[list[str] | None, texts("Labels to filter by")] = None,
+    tags: Annotated[list[str] | None, "Labels to filter by"] = None,
     metadata: Metadata = None,
-    document_id: Annotated[str | None, text("The document it comes from")] = None,
+    document_id: Annotated[str | None, "The document it comes from"] = None,
     supersedes: Supersedes = None,
 ) -> JSON:
     """Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals,
@@ -221,23 +220,19 @@ def retain(
     }
 
 
-@HINDSIGHT.tool(title="Recall", failure={"results": []}, output=table("", RECALLED, ("results",)))
+@HINDSIGHT.tool(title="Recall", failure={"results": []}, output=table(RECALLED, ("results",)))
 def recall(
     call: Call,
     query: Query,
-    max_results: Annotated[int, whole(1, 1000, "Maximum results to return")] = 10,
-    max_tokens: Annotated[
-        int | None, whole(1, None, "Stop before the results exceed this many tokens")
-    ] = None,
+    max_results: Annotated[int, span(1, 1000), "Maximum results to return"] = 10,
+    max_tokens: Annotated[int | None, span(1), "Stop before the results exceed this many tokens"] = None,
     budget: Budget = "low",
-    types: Annotated[list[str] | None, texts("Only memories of these types")] = None,
-    tags: Annotated[list[str] | None, texts("Only memories with these tags")] = None,
-    tags_match: Annotated[str, choice("any", "all", description="With any of the tags, or with all")] = "any",
+    types: Annotated[list[str] | None, "Only memories of these types"] = None,
+    tags: Annotated[list[str] | None, "Only memories with these tags"] = None,
+    tags_match: Annotated[Literal["any", "all"], "With any of the tags, or with all"] = "any",
     as_of: AsOf = None,
     include_superseded: IncludeSuperseded = False,
-    min_score: Annotated[
-        float | None, number("Only matches with at least this score", minimum=0, maximum=1)
-    ] = None,
+    min_score: Annotated[float | None, span(0, 1), "Only matches with at least this score"] = None,
 ) -> JSON:
     """Search memories to provide personalized responses. Use it at the start of a conversation and before
     recommendations. Results say when a thing was said and when it happened; `newer` names later results on
@@ -257,12 +252,10 @@ def recall(
 @HINDSIGHT.tool(title="Reflect")
 def reflect(
     call: Call,
-    query: Annotated[str, required_text("The question or topic to reflect on")],
-    context: Annotated[str | None, text("Optional context about why this reflection is needed")] = None,
+    query: Annotated[str, NOT_EMPTY, "The question or topic to reflect on"],
+    context: Annotated[str | None, "Optional context about why this reflection is needed"] = None,
     as_of: AsOf = None,
-    budget: Annotated[
-        str, choice("low", "mid", "high", description="How many memories are read: 8, 30 or 60")
-    ] = "low",
+    budget: Annotated[Literal["low", "mid", "high"], "How many memories are read: 8, 30 or 60"] = "low",
 ) -> JSON:
     """Answer a question from many stored memories, with citations"""
     answer = call.bank.synthesize(query=query, context=context, filter=facts(), as_of=as_of, budget=budget)
@@ -275,13 +268,13 @@ def reflect(
 @HINDSIGHT.tool(profiles=MORE)
 def list_memories(
     call: Call,
-    limit: Annotated[int, whole(1, 1000, "Memories on a page")] = 50,
-    cursor: Annotated[str | None, text("The cursor of the page before")] = None,
+    limit: Annotated[int, span(1, 1000), "Memories on a page"] = 50,
+    cursor: Annotated[str | None, "The cursor of the page before"] = None,
     type: OfType = None,
     context: OfContext = None,
     tags: OfTags = None,
-    since: Annotated[str | None, text("Only what was said since (ISO 8601)")] = None,
-    until: Annotated[str | None, text("Only what was said until (ISO 8601)")] = None,
+    since: Annotated[str | None, "Only what was said since (ISO 8601)"] = None,
+    until: Annotated[str | None, "Only what was said until (ISO 8601)"] = None,
     as_of: AsOf = None,
     include_superseded: IncludeSuperseded = False,
 ) -> JSON:
@@ -322,12 +315,12 @@ def get_memory(call: Call, memory_id: Id) -> JSON:
 def update_memory(
     call: Call,
     memory_id: Id,
-    content: Annotated[str | None, required_text("The corrected text")] = None,
+    content: Annotated[str | None, NOT_EMPTY, "The corrected text"] = None,
     context: Category = None,
-    type: Annotated[str | None, text("world, experience, opinion")] = None,
-    tags: Annotated[list[str] | None, texts("Its labels, all of them")] = None,
-    timestamp: Annotated[str | None, text("When it was said (ISO 8601)")] = None,
-    event_date: Annotated[str | None, text("When it happened (ISO 8601)")] = None,
+    type: Annotated[str | None, "world, experience, opinion"] = None,
+    tags: Annotated[list[str] | None, "Its labels, all of them"] = None,
+    timestamp: Annotated[str | None, "When it was said (ISO 8601)"] = None,
+    event_date: Annotated[str | None, "When it happened (ISO 8601)"] = None,
 ) -> JSON:
     """Correct a memory's text, context, tags, type or date. The earlier version is kept in its history"""
     changes = present(
@@ -361,7 +354,7 @@ def _deleted(reply: JSON, dry_run: bool) -> JSON:
 
 
 @HINDSIGHT.tool(CHANGES._replace(idempotent=False), profiles=MORE)
-def undo_memory(call: Call, op_id: Annotated[str, required_text("The op_id of the reply")]) -> JSON:
+def undo_memory(call: Call, op_id: Annotated[str, NOT_EMPTY, "The op_id of the reply"]) -> JSON:
     """Take back a retain, an update_memory, a delete_memory or a clear_memories by the op_id of its reply"""
     return {"success": True, **pick(call.bank.undo(op_id=op_id), "skipped", "op_id", restored="count")}
 
@@ -372,7 +365,7 @@ def clear_memories(
     type: OfType = None,
     context: OfContext = None,
     tags: OfTags = None,
-    before: Annotated[str | None, text("Only what was said before (ISO 8601)")] = None,
+    before: Annotated[str | None, "Only what was said before (ISO 8601)"] = None,
     dry_run: DryRun = True,
 ) -> JSON:
     """Forget all memories of this bank that match; without a filter, all. A dry run only counts. undo_memory
@@ -388,7 +381,7 @@ def clear_memories(
 @HINDSIGHT.tool(ADDS, at_banks=False, profiles=MORE)
 def update_bank(
     call: Call,
-    mission: Annotated[str | None, text("What the bank is for")] = None,
+    mission: Annotated[str | None, "What the bank is for"] = None,
     skepticism: Trait = None,
     literalism: Trait = None,
     empathy: Trait = None,
@@ -408,12 +401,10 @@ def update_bank(
 def hindsight_put(
     call: Call,
     bank_id: UserBank,
-    content: Annotated[str, required_text("Memory content to store")],
-    context: Annotated[str, text("Category for the memory (e.g., 'personal_preferences', 'work_history')")],
+    content: Annotated[str, NOT_EMPTY, "Memory content to store"],
+    context: Annotated[str, "Category for the memory (e.g., 'personal_preferences', 'work_history')"],
     timestamp: SaidAt = None,
-    explanation: Annotated[
-        str | None, text("Optional explanation for why this memory is being stored")
-    ] = None,
+    explanation: Annotated[str | None, "Optional explanation for why this memory is being stored"] = None,
     supersedes: Supersedes = None,
 ) -> JSON:
     """Store a new memory for a user"""
@@ -436,10 +427,8 @@ def hindsight_search(
     call: Call,
     bank_id: UserBank,
     query: Query,
-    max_tokens: Annotated[int, whole(1, None, "Maximum tokens for results")] = 4096,
-    explanation: Annotated[
-        str | None, text("Optional explanation for why this search is being performed")
-    ] = None,
+    max_tokens: Annotated[int, span(1), "Maximum tokens for results"] = 4096,
+    explanation: Annotated[str | None, "Optional explanation for why this search is being performed"] = None,
     as_of: AsOf = None,
 ) -> JSON:
     """Search memories for a user"""

@@ -4,39 +4,14 @@ import fnmatch
 import hashlib
 import re
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.errors import NotFound
-from ctx.memory.dialects.base import (
-    Call,
-    Table,
-    Text,
-    Texts,
-    choice,
-    closed,
-    iso,
-    pick,
-    present,
-    records,
-    text,
-    texts,
-    whole,
-)
+from ctx.memory.dialects import hindsight_rest as rest
+from ctx.memory.dialects.base import Call, Table, closed, iso, pick, present, records, schema_of
 from ctx.memory.dialects.hindsight import HINDSIGHT, TRAITS, Trait, between, facts, of_tags
-from ctx.memory.dialects.hindsight_rest import (
-    BANK,
-    DOCUMENT,
-    TIMES,
-    Id,
-    Limit,
-    Offset,
-    TagsMatch,
-    TimeField,
-    forgotten_reply,
-    page_of,
-)
 from ctx.models import JSON
 
 __all__ = ["HINDSIGHT"]  # with all routes
@@ -56,8 +31,8 @@ def _records_of(call: Call, document_id: str) -> list[JSON]:
     return rows
 
 
-@HINDSIGHT.route("GET", DOCUMENT)
-def get_document(call: Call, document_id: Id) -> dict[str, JSON]:
+@HINDSIGHT.route("GET", rest.DOCUMENT)
+def get_document(call: Call, document_id: rest.Id) -> dict[str, JSON]:
     """A document: the text of its memories together."""
     rows = _records_of(call, document_id)
     original = "\n".join(row["text"] for row in rows)
@@ -74,47 +49,52 @@ def get_document(call: Call, document_id: Id) -> dict[str, JSON]:
     }
 
 
-@HINDSIGHT.route("GET", f"{BANK}/documents")
+@HINDSIGHT.route("GET", f"{rest.BANK}/documents")
 def list_documents(
     call: Call,
-    q: Text = None,
-    tags: Texts = None,
-    tags_match: TagsMatch = "any",
-    time_field: TimeField = "created_at",
-    start_date: Text = None,
-    end_date: Text = None,
-    limit: Limit = 100,
-    offset: Offset = 0,
+    q: str | None = None,
+    tags: list[str] | None = None,
+    tags_match: rest.TagsMatch = "any",
+    time_field: rest.TimeField = "created_at",
+    start_date: str | None = None,
+    end_date: str | None = None,
+    limit: rest.Limit = 100,
+    offset: rest.Offset = 0,
 ) -> JSON:
     contains = {"any": [{"document_id": {"contains": q}}, {"text": {"contains": q}}]} if q else None
-    span = {TIMES[time_field]: between(start_date, end_date)}
+    span = {rest.TIMES[time_field]: between(start_date, end_date)}
     filter = facts(of_tags(tags, tags_match), {"document_id": {"exists": True}}, contains, **span)
     groups = call.bank.stats(filter=filter, group_by="document_id")["groups"]
     groups.sort(key=lambda group: (-group["last_created"], group["value"]))
-    page = page_of(groups, limit, offset)
+    page = rest.page_of(groups, limit, offset)
     documents = [get_document(call, group["value"]) for group in page["items"]]
     for document in documents:
         document["text_length"] = len(document.pop("original_text"))
     return {**page, "items": documents, "total_is_estimate": False}
 
 
-@HINDSIGHT.route("PATCH", DOCUMENT)
-def tag_document(call: Call, document_id: Id, tags: Annotated[list[str], texts()]) -> JSON:
+@HINDSIGHT.route("PATCH", rest.DOCUMENT)
+def tag_document(call: Call, document_id: rest.Id, tags: list[str]) -> JSON:
     for record in _records_of(call, document_id):
         call.bank.update(id=record["id"], patch={"tags": tags})
     return {"success": True}
 
 
-@HINDSIGHT.route("DELETE", DOCUMENT)
-def forget_document(call: Call, document_id: Id) -> JSON:
+@HINDSIGHT.route("DELETE", rest.DOCUMENT)
+def forget_document(call: Call, document_id: rest.Id) -> JSON:
     _records_of(call, document_id)
     deleted = call.bank.delete_where(filter=facts(document_id=document_id), reason="rest")
     counts = pick(deleted, "op_id", memory_units_deleted="count")
     return {"success": True, "message": "Document forgotten", "document_id": document_id, **counts}
 
 
-@HINDSIGHT.route("GET", f"{DOCUMENT}/chunks")
-def document_chunks(call: Call, document_id: Id, limit: Limit = 100, offset: Offset = 0) -> JSON:
+@HINDSIGHT.route("GET", f"{rest.DOCUMENT}/chunks")
+def document_chunks(
+    call: Call,
+    document_id: rest.Id,
+    limit: rest.Limit = 100,
+    offset: rest.Offset = 0,
+) -> JSON:
     chunks = [
         {
             **pick(row, chunk_id="id", chunk_text="text"),
@@ -125,16 +105,16 @@ def document_chunks(call: Call, document_id: Id, limit: Limit = 100, offset: Off
         }
         for place, row in enumerate(_records_of(call, document_id))
     ]
-    return page_of(chunks, limit, offset)
+    return rest.page_of(chunks, limit, offset)
 
 
-@HINDSIGHT.route("GET", f"{BANK}/tags")
+@HINDSIGHT.route("GET", f"{rest.BANK}/tags")
 def list_tags(
     call: Call,
-    q: Annotated[str | None, text("A tag; * stands for anything", maxLength=200)] = None,
-    source: Annotated[str, choice("memories")] = "memories",
-    limit: Limit = 100,
-    offset: Offset = 0,
+    q: Annotated[str | None, {"maxLength": 200}, "A tag; * stands for anything"] = None,
+    source: Literal["memories"] = "memories",
+    limit: rest.Limit = 100,
+    offset: rest.Offset = 0,
 ) -> JSON:
     """The tags of a bank's memories, the most frequent first."""
     pattern = re.sub(r"[?\[]", r"[\g<0>]", (q or "*").lower())
@@ -144,21 +124,21 @@ def list_tags(
         for group in groups
         if fnmatch.fnmatchcase(group["value"].lower(), pattern)
     ]
-    return page_of(tags, limit, offset)
+    return rest.page_of(tags, limit, offset)
 
 
 # -- banks ---------------------------------------------------------------------------------------------------
 
 
-@HINDSIGHT.route("PUT", BANK)
-@HINDSIGHT.route("PATCH", BANK)
+@HINDSIGHT.route("PUT", rest.BANK)
+@HINDSIGHT.route("PATCH", rest.BANK)
 def change_bank(
     call: Call,
-    name: Text = None,
-    mission: Text = None,
-    reflect_mission: Text = None,
-    background: Text = None,
-    disposition: Annotated[Table | None, closed("", dict.fromkeys(TRAITS, whole(1, 5)))] = None,
+    name: str | None = None,
+    mission: str | None = None,
+    reflect_mission: str | None = None,
+    background: str | None = None,
+    disposition: Annotated[Table | None, closed(dict.fromkeys(TRAITS, schema_of(Trait)))] = None,
     disposition_skepticism: Trait = None,
     disposition_literalism: Trait = None,
     disposition_empathy: Trait = None,
@@ -170,7 +150,7 @@ def change_bank(
     return bank_profile(call)
 
 
-@HINDSIGHT.route("GET", f"{BANK}/profile")
+@HINDSIGHT.route("GET", f"{rest.BANK}/profile")
 def bank_profile(call: Call) -> JSON:
     config = call.bank.config()
     return {
@@ -181,15 +161,15 @@ def bank_profile(call: Call) -> JSON:
     }
 
 
-@HINDSIGHT.route("DELETE", BANK)
+@HINDSIGHT.route("DELETE", rest.BANK)
 def delete_bank(call: Call) -> JSON:
     """Forgets everything in the bank and its configuration; the memories can be brought back."""
     deleted = call.bank.delete_where(filter={"id": {"exists": True}}, reason="rest", anew=True)
     call.bank.configure(config={})
-    return forgotten_reply(deleted, "Bank forgotten")
+    return rest.forgotten_reply(deleted, "Bank forgotten")
 
 
-@HINDSIGHT.route("GET", f"{BANK}/config")
+@HINDSIGHT.route("GET", f"{rest.BANK}/config")
 def bank_config(call: Call) -> JSON:
     """The configuration that applies, and what the bank itself sets."""
     kept = call.bank.config()
@@ -197,23 +177,23 @@ def bank_config(call: Call) -> JSON:
     return {"bank_id": call.bank_id, "config": DEFAULTS | overrides, "overrides": overrides}
 
 
-SETTABLE = {name: text() if name == "reflect_mission" else whole(1, 5) for name in CONFIG}
+SETTABLE = {name: schema_of(str if name == "reflect_mission" else Trait) for name in CONFIG}
 
 
-@HINDSIGHT.route("PATCH", f"{BANK}/config")
-def change_config(call: Call, updates: Annotated[Table | None, closed("", SETTABLE)] = None) -> JSON:
+@HINDSIGHT.route("PATCH", f"{rest.BANK}/config")
+def change_config(call: Call, updates: Annotated[Table | None, closed(SETTABLE)] = None) -> JSON:
     changes = {CONFIG[name]: value for name, value in (updates or {}).items()}
     call.bank.configure(config={**call.bank.config(), **changes})
     return bank_config(call)
 
 
-@HINDSIGHT.route("DELETE", f"{BANK}/config")
+@HINDSIGHT.route("DELETE", f"{rest.BANK}/config")
 def reset_config(call: Call) -> JSON:
     call.bank.configure(config={})
     return bank_config(call)
 
 
-@HINDSIGHT.route("GET", f"{BANK}/stats", ignored=("refresh",))
+@HINDSIGHT.route("GET", f"{rest.BANK}/stats", ignored=("refresh",))
 def bank_stats(call: Call) -> JSON:
     stats = call.bank.stats(filter=facts(), group_by="type")
     documents = call.bank.stats(filter=facts({"document_id": {"exists": True}}), group_by="document_id")

@@ -2,45 +2,29 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 
 from ctx.errors import BadRequest, NotFound
 from ctx.memory.dialects.base import (
+    NOT_EMPTY,
     Call,
-    Flag,
     IncludeSuperseded,
     Metadata,
     Table,
-    Text,
-    Texts,
-    choice,
     closed,
     filled,
     iso,
     loss,
-    number,
     pick,
     present,
     records,
-    required_text,
-    rule,
+    schema_of,
     search,
-    table,
-    text,
-    texts,
-    whole,
+    span,
 )
-from ctx.memory.dialects.hindsight import (
-    HINDSIGHT,
-    between,
-    facts,
-    named,
-    of_tags,
-    of_types,
-    same_id,
-)
+from ctx.memory.dialects.hindsight import HINDSIGHT, between, facts, named, of_tags, of_types, same_id
 from ctx.models import JSON
 
 __all__ = ["HINDSIGHT"]  # with the routes below
@@ -51,14 +35,14 @@ MEMORY = f"{MEMORIES}/{{memory_id}}"
 DOCUMENT = f"{BANK}/documents/{{document_id}}"
 TIMES = {"mentioned_at": "timestamp", "occurred_start": "event_date", "created_at": "created"}
 
-Id = Annotated[str, text()]
-Query = Annotated[str, required_text()]
-Budget = Annotated[str, choice("low", "mid", "high")]
-TagsMatch = Annotated[str, choice("any", "all", "any_strict", "all_strict", "exact")]
-TimeField = Annotated[str, choice(*TIMES)]
-Limit = Annotated[int, whole(1, 1000)]
-Offset = Annotated[int, whole(0, 100_000)]
-MaxTokens = Annotated[int, whole(1)]
+Id = str
+Query = Annotated[str, NOT_EMPTY]
+Budget = Literal["low", "mid", "high"]
+TagsMatch = Literal["any", "all", "any_strict", "all_strict", "exact"]
+TimeField = Literal["mentioned_at", "occurred_start", "created_at"]
+Limit = Annotated[int, span(1, 1000)]
+Offset = Annotated[int, span(0, 100_000)]
+MaxTokens = Annotated[int, span(1)]
 PARTS = ("entities", "chunks", "source_facts")  # which ctx does not store
 
 
@@ -99,21 +83,23 @@ def _asked(include: Mapping[str, JSON] | None, part: str) -> bool:
 # -- memories ------------------------------------------------------------------------------------------------
 
 
+TEXT, TEXTS, OBJECT = schema_of(str), schema_of(list[str]), schema_of(Table)
 ITEM = closed(
-    "",
     {
-        "content": {"type": ["string", "array"], "minLength": 1, "minItems": 1, "items": {"type": "object"}},
-        "timestamp": text("When it was said; 'unset': now"),
-        "context": text(),
-        "metadata": table(),
-        "document_id": text(),
-        "tags": texts(),
-        "entities": rule("array", items=table(required=("text",))),
+        "content": {"type": ["string", "array"], "minLength": 1, "minItems": 1, "items": OBJECT},
+        "timestamp": TEXT | {"description": "When it was said; 'unset': now"},
+        "context": TEXT,
+        "metadata": OBJECT,
+        "document_id": TEXT,
+        "tags": TEXTS,
+        "entities": {"type": "array", "items": OBJECT | {"required": ["text"]}},
         "resolve_entities": {},
-        "supersedes": texts(),
-        "update_mode": choice(
-            "append", "replace", description="replace: forget the document's memories first"
-        ),
+        "supersedes": TEXTS,
+        "update_mode": {
+            "enum": ["append", "replace"],
+            "description": "replace: forget the document's memories first",
+            "type": "string",
+        },
     },
     ("content",),
 )
@@ -149,10 +135,10 @@ def _text_of(content: Any) -> str:
 @HINDSIGHT.route("POST", MEMORIES, ignored=("async",))
 def retain_items(
     call: Call,
-    items: Annotated[list[Table], rule("array", minItems=1, items=ITEM)],
-    document_tags: Texts = None,
+    items: Annotated[list[Table], {"minItems": 1, "items": ITEM}],
+    document_tags: list[str] | None = None,
     operation_id: Annotated[
-        str | None, required_text("A second request with this id stores nothing", maxLength=180)
+        str | None, NOT_EMPTY, {"maxLength": 180}, "A second request with this id stores nothing"
     ] = None,
 ) -> JSON:
     """Stores the items, all or none."""
@@ -178,12 +164,15 @@ def retain_items(
         "items_count": len(items),
         "async": False,
         "operation_id": operation_id,
-        **filled(similar=named(similar, same_id), superseded=named(superseded, same_id)),
+        **filled(
+            similar=named(similar, same_id),
+            superseded=named(superseded, same_id),
+        ),
     }
 
 
 @HINDSIGHT.route("DELETE", MEMORIES)
-def clear(call: Call, type: Text = None) -> JSON:
+def clear(call: Call, type: str | None = None) -> JSON:
     deleted = call.bank.delete_where(filter=facts(of_types([type])), reason="rest")
     return forgotten_reply(deleted, "Memories forgotten")
 
@@ -192,19 +181,19 @@ def clear(call: Call, type: Text = None) -> JSON:
 def recall_units(
     call: Call,
     query: Query,
-    types: Texts = None,
+    types: list[str] | None = None,
     budget: Budget = "mid",
     max_tokens: MaxTokens = 4096,
-    query_timestamp: Annotated[str | None, text("When it is asked: 'last week' counts from it")] = None,
-    tags: Texts = None,
+    query_timestamp: Annotated[str | None, "When it is asked: 'last week' counts from it"] = None,
+    tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
-    min_scores: Annotated[Table | None, closed("", {"final": number()})] = None,
+    min_scores: Annotated[Table | None, closed({"final": schema_of(float)})] = None,
     temporal_window: Annotated[
-        Table | None, closed("", {"start": text(), "end": text()}, ("start", "end"))
+        Table | None, closed(dict.fromkeys(("start", "end"), TEXT), ("start", "end"))
     ] = None,
-    include: Annotated[Table | None, closed("", {part: {} for part in PARTS})] = None,
+    include: Annotated[Table | None, closed({part: {} for part in PARTS})] = None,
     include_superseded: IncludeSuperseded = False,
-    trace: Flag = None,
+    trace: bool | None = None,
 ) -> JSON:
     window: JSON = "auto"
     if temporal_window is not None:
@@ -232,15 +221,15 @@ def recall_units(
 @HINDSIGHT.route("GET", f"{MEMORIES}/list")
 def list_units(
     call: Call,
-    type: Text = None,
-    q: Text = None,
-    document_id: Text = None,
-    tags: Texts = None,
+    type: str | None = None,
+    q: str | None = None,
+    document_id: str | None = None,
+    tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
-    state: Annotated[str, choice("valid", "invalidated", description="invalidated: forgotten")] = "valid",
+    state: Annotated[Literal["valid", "invalidated"], "invalidated: forgotten"] = "valid",
     time_field: TimeField = "mentioned_at",
-    start_date: Text = None,
-    end_date: Text = None,
+    start_date: str | None = None,
+    end_date: str | None = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> JSON:
@@ -265,7 +254,7 @@ def export(call: Call) -> JSON:
 
 
 @HINDSIGHT.route("POST", f"{MEMORIES}/import")
-def import_lines(call: Call, content: Annotated[str, text("Lines of an export")]) -> JSON:
+def import_lines(call: Call, content: Annotated[str, "Lines of an export"]) -> JSON:
     return call.bank.run("import", {"content": content})
 
 
@@ -285,21 +274,20 @@ def _existing(call: Call, id: str, *, include_deleted: bool = False) -> JSON:
 def update_unit(
     call: Call,
     memory_id: Id,
-    text: Annotated[str | None, required_text()] = None,
-    context: Text = None,
-    fact_type: Text = None,
-    tags: Texts = None,
+    text: Annotated[str | None, NOT_EMPTY] = None,
+    context: str | None = None,
+    fact_type: str | None = None,
+    tags: list[str] | None = None,
     metadata: Metadata = None,
-    timestamp: Text = None,
-    mentioned_at: Text = None,
-    occurred_start: Text = None,
-    occurred_end: Text = None,
-    entities: Texts = None,
+    timestamp: str | None = None,
+    mentioned_at: str | None = None,
+    occurred_start: str | None = None,
+    occurred_end: str | None = None,
+    entities: list[str] | None = None,
     state: Annotated[
-        str | None,
-        choice("valid", "invalidated", description="invalidated: forget; valid: bring back, replaced or not"),
+        Literal["valid", "invalidated"] | None, "invalidated: forget; valid: bring back, replaced or not"
     ] = None,
-    reason: Text = None,
+    reason: str | None = None,
 ) -> JSON:
     before = _existing(call, memory_id, include_deleted=True)
     if state == "valid" and (before["deleted_at"] is not None or before["superseded_by"] is not None):
@@ -330,12 +318,12 @@ def reflect_on_bank(
     call: Call,
     query: Query,
     budget: Budget = "low",
-    context: Text = None,
+    context: str | None = None,
     max_tokens: MaxTokens = 4096,
-    fact_types: Texts = None,
-    tags: Texts = None,
+    fact_types: list[str] | None = None,
+    tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
-    include: Annotated[Table | None, closed("", {"facts": {}})] = None,
+    include: Annotated[Table | None, closed({"facts": {}})] = None,
 ) -> JSON:
     filter = facts(of_tags(tags, tags_match), of_types(fact_types))
     answer = call.bank.synthesize(query=query, budget=budget, context=context, filter=filter)

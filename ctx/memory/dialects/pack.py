@@ -4,17 +4,19 @@ The bank of a call is chosen here, before any code of the dialect runs. A pack's
 `[memory] shared`. A call that fails takes back what it wrote.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ctx.config.settings import PackSettings
-from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, Unauthorized
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, ToolError, Unauthorized
+from ctx.http import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.identity import OWN_BANK
 from ctx.memory import BankCall, MemoryStore, Provenance, check_bank_id, check_nameable
 from ctx.memory.columns import check_numbers
 from ctx.memory.dialects.base import Call, Dialect, Handler, RouteSpec, ToolSpec, parameters_of
-from ctx.memory.dialects.remote import RemotePack
 from ctx.memory.sessions import Sessions
 from ctx.models import JSON, Caller
 from ctx.text.strings import did_you_mean
@@ -22,6 +24,11 @@ from ctx.tools.rates import Window
 from ctx.tools.schema import compile_check, from_text, refuse_unknown, without_absent
 from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox
 
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_S = 5.0  # to the server of a remote pack
+TIMEOUT_S = 30.0  # for its reply
 NO = ("false", "0", "no", "off")
 BANK_OF_PATH = "bank_id"  # of a route: it names the bank
 SESSION_ARGUMENT = "sessionId"  # of any tool: the session that a memory is filed under
@@ -41,7 +48,6 @@ class Pack:
         store: Callable[[], MemoryStore],
         *,
         shared: bool,
-        environ: Mapping[str, str],
         database: str,
         rates: str | None = None,
     ) -> None:
@@ -50,17 +56,18 @@ class Pack:
         """
         self.dialect = dialect
         self.name = dialect.name
-        self.profile = _profile(dialect, settings)
-        self.instructions = dialect.profiles[self.profile] or next(iter(dialect.profiles.values()))
+        self.profile = settings.profile or next(iter(dialect.profiles))
+        if self.profile not in dialect.profiles:
+            hint = did_you_mean(self.profile, dialect.profiles)
+            raise ConfigError(f"[packs.{self.name}] profile: unknown profile '{self.profile}'; {hint}")
+        self.instructions = dialect.profiles[self.profile]
         self.store = store
         self.database = database
         self.started_s = time.monotonic()
-        self.keys = _keys(dialect, settings, environ)
-        self.default_bank = check_nameable(
-            settings.default_bank or _variable(dialect, environ, "bank") or "default"
-        )
-        self.mcp_enabled = (_variable(dialect, environ, "mcp_enabled") or "").lower() not in NO
-        limit = _rate_limit(dialect, settings, environ)
+        self.keys = _keys(dialect, settings)
+        self.default_bank = check_nameable(settings.default_bank or _variable(dialect, "bank") or "default")
+        self.mcp_enabled = (_variable(dialect, "mcp_enabled") or "").lower() not in NO
+        limit = _rate_limit(dialect, settings)
         self.rate = Window(limit, rates, self.name, refusal="Rate limit exceeded")
         self.sessions = Sessions(lambda: store().rows, self.name)
         self._shared = shared
@@ -98,8 +105,7 @@ class Pack:
             def briefing(call: Call, topic: str = "") -> JSON:
                 return call.bank.briefing(topic=topic, category=category)["text"]
 
-            session = self.sessions.open(self._connection(caller))
-            text = self._answer("recall-context", briefing, values, self._named(caller), session, caller)
+            text = self._answer("recall-context", briefing, values, caller, self._connection(caller))
             return Prompt(f"{task}\n\n{text}", tuple(tool.name for tool in self.tools.values()))
 
         topic = AgentArgument("topic", "What the conversation will be about; without it, the latest memories")
@@ -107,21 +113,16 @@ class Pack:
         origin = f"the pack {self.name}"
         return Agent(name or "recall-context", description, resolve, (), (topic,), "pack", origin, self.name)
 
-    def forward(self, environ: Mapping[str, str]) -> bool:
+    def forward(self) -> bool:
         """Sends the calls to the server that the environment names (`SEKHA_API_URL`) from now on; False where
         it names none.
         """
-        url = _variable(self.dialect, environ, "url")
+        url = _variable(self.dialect, "url")
         if not url or self.dialect.remote_path is None:
             return False
         variables = self.dialect.environ
-        self._remote = RemotePack(
-            self.name,
-            url,
-            self.dialect.remote_path,
-            self.keys[0] if self.keys else None,
-            (variables["url"][0], variables["api_key"][0]),
-        )
+        key, names = next(iter(self.keys), None), (variables["url"][0], variables["api_key"][0])
+        self._remote = RemotePack(self.name, url, self.dialect.remote_path, key, names)
         return True
 
     def own_name(self, label: str) -> str | None:
@@ -139,17 +140,14 @@ class Pack:
             passed = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
             if self._remote is not None:
                 return self._remote.call(spec.name, passed)
-            bank = self._named(caller)
+            bank = None
             if spec.bank_parameter is not None:
                 bank = check_nameable(passed[spec.bank_parameter])
                 if caller.bank_fixed and bank != caller.bank:
                     raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
             named = arguments.get(SESSION_ARGUMENT)
-            chosen = named if isinstance(named, str) and 0 < len(named) <= 128 else connection
-            session = self.sessions.open(chosen)
-            # Only a process on pipes and a client with X-Session-Id have a session of their own.
-            own = (caller.session_id is not None or caller.door == "stdio") and session == connection
-            return self._answer(spec.name, spec.run, passed, bank, session, caller, owns_session=own)
+            session = named if isinstance(named, str) and 0 < len(named) <= 128 else connection
+            return self._answer(spec.name, spec.run, passed, caller, connection, bank, session)
 
         return run
 
@@ -161,10 +159,6 @@ class Pack:
             return caller.session_id
         place = f"{caller.door}:{caller.principal or 'open'}:{caller.bank or self.default_bank}"
         return self.sessions.open(place=os.getcwd() if caller.door == "stdio" else place)
-
-    def _named(self, caller: Caller) -> str:
-        """The bank of a call that names none: the URL's or the header's, else the pack's default."""
-        return check_nameable(caller.bank or self.default_bank)
 
     def _opened_bank(self, bank: str, caller: Caller) -> str:
         """The store's name of a bank. Raises `Unauthorized` where the caller's key does not open it."""
@@ -180,21 +174,25 @@ class Pack:
         name: str,
         run: Handler,
         arguments: dict[str, JSON],
-        bank: str,
-        session: str,
         caller: Caller,
-        *,
-        owns_session: bool = False,
+        connection: str,
+        bank: str | None = None,
+        session: str | None = None,
     ) -> JSON:
-        """What a handler answers; `bank` is the name that the caller uses."""
+        """What a handler answers. Where no argument names them, `bank` is that of the URL or the header, else
+        the pack's default, and `session` the connection's.
+        """
         for argument, value in arguments.items():
             check_numbers(argument, value)
-        bank_id = self._opened_bank(bank, caller)
+        bank_id = self._opened_bank(bank or check_nameable(caller.bank or self.default_bank), caller)
+        session = self.sessions.open(session or connection)
+        # Only a process on pipes and a client with X-Session-Id have a session of their own.
+        own = (caller.session_id is not None or caller.door == "stdio") and session == connection
         source = Provenance(self.name, None, caller.door, caller.principal, name, session)
         operations = BankCall(self.store().bank(bank_id, source))
         project = os.getcwd() if caller.door == "stdio" else None
         try:
-            call = Call(self, operations, bank_id, session, owns_session, caller, project)
+            call = Call(self, operations, bank_id, session, own, caller, project)
             return run(call, **arguments)
         except Conflict as error:  # a request that does not fit what is stored: 400 to these clients
             operations.take_back()
@@ -207,8 +205,7 @@ class Pack:
 
     def method_answer(self, method: str, caller: Caller) -> JSON:
         """What a JSON-RPC method of the dialect answers (`health/check`)."""
-        session = self.sessions.open(self._connection(caller))
-        return self._answer(method, self.dialect.methods[method], {}, self._named(caller), session, caller)
+        return self._answer(method, self.dialect.methods[method], {}, caller, self._connection(caller))
 
     def route_answer(self, route: RouteSpec, toolbox: Toolbox) -> RouteAnswer:
         """The function that answers a route, un-wrapped."""
@@ -226,9 +223,7 @@ class Pack:
             given = without_absent(schema, {**body, **from_text(schema, passed)})
             refuse_unknown(schema, given)
             arguments = {name: value for name, value in check(given).items() if name not in route.ignored}
-            session = self.sessions.open(connection)
-            name = f"{route.method} {route.path}"
-            return self._answer(name, route.run, arguments, self._named(caller), session, caller)
+            return self._answer(f"{route.method} {route.path}", route.run, arguments, caller, connection)
 
         return answer
 
@@ -292,24 +287,16 @@ class Pack:
 # -- settings ------------------------------------------------------------------------------------------------
 
 
-def _variable(dialect: Dialect, environ: Mapping[str, str], purpose: str) -> str | None:
+def _variable(dialect: Dialect, purpose: str) -> str | None:
     """The value of the first variable for a purpose that is set and not empty."""
-    return next((environ[name] for name in dialect.environ.get(purpose, ()) if environ.get(name)), None)
+    return next(filter(None, map(os.environ.get, dialect.environ.get(purpose, ()))), None)
 
 
-def _profile(dialect: Dialect, settings: PackSettings) -> str:
-    profile = settings.profile or next(iter(dialect.profiles))
-    if profile not in dialect.profiles:
-        hint = did_you_mean(profile, dialect.profiles)
-        raise ConfigError(f"[packs.{dialect.name}] profile: unknown profile '{profile}'; {hint}")
-    return profile
-
-
-def _rate_limit(dialect: Dialect, settings: PackSettings, environ: Mapping[str, str]) -> int:
+def _rate_limit(dialect: Dialect, settings: PackSettings) -> int:
     """Calls a minute for each session; 0 for no limit."""
     if settings.rate_limit_per_minute is not None:
         return settings.rate_limit_per_minute
-    text = _variable(dialect, environ, "rate_limit")
+    text = _variable(dialect, "rate_limit")
     if text is None:
         return dialect.rate_per_minute
     if not text.strip().isdecimal():
@@ -318,19 +305,83 @@ def _rate_limit(dialect: Dialect, settings: PackSettings, environ: Mapping[str, 
     return int(text)
 
 
-def _keys(dialect: Dialect, settings: PackSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
     """The keys that open the pack. Raises `ConfigError` where one was asked for and is not set."""
     if settings.api_key_env is not None:
-        key = environ.get(settings.api_key_env)
+        key = os.environ.get(settings.api_key_env)
         if not key:
             raise ConfigError(
                 f"[packs.{dialect.name}] api_key_env: the environment variable {settings.api_key_env} is not "
                 "set; export it or delete the line"
             )
         return (key,)
-    key = _variable(dialect, environ, "api_key")
-    if not key and _variable(dialect, environ, "key_demanded"):
+    key = _variable(dialect, "api_key")
+    if not key and _variable(dialect, "key_demanded"):
         # A forgotten key must not open a server whose operator asked for authentication.
         demanding, missing = dialect.environ["key_demanded"][0], dialect.environ["api_key"][0]
         raise ConfigError(f"{demanding} is set, but {missing} is not: set the key too")
     return (key,) if key else ()
+
+
+# -- another machine -----------------------------------------------------------------------------------------
+
+
+class RemotePack:
+    """A pack whose memories are on another machine. Its tools are here; every call goes to `url` + `path`
+    (with `{tool}` in it) of the real product, with a bearer key. `names`, for messages: the variables of url
+    and key.
+    """
+
+    def __init__(self, pack: str, url: str, path: str, key: str | None, names: tuple[str, str]) -> None:
+        """Raises `BadRequest` for what is no address."""
+        if not url.startswith(("http://", "https://")):
+            raise BadRequest(
+                f"{names[0]}: '{url[:80]}' is not an address; it must begin with http:// or https://"
+            )
+        self._pack = pack
+        self._url = url.rstrip("/")
+        self._path = path
+        self._names = names
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client: httpx.Client | None = None
+
+    def call(self, tool: str, arguments: dict[str, JSON], timeout_s: float = TIMEOUT_S) -> JSON:
+        """The reply as it came. Raises `BadRequest`, `NotFound` or `ToolError`, worded for the user of a chat
+        client.
+        """
+        import httpx  # takes 90 ms to import
+
+        if self._client is None:
+            self._client = httpx.Client(
+                timeout=httpx.Timeout(timeout_s, connect=CONNECT_S), headers=self._headers
+            )
+        url_name, key_name = self._names
+        address = self._url + self._path.replace("{tool}", tool)
+        try:
+            with self._client.stream("POST", address, json=arguments) as reply:
+                body = read_reply(reply, MAX_REPLY_BYTES, timeout_s)
+        except Boundless as error:
+            raise ToolError(f"{self._pack}: {self._url} {error} ({url_name})") from error
+        except (httpx.TimeoutException, TimeoutError) as error:
+            raise ToolError(
+                f"{self._pack}: {self._url} did not answer in time; is it reachable from here? ({url_name})"
+            ) from error
+        except httpx.HTTPError as error:
+            raise ToolError(
+                f"{self._pack}: {self._url} cannot be reached: start that server, or correct {url_name}"
+            ) from error
+        if reply.status_code == 401:
+            raise ToolError(f"{self._pack}: {self._url} refused the key: check {key_name}")
+        try:
+            answer: JSON = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if reply.status_code >= 400:
+            reason = answer.get("error") if isinstance(answer, dict) else None
+            message = reason if isinstance(reason, str) else f"status {reply.status_code}"
+            kind = {400: BadRequest, 404: NotFound, 422: BadRequest}.get(reply.status_code, ToolError)
+            raise kind(f"{self._pack}: {message[:500]}")
+        if not isinstance(answer, dict):
+            mend = f"did not answer with JSON; is {url_name} right?"
+            raise ToolError(f"{self._pack}: {self._url} {mend}")
+        return answer

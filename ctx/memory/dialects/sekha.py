@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 
@@ -11,6 +11,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.memory.bank.base import MAX_LIMIT
 from ctx.memory.dialects.base import (
     ADDS,
+    NOT_EMPTY,
     AsOf,
     Call,
     Dialect,
@@ -18,21 +19,16 @@ from ctx.memory.dialects.base import (
     RouteSpec,
     Table,
     Undo,
-    choice,
     filled,
     loss,
-    number,
     pick,
     present,
     records,
-    required_text,
-    rule,
+    schema_of,
     search,
+    span,
     supersede,
     table,
-    text,
-    texts,
-    whole,
 )
 from ctx.models import JSON
 
@@ -61,43 +57,36 @@ MAX_IDLE_DAYS = 10_000_000
 MAX_EXPORTED = 1000  # conversations of one reply
 MAX_ASSEMBLED = 100  # messages that are considered for a context
 
-UUID = text(
-    "The conversation's id",
-    pattern="^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
-)
+UUID = {
+    "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+    "description": "The conversation's id",
+}
 Id = Annotated[str, UUID]
-LABEL = text("Human-readable conversation label", minLength=1, maxLength=500)
+LABEL = {"minLength": 1, "maxLength": 500, "description": "Human-readable conversation label"}
 Label = Annotated[str | None, LABEL]
-Folder = Annotated[str | None, text("Folder path", pattern="^/")]
-FolderToStore = Annotated[str, text("Folder path for organization", pattern="^/")]
-Importance = Annotated[
-    float | None, number("1-10 scale for pruning decisions; 10 is never suggested", minimum=1, maximum=10)
-]
-Messages = Annotated[
-    list[Table],
-    rule(
-        "array",
-        "The messages, in order",
-        minItems=1,
-        items=table(
-            "",
-            {"role": choice("user", "assistant", "system", "tool"), "content": required_text()},
-            ("role", "content"),
-        ),
+Folder = Annotated[str | None, {"pattern": "^/"}, "Folder path"]
+FolderToStore = Annotated[str, {"pattern": "^/"}, "Folder path for organization"]
+Importance = Annotated[float | None, span(1, 10), "1-10 scale for pruning decisions; 10 is never suggested"]
+Message = Annotated[
+    Table,
+    table(
+        {
+            "role": schema_of(Literal["user", "assistant", "system", "tool"]),
+            "content": schema_of(Annotated[str, NOT_EMPTY]),
+        },
+        ("role", "content"),
     ),
 ]
-Replaces = Annotated[
-    list[str] | None,
-    texts("Ids of conversations that this one makes untrue and replaces"),
-]
-Query = Annotated[str, required_text("Natural language search query")]
+Messages = Annotated[list[Message], {"minItems": 1}, "The messages, in order"]
+Replaces = Annotated[list[str] | None, "Ids of conversations that this one makes untrue and replaces"]
+Query = Annotated[str, NOT_EMPTY, "Natural language search query"]
 Filters = Annotated[
-    Table | None, table("folder (with all below it), label, status, role, after, before, importance_min")
+    Table | None, "folder (with all below it), label, status, role, after, before, importance_min"
 ]
-Limit = Annotated[int, whole(1, 1000, "Max results to return")]
-Offset = Annotated[int, whole(0, None, "Pagination offset")]
-Days = Annotated[int, whole(0, None, "Consider conversations older than X days")]
-LeastImportance = Annotated[float, number("Consider conversations with score <= X", minimum=0, maximum=10)]
+Limit = Annotated[int, span(1, 1000), "Max results to return"]
+Offset = Annotated[int, span(0), "Pagination offset"]
+Days = Annotated[int, span(0), "Consider conversations older than X days"]
+LeastImportance = Annotated[float, span(0, 10), "Consider conversations with score <= X"]
 
 
 def succeeded(data: JSON) -> JSON:
@@ -278,7 +267,7 @@ def memory_search(
     call: Call,
     query: Query,
     filters: Filters = None,
-    filter_labels: Annotated[list[str] | None, texts("Only conversations with one of these labels")] = None,
+    filter_labels: Annotated[list[str] | None, "Only conversations with one of these labels"] = None,
     include_superseded: IncludeSuperseded = False,
     as_of: AsOf = None,
     limit: Limit = 10,
@@ -297,9 +286,7 @@ def memory_search(
 @SEKHA.tool(ADDS, profiles=("default",))
 def memory_supersede(
     call: Call,
-    old_ids: Annotated[
-        list[str] | None, rule("array", "The conversations that are replaced", items=UUID, minItems=1)
-    ] = None,
+    old_ids: Annotated[list[Id] | None, {"minItems": 1}, "The conversations that are replaced"] = None,
     new_id: Annotated[str | None, UUID] = None,
     undo: Undo = None,
 ) -> JSON:
@@ -318,7 +305,7 @@ def memory_update(
     conversation_id: Id,
     label: Label = None,
     folder: Folder = None,
-    status: Annotated[str | None, choice("active", "archived")] = None,
+    status: Literal["active", "archived"] | None = None,
     importance_score: Importance = None,
 ) -> JSON:
     """Update a conversation's label, folder, status or importance"""
@@ -366,8 +353,8 @@ def memory_get_context(call: Call, conversation_id: Id) -> JSON:
 def memory_export(
     call: Call,
     conversation_id: Id,
-    format: Annotated[str, choice("json", "markdown", description="Export format")] = "json",
-    include_metadata: Annotated[bool, rule("boolean", "Include metadata in export")] = True,
+    format: Annotated[Literal["json", "markdown"], "Export format"] = "json",
+    include_metadata: Annotated[bool, "Include metadata in export"] = True,
 ) -> JSON:
     """Export a conversation as JSON or Markdown"""
     record, messages, details = _counted(call, conversation_id)
@@ -396,8 +383,8 @@ def memory_export(
 @SEKHA.tool()
 def memory_stats(
     call: Call,
-    folder: Annotated[str | None, text("Get stats for specific folder")] = None,
-    label: Annotated[str | None, text("Get stats for specific label")] = None,
+    folder: Annotated[str | None, "Get stats for specific folder"] = None,
+    label: Annotated[str | None, "Get stats for specific label"] = None,
 ) -> JSON:
     """Statistics about stored conversations, of all, of a folder or of a label"""
     if folder is not None and label is not None:

@@ -1,61 +1,25 @@
 """Sekha's REST, as its controller and SDKs have it, below `/api/v1`."""
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 
 from ctx.errors import BadRequest
+from ctx.memory.dialects import sekha
 from ctx.memory.dialects.base import (
     Call,
-    Flag,
     IncludeSuperseded,
     Metadata,
-    Text,
-    Texts,
-    choice,
     filled,
     loss,
     pick,
     present,
     records,
-    rule,
     search,
-    texts,
-    whole,
+    span,
 )
-from ctx.memory.dialects.sekha import (
-    LABEL,
-    MAX_ASSEMBLED,
-    MAX_EXPORTED,
-    PINNED,
-    SEKHA,
-    UUID,
-    Days,
-    Filters,
-    Folder,
-    FolderToStore,
-    Id,
-    Importance,
-    Label,
-    LeastImportance,
-    Limit,
-    Messages,
-    Offset,
-    Query,
-    Replaces,
-    chosen,
-    conversation_of,
-    described,
-    messages_filter,
-    messages_of,
-    moment,
-    prunable,
-    related,
-    result,
-    stamp,
-    store,
-)
+from ctx.memory.dialects.sekha import SEKHA
 from ctx.models import JSON
 
 __all__ = ["SEKHA"]  # with the routes below
@@ -66,10 +30,10 @@ CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
 
 def shown(call: Call, record: JSON) -> dict[str, JSON]:
     """A conversation over REST."""
-    messages, words = messages_of(call, record["id"])
+    messages, words = sekha.messages_of(call, record["id"])
     return {
         **pick(record, "id", "metadata", conversation_id="id"),
-        **described(record),
+        **sekha.described(record),
         "archived": record["status"] == "archived",
         "message_count": len(messages),
         "word_count": words,
@@ -80,35 +44,35 @@ def shown(call: Call, record: JSON) -> dict[str, JSON]:
 @SEKHA.route("POST", CONVERSATIONS)
 def create(
     call: Call,
-    label: Annotated[str, LABEL],
-    messages: Messages,
-    folder: FolderToStore = "/",
-    importance_score: Importance = 5,
+    label: Annotated[str, sekha.LABEL],
+    messages: sekha.Messages,
+    folder: sekha.FolderToStore = "/",
+    importance_score: sekha.Importance = 5,
     metadata: Metadata = None,
-    supersedes: Replaces = None,
+    supersedes: sekha.Replaces = None,
 ) -> JSON:
-    stored = store(call, label, messages, folder, importance_score, supersedes, metadata)
-    return {**shown(call, call.bank.get(id=stored["id"])), **related(stored)}
+    stored = sekha.store(call, label, messages, folder, importance_score, supersedes, metadata)
+    return {**shown(call, call.bank.get(id=stored["id"])), **sekha.related(stored)}
 
 
 @SEKHA.route("GET", CONVERSATIONS)
 def list_conversations(
     call: Call,
-    label: Text = None,
-    folder: Text = None,
-    pinned: Flag = None,
-    archived: Flag = None,
-    page: Annotated[int, whole(1, 10_000)] = 1,
-    page_size: Annotated[int, whole(1, 100)] = 50,
+    label: str | None = None,
+    folder: str | None = None,
+    pinned: bool | None = None,
+    archived: bool | None = None,
+    page: Annotated[int, span(1, 10_000)] = 1,
+    page_size: Annotated[int, span(1, 100)] = 50,
 ) -> JSON:
     status = None if archived is None else "archived" if archived else "active"
-    importance = None if pinned is None else {"gte" if pinned else "lt": PINNED}
-    filter = chosen(label, folder, status=status, importance=importance)
+    importance = None if pinned is None else {"gte" if pinned else "lt": sekha.PINNED}
+    filter = sekha.chosen(label, folder, status=status, importance=importance)
     results = [
         {
             **pick(record, "id", "metadata", conversation_id="id"),
-            **described(record),
-            "timestamp": stamp(record["created"]),
+            **sekha.described(record),
+            "timestamp": sekha.stamp(record["created"]),
         }
         for record in records(call, filter, (page - 1) * page_size, page_size, order="-updated")
     ]
@@ -117,18 +81,18 @@ def list_conversations(
 
 
 @SEKHA.route("GET", f"{CONVERSATIONS}/count")
-def count_conversations(call: Call, label: Text = None, folder: Text = None) -> JSON:
-    return {"count": call.bank.count(filter=chosen(label, folder)), "label": label, "folder": folder}
+def count_conversations(call: Call, label: str | None = None, folder: str | None = None) -> JSON:
+    return {"count": call.bank.count(filter=sekha.chosen(label, folder)), "label": label, "folder": folder}
 
 
 @SEKHA.route("GET", CONVERSATION)
-def get_conversation(call: Call, conversation_id: Id) -> JSON:
-    return shown(call, conversation_of(call, conversation_id))
+def get_conversation(call: Call, conversation_id: sekha.Id) -> JSON:
+    return shown(call, sekha.conversation_of(call, conversation_id))
 
 
 @SEKHA.route("DELETE", CONVERSATION)
-def forget_conversation(call: Call, conversation_id: Id) -> JSON:
-    id = conversation_of(call, conversation_id)["id"]
+def forget_conversation(call: Call, conversation_id: sekha.Id) -> JSON:
+    id = sekha.conversation_of(call, conversation_id)["id"]
     deleted = call.bank.delete(id=id, reason="rest")
     return {"success": True, "conversation_id": id, "op_id": deleted["op_id"]}
 
@@ -136,19 +100,19 @@ def forget_conversation(call: Call, conversation_id: Id) -> JSON:
 @SEKHA.route("PUT", f"{CONVERSATION}/{{change}}")
 def change_conversation(
     call: Call,
-    conversation_id: Id,
-    change: Annotated[str, choice("label", "folder", "status", "pin", "archive")],
-    label: Label = None,
-    folder: Folder = None,
-    status: Annotated[str | None, choice("active", "archived", "pinned")] = None,
+    conversation_id: sekha.Id,
+    change: Literal["label", "folder", "status", "pin", "archive"],
+    label: sekha.Label = None,
+    folder: sekha.Folder = None,
+    status: Literal["active", "archived", "pinned"] | None = None,
 ) -> JSON:
     given = {"label": label, "folder": folder, "status": status}
     if change in given and given[change] is None:
         raise BadRequest(f"missing required parameter: {change}")
-    id = conversation_of(call, conversation_id)["id"]
+    id = sekha.conversation_of(call, conversation_id)["id"]
     pinned = change == "pin" or status == "pinned"
     status = "archived" if change == "archive" else "active" if pinned else status
-    importance = PINNED if pinned else None
+    importance = sekha.PINNED if pinned else None
     changes = present(label=label, folder=folder, status=status, importance=importance)
     call.bank.update(id=id, patch=changes)
     return shown(call, call.bank.get(id=id))
@@ -158,17 +122,17 @@ def change_conversation(
 @SEKHA.route("POST", "/api/v1/search/{kind}")
 def query_messages(
     call: Call,
-    query: Query,
-    kind: Annotated[str | None, choice("fts", description="By words alone")] = None,
-    filters: Filters = None,
+    query: sekha.Query,
+    kind: Annotated[Literal["fts"] | None, "By words alone"] = None,
+    filters: sekha.Filters = None,
     include_superseded: IncludeSuperseded = False,
-    limit: Limit = 10,
-    offset: Offset = 0,
+    limit: sekha.Limit = 10,
+    offset: sekha.Offset = 0,
 ) -> JSON:
     page = {"limit": limit, "offset": offset}
     mode = {"mode": "keyword" if kind else None, "include_superseded": include_superseded}
-    matches = search(call, query, messages_filter(filters), **page, **mode)
-    results = [result(hit) for hit in matches["results"]]
+    matches = search(call, query, sekha.messages_filter(filters), **page, **mode)
+    results = [sekha.result(hit) for hit in matches["results"]]
     return {
         "query": query,
         "results": [{**row, "created_at": row["timestamp"]} for row in results],
@@ -182,15 +146,15 @@ def query_messages(
 @SEKHA.route("POST", "/api/v1/context/assemble")
 def assemble_context(
     call: Call,
-    query: Query,
-    context_budget: Annotated[int, whole(1, None, "The budget in tokens of about four characters")] = 4000,
-    preferred_labels: Annotated[list[str] | None, texts("Conversations with these labels come first")] = None,
-    excluded_folders: Texts = None,
+    query: sekha.Query,
+    context_budget: Annotated[int, span(1), "The budget in tokens of about four characters"] = 4000,
+    preferred_labels: Annotated[list[str] | None, "Conversations with these labels come first"] = None,
+    excluded_folders: list[str] | None = None,
 ) -> JSON:
     """The messages that answer a question best, as many as fit the budget, in the order they were said."""
     excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
     filter = {"kind": "message", **filled(none=excluded)}
-    matches = search(call, query, filter, limit=MAX_ASSEMBLED)
+    matches = search(call, query, filter, limit=sekha.MAX_ASSEMBLED)
 
     def is_other(hit: JSON) -> bool:
         return (hit.get("container") or {}).get("label") not in (preferred_labels or ())
@@ -202,9 +166,9 @@ def assemble_context(
             tokens += cost
             picked.append(hit)
     picked.sort(
-        key=lambda hit: (moment(hit["record"]), hit["record"]["parent"], hit["record"]["ordinal"] or 0)
+        key=lambda hit: (sekha.moment(hit["record"]), hit["record"]["parent"], hit["record"]["ordinal"] or 0)
     )
-    messages = [{**result(hit), "role": hit["record"]["role"]} for hit in picked]
+    messages = [{**sekha.result(hit), "role": hit["record"]["role"]} for hit in picked]
     labels = {message["conversation_id"]: message["label"] for message in messages}
     return {
         "messages": messages,
@@ -217,33 +181,33 @@ def assemble_context(
 
 @SEKHA.route("POST", "/api/v1/prune/dry-run")
 def suggest_pruning(
-    call: Call, threshold_days: Days = 30, importance_threshold: LeastImportance = 5.0
+    call: Call, threshold_days: sekha.Days = 30, importance_threshold: sekha.LeastImportance = 5.0
 ) -> JSON:
-    suggestions, savings = prunable(call, threshold_days, importance_threshold)
+    suggestions, savings = sekha.prunable(call, threshold_days, importance_threshold)
     return {"suggestions": suggestions, "total": len(suggestions), "estimated_token_savings": savings}
 
 
 @SEKHA.route("POST", "/api/v1/prune/execute")
 def archive(
-    call: Call, conversation_ids: Annotated[list[str], rule("array", items=UUID, minItems=1, maxItems=1000)]
+    call: Call, conversation_ids: Annotated[list[sekha.Id], {"minItems": 1, "maxItems": 1000}]
 ) -> JSON:
     """Archives conversations, all or none. Nothing is deleted."""
     for id in conversation_ids:
-        call.bank.update(id=conversation_of(call, id)["id"], patch={"status": "archived"})
+        call.bank.update(id=sekha.conversation_of(call, id)["id"], patch={"status": "archived"})
     return {"success": True, "archived": len(conversation_ids)}
 
 
 @SEKHA.route("GET", "/api/v1/export")
 def export(
     call: Call,
-    label: Text = None,
-    folder: Text = None,
-    format: Annotated[str, choice("markdown", "json")] = "markdown",
+    label: str | None = None,
+    folder: str | None = None,
+    format: Literal["markdown", "json"] = "markdown",
 ) -> JSON:
-    filter = chosen(label, folder)
-    if call.bank.count(filter=filter) > MAX_EXPORTED:
+    filter = sekha.chosen(label, folder)
+    if call.bank.count(filter=filter) > sekha.MAX_EXPORTED:
         raise BadRequest(
-            f"more than {MAX_EXPORTED} conversations: narrow it by label or folder, or use `ctx memory "
+            f"more than {sekha.MAX_EXPORTED} conversations: narrow it by label or folder, or use `ctx memory "
             "export`"
         )
     conversations = [shown(call, record) for record in records(call, filter, order="created")]
