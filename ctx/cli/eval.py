@@ -13,11 +13,11 @@ from typing import NamedTuple
 from ctx.cli.configuration import configuration
 from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, tell
-from ctx.cli.search import listings
 from ctx.errors import BadRequest
 from ctx.models import JSON, MODES, Caller
 from ctx.search.searcher import resolve_sources
 from ctx.text.strings import nfc
+from ctx.tools.places import all_paths
 from ctx.tools.toolbox import Toolbox
 from ctx.workspace import open_workspace
 
@@ -85,8 +85,8 @@ def run(command: str, args: Namespace) -> int:
         }
         missed = [row for outcomes in by_mode.values() for row in outcomes if row.rank is None]
         absent = {path for row in missed for path in row.question.expect}
-        for listing in listings(workspace.catalog) if absent else ():
-            absent -= {path for path in absent if fits(listing.source_id, path)}
+        for _, source_id in all_paths(workspace) if absent else ():
+            absent -= {path for path in absent if fits(source_id, path)}
     rows, lines = (
         [],
         [f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions"],
