@@ -10,20 +10,29 @@ import json
 import os
 import re
 import shutil
-from argparse import ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import tomlkit
 
-from ctx.cli.clients import CLIENTS, Client, Entry, Server, expanded, installed
+from ctx.cli.clients import (
+    BUDGET_TOKENS,
+    CLIENTS,
+    Client,
+    ClientFile,
+    Entry,
+    Project,
+    Server,
+    expanded,
+    installed,
+    project_here,
+)
 from ctx.cli.edits import Edit, comment_note, own_command, parsed, read_text, written
-from ctx.cli.entries import ClientFile, Project, project_here
-from ctx.cli.handshake import tools_over_http, tools_over_stdio
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, table, warn
-from ctx.cli.running import at_address, of_project, servers
+from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.memory.records import check_nameable
@@ -32,7 +41,6 @@ from ctx.server.address import Upstream, local, remote
 from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 
-BUDGET_TOKENS = 1000  # recalled at the start of a session, by --memory
 _MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # how clients join server and tool: Claude Code, Cursor
 # Clients that ask before they use a project's entry: their list of trusted folders, and the note to print.
 _TRUST = {
@@ -48,7 +56,7 @@ _TRUST = {
 }
 
 
-def add_options(command: str, options: Parser) -> None:
+def connect_options(options: Parser) -> None:
     describe(
         options,
         "Connect an editor or an agent to this project.",
@@ -74,8 +82,8 @@ def add_options(command: str, options: Parser) -> None:
     add("--replace", action="store_true", help="replace another project's entry of that name")
     add("--print", action="store_true", help="print the entry and its file; write nothing")
     add("--dry-run", action="store_true", help="show the change as a diff; write nothing")
-    add("--scope", choices=("user", "project"), help="older form of --user")
-    add("--stdio", action="store_true", help="the default now")
+    add("--scope", choices=("user", "project"), help=SUPPRESS)  # the older form of --user
+    add("--stdio", action="store_true", help=SUPPRESS)  # the default now
 
 
 def _client(name: str) -> str:
@@ -110,7 +118,7 @@ class Outcome:
         return {**row, "text": self.text.rstrip(), "notes": self.notes}
 
 
-def run(command: str, args: Namespace) -> int:
+def run_connect(args: Namespace) -> int:
     _check(args)
     project = project_here(args.config)
     if args.list:
@@ -161,8 +169,8 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
     command = "ctx" if shared else own_command()
     if args.http:
         url = remote(args.url or (local(project.bind) if shared else project.address), args.bank)
-        proxied = client.stdio_only or (bool(args.key_env) and not (client.key_reference or client.special))
-        proxied = proxied or (bool(args.key_env) and client.special is not None and client.form != "toml")
+        proxied = client.stdio_only or (bool(args.key_env) and not (client.key_reference or client.shape))
+        proxied = proxied or (bool(args.key_env) and client.shape in ("opencode", "goose"))
         key = ("--key-env", args.key_env) if args.key_env else ()
         return Server(command, ("mcp", "--url", url, *key), url, args.key_env, stdio=proxied)
     arguments: tuple[str, ...] = ("mcp",)

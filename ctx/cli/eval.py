@@ -51,7 +51,7 @@ class Summary(NamedTuple):
     mrr: float
 
 
-def add_options(command: str, options: Parser) -> None:
+def eval_options(options: Parser) -> None:
     describe(
         options,
         "Run your own questions and see which ones search misses, and why.",
@@ -65,7 +65,7 @@ def add_options(command: str, options: Parser) -> None:
     add("--within", type=amount, default=5, metavar="N", help="count a later rank as a miss (default: 5)")
 
 
-def run(command: str, args: Namespace) -> int:
+def run_eval(args: Namespace) -> int:
     try:
         with open(args.questions, encoding="utf-8-sig") as file:
             questions = read_questions(file.read(), args.questions)

@@ -1,6 +1,7 @@
 """`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`."""
 
 import os
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 
@@ -25,21 +26,6 @@ _FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author",
 _HEX = frozenset("0123456789abcdef-")
 
 
-def add_options(command: str, options: Parser) -> None:
-    {
-        "search": _search_options,
-        "get": _get_options,
-        "outline": _outline_options,
-        "symbol": _symbol_options,
-    }[command](options)
-
-
-def run(command: str, args: Namespace) -> int:
-    if command in ("outline", "symbol"):
-        return _navigate(command, args)
-    return {"search": _search, "get": _get}[command](args)
-
-
 def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str, str]) -> dict[str, JSON]:
     """A tool's reply. An error names the option that a parameter comes from: that of the same name, or its
     label.
@@ -61,7 +47,7 @@ def _tell(freshness: Freshness) -> None:
 # -- search --------------------------------------------------------------------------------------------------
 
 
-def _search_options(options: Parser) -> None:
+def search_options(options: Parser) -> None:
     describe(
         options,
         "Search the index. Any text is a query.",
@@ -78,7 +64,9 @@ def _search_options(options: Parser) -> None:
         default=AUTO,
         help="keyword, semantic or hybrid (default: what suits the query)",
     )
-    add("-n", "--limit", type=int, help="the most results (default: [retrieval] final_limit)")
+    add(
+        "-n", "--limit", type=int, metavar="N", help="the most results (default: 12, [retrieval] final_limit)"
+    )
     add(
         "-s", "--source", action="append", help="only this source, by name (git:platform) or type; repeatable"
     )
@@ -86,7 +74,7 @@ def _search_options(options: Parser) -> None:
     add("-t", "--type", action="append", help="only prose, code, or a media type; repeatable")
     add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
     add("--until", metavar="DATE", help="updated at or before this date")
-    add("--offset", type=int, help="how many results to skip")
+    add("--offset", type=int, metavar="N", help="how many results to skip")
     passages = f"the most passages per document (default: {_PASSAGES})"
     add("--per-document", type=int, metavar="N", default=_PASSAGES, help=passages)
     add("--max-tokens", type=int, metavar="N", help="leave out results beyond about this many tokens")
@@ -94,7 +82,7 @@ def _search_options(options: Parser) -> None:
     add("--explain", action="store_true", help="show how each result was ranked")
 
 
-def _search(args: Namespace) -> int:
+def run_search(args: Namespace) -> int:
     filters = {name: getattr(args, name) for name in ("source", "path", "type", "since", "until")}
     numbers = {name: getattr(args, name) for name in ("limit", "offset", "per_document", "max_tokens")}
     arguments = {
@@ -144,13 +132,13 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
 def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
     for number, result in enumerate(results, 1):
-        section = result["heading"].rpartition(" > ")[2]
-        title = f"{faint} · {off}".join(
-            f"{bold}{plain(name)}{off}" for name in (section, result["title"]) if name
-        )
+        section, title = _section(result).rpartition(" > ")[2], result["title"]
+        file = os.path.basename(result["source_id"])
+        title = file if title == os.path.splitext(file)[0] else title  # of code, and of pages without one
+        title = f"{faint} · {off}".join(f"{bold}{plain(name)}{off}" for name in (section, title) if name)
         yield f"{faint}{number:>2}.{off} {title}  {faint}{result['score']:.2f}{off}"
         for passage in (result, *result.get("passages", ())):
-            heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
+            heading = f"  {faint}› {plain(_section(passage))}{off}" if _section(passage) else ""
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
             text = _highlighted(passage, bold, off)
             for line in text.split("\n"):
@@ -162,6 +150,13 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
         yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"
+
+
+def _section(passage: JSON) -> str:
+    """The definition that a passage is in, or its heading."""
+    symbol = passage.get("symbol")
+    inside = symbol and symbol["start_line"] <= passage["start_line"]
+    return str(symbol["name"] if inside else passage["heading"])
 
 
 def _reasons(reasons: JSON) -> str:
@@ -197,7 +192,7 @@ def _wrapped(words: list[str], codes: tuple[str, str]) -> list[str]:
 # -- get -----------------------------------------------------------------------------------------------------
 
 
-def _get_options(options: Parser) -> None:
+def get_options(options: Parser) -> None:
     describe(
         options,
         "Print a document, or some of its lines.",
@@ -206,7 +201,10 @@ def _get_options(options: Parser) -> None:
         json=True,
     )
     add = options.add_argument
-    document = "an id or its first characters, or a path; path:12-30 gives lines, path#Name one definition"
+    document = (
+        "an id or its first characters, or a path; path:12-30 gives these lines, path:12 those from there "
+        "on, path#Name one definition or section"
+    )
     add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
     add("--query", metavar="WORDS", help="only the parts around these words")
     add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
@@ -215,7 +213,7 @@ def _get_options(options: Parser) -> None:
     add("--body", action="store_true", help="print only the text")
 
 
-def _get(args: Namespace) -> int:
+def run_get(args: Namespace) -> int:
     lines = None if args.lines is None else parse_lines(args.lines)
     projecting = args.query is not None
     config = configuration(args.config)
@@ -253,8 +251,9 @@ def _print_document(document: JSON, args: Namespace) -> None:
     print(
         body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n", flush=True
     )
-    if document.get("cut"):
-        warn(f"Note: {plain(document['cut'])}")
+    if cut := document.get("cut"):
+        cut = re.sub(r"(\d+) to (\d+) (.*)start_line = \1", r"\1 to \2 \3`--lines \1:\2`", cut)
+        warn(f"Note: {plain(cut)}")
 
 
 Lines = tuple[int | None, int | None]
@@ -310,7 +309,7 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place
 # -- outline and symbol --------------------------------------------------------------------------------------
 
 
-def _outline_options(options: Parser) -> None:
+def outline_options(options: Parser) -> None:
     describe(
         options,
         "List the definitions of a file, or the headings of a page.",
@@ -323,7 +322,7 @@ def _outline_options(options: Parser) -> None:
     options.add_argument("-s", "--source", help="only this source, by name (git:platform) or type (git)")
 
 
-def _symbol_options(options: Parser) -> None:
+def symbol_options(options: Parser) -> None:
     describe(
         options,
         "Show where a name is defined, what it calls and where it is used.",
@@ -334,8 +333,16 @@ def _symbol_options(options: Parser) -> None:
     add = options.add_argument
     add("name", help="a function, class, method or variable: find, Store.find")
     add("-p", "--path", metavar="GLOB", help="only paths like src/** or *.py")
-    add("-n", "--limit", type=int, help="the most definitions and references (default: 30)")
+    add("-n", "--limit", type=int, metavar="N", help="the most definitions and references (default: 30)")
     add("-s", "--source", help="only this source, by name (git:platform) or type (git)")
+
+
+def run_outline(args: Namespace) -> int:
+    return _navigate("outline", args)
+
+
+def run_symbol(args: Namespace) -> int:
+    return _navigate("symbol", args)
 
 
 def _navigate(tool: str, args: Namespace) -> int:
