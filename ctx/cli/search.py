@@ -117,7 +117,10 @@ def _print_results(reply: JSON, args: Namespace) -> None:
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
     """Hints after a search without results. `partial`: the index is incomplete."""
-    if not any(status.doc_count for status in workspace.statuses()):
+    statuses = workspace.statuses()
+    if not any(status.doc_count or status.configured for status in statuses):
+        return "no source is configured; `ctx add FOLDER` adds one"
+    if not any(status.doc_count for status in statuses):
         return "no document is indexed; `ctx index` shows where it looks and what it leaves out"
     since, until = args.since, args.until
     if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):

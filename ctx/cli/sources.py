@@ -190,6 +190,8 @@ def source_at(place: str) -> tuple[str, dict[str, Any]]:
         raise BadRequest(f"{plain(place)} {problem}")
     if path == os.path.sep:
         raise BadRequest("/ is the whole disk; add only the folders you want to search")
+    if path == os.path.realpath(os.path.expanduser("~")):
+        raise BadRequest(f"{plain(path)} is your whole home folder; add only the folders you want to search")
     if sound(path) != path:
         raise BadRequest(f"TOML cannot hold a name that is not UTF-8: {one_line(path)}")
     return "filesystem", {"root": path}

@@ -99,6 +99,7 @@ COMMANDS = [
     (["add", "nowhere"], ("nowhere does not exist",)),
     (["add", "docs/auth.md"], ("docs/auth.md is a file; add its folder",)),
     (["add", "/"], ("/ is the whole disk",)),
+    (["add", "~"], ("is your whole home folder",)),
     (["add", "."], ("contains the source 'filesystem:docs'", "`ctx remove filesystem:docs` first")),
     (["add", "docs"], ("is already the source 'filesystem:docs'",)),
     (["add", "ftp://example.org/x"], ("'ftp://' is not supported",)),
