@@ -92,6 +92,8 @@ class Client:
     extra: Mapping[str, JSON] = field(default_factory=dict)
     stdio_only: bool = False
     shape: str | None = None  # codex, opencode, goose: an entry of another shape
+    trust_file: str | None = None  # where it lists the folders whose entries it uses without asking
+    untrusted: str = ""  # what it does in another folder
     hooks: Hooks | None = None
 
     def entry(self, server: Server) -> Entry:

@@ -42,18 +42,6 @@ from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 
 _MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # how clients join server and tool: Claude Code, Cursor
-# Clients that ask before they use a project's entry: their list of trusted folders, and the note to print.
-_TRUST = {
-    "claude-code": ("{CLAUDE_CONFIG_DIR|~}/.claude.json", "asks once whether to use it: start `claude` here"),
-    "codex": (
-        "{CODEX_HOME|~/.codex}/config.toml",
-        "ignores it until you trust this folder: start `codex` here",
-    ),
-    "gemini-cli": (
-        "~/.gemini/trustedFolders.json",
-        "shows it as Disabled until you trust this folder: `/permissions`",
-    ),
-}
 
 
 def connect_options(options: Parser) -> None:
@@ -347,9 +335,9 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
 
 def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool) -> list[str]:
     """A note if the client disables the entry because it does not trust this folder yet."""
-    if key not in _TRUST or not (shared or key == "gemini-cli"):
+    path = client.trust_file
+    if path is None or not (shared or key == "gemini-cli"):
         return []
-    path, consequence = _TRUST[key]
     try:
         document = parsed("toml" if path.endswith(".toml") else "json", read_text(expanded(path)))
         if key == "gemini-cli":
@@ -360,7 +348,7 @@ def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool)
             trusted = row.get("trust_level") == "trusted" or name in row.get("enabledMcpjsonServers", ())
     except (ValueError, ConfigError, AttributeError):
         trusted = False
-    return [] if trusted else [f"Note: {client.title} {consequence}"]
+    return [] if trusted else [f"Note: {client.title} {client.untrusted}"]
 
 
 def _link(key: str, name: str, entry: Entry) -> str | None:
