@@ -46,7 +46,7 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 2075,
-    "cli": 5775,
+    "cli": 5750,
     "cluster": 2375,
     "code": 510,
     "config": 1635,
