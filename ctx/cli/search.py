@@ -205,8 +205,8 @@ def get_options(options: Parser) -> None:
     )
     add = options.add_argument
     document = (
-        "an id or its first characters, or a path; path:12-30 gives these lines, path:12 those from there "
-        "on, path#Name one definition or section"
+        "an id or its first characters, or a path; path:12-30 or path:12 gives these lines, path#Name one "
+        "definition or section"
     )
     add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
     add("--query", metavar="WORDS", help="only the parts around these words")

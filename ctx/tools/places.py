@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 def place_of(index: IndexedSources, text: str, source: str | None = None) -> Place:
-    """The document at `path`, `path:10-40`, `path:10` (from that line on) or `path#symbol`. Raises
+    """The document at `path`, `path:10-40`, `path:10` or `path#symbol`. Raises
     `NotFound`, `BadRequest`.
     """
     if places := exact_places(index, text, source):
@@ -83,8 +83,8 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
     readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
     if match := _LINES.match(text):
         if match[3] == ":":  # or the path ends with a number of its own
-            readings.append((f"{match[1]}:{match[2]}", None, int(match[4]), None))
-        readings.append((match[1], None, int(match[2]), int(match[4]) if match[4] else None))
+            readings.append((f"{match[1]}:{match[2]}", None, int(match[4]), int(match[4])))
+        readings.append((match[1], None, int(match[2]), int(match[4] or match[2])))
     readings += [(path, symbol, None, None) for path, symbol in symbols_of(text)]
     if "\\" in text:
         readings += _readings(_DRIVE.sub("", text.replace("\\", "/")))

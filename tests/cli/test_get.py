@@ -43,7 +43,7 @@ def resolved(folder: Path, text: str, source: str | None = None) -> tuple[str, L
 def test_a_document_is_named_by_what_a_search_prints(indexed: Path) -> None:
     for path in ("auth.md", "guide/release.md"):
         assert resolved(indexed, path) == (path, (None, None))
-    assert resolved(indexed, "auth.md:3") == ("auth.md", (3, None))
+    assert resolved(indexed, "auth.md:3") == ("auth.md", (3, 3))
     assert resolved(indexed, "auth.md:3-4") == ("auth.md", (3, 4))
     assert resolved(indexed, "auth.md", "filesystem") == ("auth.md", (None, None))
 
@@ -58,12 +58,12 @@ def test_the_beginning_of_an_id_and_the_end_of_a_path_are_enough(indexed: Path) 
 
 def test_a_name_that_ends_like_a_line_number_is_a_name(indexed: Path) -> None:
     assert resolved(indexed, "odd:12") == ("odd:12", (None, None))
-    assert resolved(indexed, "odd:12:1") == ("odd:12", (1, None))
+    assert resolved(indexed, "odd:12:1") == ("odd:12", (1, 1))
 
 
 def test_lines_are_read_as_forges_write_them(indexed: Path) -> None:
     assert resolved(indexed, "auth.md#L3-L4") == ("auth.md", (3, 4))
-    assert resolved(indexed, "auth.md#L3") == ("auth.md", (3, None))
+    assert resolved(indexed, "auth.md#L3") == ("auth.md", (3, 3))
 
 
 def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
