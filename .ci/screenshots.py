@@ -56,7 +56,7 @@ OF_ANA = "Ana is on leave from the 7th to the 18th of December."
 QUESTIONS = ("how do I back up the store", "which files are left out", "what may a script reach")
 # What is done in a view before its picture is taken: an address, and an element that says it is ready.
 VIEWS = {
-    "search": ("#/search?q=how+do+I+back+up+my+memories&mode=hybrid", ".result"),
+    "search": ("#/search?q=how+do+I+back+up+my+memories", ".result"),
     "document": ("#/search?q=back+up+and+restore&mode=keyword", ".result .open"),
     "activity": ("#/activity", ".call"),
     "sources": ("#/sources", "#source-list .card"),

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +21,7 @@ PICTURE = ROOT / "docs" / "images" / "terminal.svg"
 COLUMNS = 100
 SETUP = ("ctx init", "ctx index")
 SHOWN = (
-    'ctx search -m hybrid -n 1 "how do I keep it running after I log out"',
+    'ctx search -n 1 "how do I search a private repository"',
     "ctx symbol open_door",
 )
 CODE = """\
@@ -66,7 +67,10 @@ def main() -> int:
             run(command, folder)
         for command in SHOWN:
             console.print(Text(f"$ {command}", style="bold"))
-            console.print(Text(run(command, folder)))
+            for line in run(command, folder).splitlines():
+                wrapped = textwrap.wrap(line, COLUMNS, subsequent_indent="    ", drop_whitespace=False)
+                console.print(Text("\n".join(wrapped) or " "))
+            console.print()
     drawing = console.export_svg(title="ctx", unique_id="ctx")
     # Without the web font that rich would have a browser fetch.
     drawing = re.sub(r"@font-face \{.*?\}\s*", "", drawing, flags=re.DOTALL)

@@ -38,7 +38,7 @@ from typing import NamedTuple
 from _common import check, finish, header
 
 from ctx.cli.eval import Question, ask
-from ctx.cli.pruning import drop_sources
+from ctx.cli.index import drop_sources
 from ctx.config import load_config
 from ctx.models import MODES, Caller
 from ctx.search import boosts

@@ -65,7 +65,7 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     """
     if reading and not config.stored:
         raise StoreError(
-            "nothing is indexed yet; run `ctx index` first (or `ctx serve mcp`, which does so automatically)"
+            "nothing is indexed yet; run `ctx index` first (or `ctx serve`, which does so automatically)"
         )
     workspace = Workspace(config, reading=reading, projecting=projecting)
     if reading and projecting and (config.store.url or workspace.plane.outdated()):

@@ -1,7 +1,7 @@
 """The command line: parse the options, call the workspace, print the result.
 
-Each command's module has `add_options(command, options)`, which declares its options, and `run(command,
-args)`, which returns the exit code. A module is imported when its command is used.
+Each command NAME has two functions in its module: `NAME_options(options)` declares its options, and
+`run_NAME(args)` returns the exit code. A module is imported when its command is used.
 """
 
 import errno
@@ -41,15 +41,15 @@ COMMANDS = {
     "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent"),
     "memory": ("ctx.cli.memory", "read, correct, forget and move memories"),
-    "log": ("ctx.cli.log", "show what clients asked"),
+    "log": ("ctx.cli.status", "show what clients asked"),
     "docs": ("ctx.cli.docs", "read this documentation offline"),
     "eval": ("ctx.cli.eval", "measure search with questions of your own"),
     "backup": ("ctx.cli.stores", "write the store to one file"),
     "restore": ("ctx.cli.stores", "replace the store with a backup"),
     "migrate": ("ctx.cli.stores", "move the store to a database, or back"),
     "worker": ("ctx.cli.index", "index and embed for machines that share a database"),
-    "key": ("ctx.cli.key", "create, list and revoke keys"),
-    "trust": ("ctx.cli.trust", "trust a configuration and its scripts"),
+    "key": ("ctx.cli.access", "create, list and revoke keys"),
+    "trust": ("ctx.cli.access", "trust a configuration and its scripts"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
@@ -61,10 +61,6 @@ COMMANDS = {
     "completions": ("ctx.cli.docs", "print a completion script for your shell"),
     "embed": ("ctx.cli.index", "compute missing embeddings, or all of them again"),
     "pack": ("ctx.cli.extensions", "list the memory packs"),
-    "sync": ("ctx.cli.index", "the same as index"),
-    "sources": ("ctx.cli.status", "the same as status"),
-    "stats": ("ctx.cli.status", "the same as status"),
-    "projects": ("ctx.cli.status", "the same as status"),
 }
 GROUPS = {
     "set up": ("init", "add", "remove"),
@@ -73,7 +69,8 @@ GROUPS = {
     "use from an agent or a browser": ("serve", "mcp", "connect"),
     "more": ("memory", "log", "docs"),
 }
-HIDDEN = ("embed", "pack", "sync", "sources", "stats", "projects")  # older names
+HIDDEN = ("embed", "pack")
+OLDER = {"sync": "index", "sources": "status", "stats": "status", "projects": "status"}  # older names
 FURTHER = tuple(
     name for name in COMMANDS if name not in HIDDEN and not any(name in names for names in GROUPS.values())
 )
@@ -157,16 +154,17 @@ def _run(arguments: list[str]) -> int:
         if called.command is None:
             overview.print_help()
             return 0
-        options = command_parser(called.command)
+        command = OLDER.get(called.command, called.command)
+        options = command_parser(command)
         if called.config is not None:
             options.set_defaults(config=called.config)
         args = parse(options, [*called.arguments, *arguments[end:]])
     except SystemExit as end:  # of --help and --version
         return int(end.code or 0)
-    if called.command not in SHARED_WORK:
+    if command not in SHARED_WORK:
         os.umask(0o077)
     format_unhandled_logs()
-    code: int = import_module(COMMANDS[called.command][0]).run(called.command, args)
+    code: int = getattr(import_module(COMMANDS[command][0]), f"run_{command}")(args)
     return code
 
 
@@ -203,7 +201,7 @@ def _overview(*, everything: bool) -> Parser:
 def command_parser(command: str) -> Parser:
     """The parser of one command."""
     options = Parser(prog=f"ctx {command}", allow_abbrev=False)
-    import_module(COMMANDS[command][0]).add_options(command, options)
+    getattr(import_module(COMMANDS[command][0]), f"{command}_options")(options)
     return options
 
 
@@ -215,13 +213,13 @@ def whole_parser() -> Parser:
     for name, (module, purpose) in COMMANDS.items():
         if name not in HIDDEN:
             options = commands.add_parser(name, help=purpose, allow_abbrev=False)
-            import_module(module).add_options(name, options)
+            getattr(import_module(module), f"{name}_options")(options)
     return whole
 
 
 def _command_name(name: str) -> str:
     """For argparse: one of our commands."""
-    if name in COMMANDS:
+    if name in COMMANDS or name in OLDER:
         return name
     if name in ELSEWHERE:
         raise ArgumentTypeError(f"unknown command '{name}'; {ELSEWHERE[name]}")

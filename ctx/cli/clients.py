@@ -1,18 +1,41 @@
-"""The clients that `ctx connect` knows: where each keeps its MCP servers, and what an entry looks like.
-
-Each row names the page that it was written from and when that was read. A row without files is printed, to
-be pasted.
+"""The clients that `ctx connect` knows (clients.toml), the project to connect, and ctx's entries in the files
+of clients.
 """
 
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+from urllib.parse import urlsplit
 
+from ctx.cli.configuration import configuration_at
+from ctx.cli.edits import Edit, file_at, parsed, read_text, written
+from ctx.cli.output import plain
+from ctx.cli.running import of_project, servers
+from ctx.config import Config
+from ctx.config.find import Location, client_name, find_config, project_root, user_folder
+from ctx.errors import ConfigError, Conflict
+from ctx.http import is_loopback, local
 from ctx.models import JSON
 
 Entry = dict[str, JSON]
+_WAYS = (
+    "url",
+    "httpUrl",
+    "serverUrl",
+    "uri",
+    "command",
+    "cmd",
+    "args",
+    "type",
+    "headers",
+    "bearer_token_env_var",
+)
+_PROGRAMS = ("ctx", "ctx.exe", "ctx-server")
 
 
 @dataclass(frozen=True)
@@ -27,10 +50,32 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hook:
+    """When a client calls `ctx memory ACTION`."""
+
+    event: str
+    action: str  # recall | capture
+    timeout_s: int
+    matcher: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """The hooks of a client, in files of their own."""
+
+    user: str
+    project: str
+    events: Sequence[Hook]
+    then: str
+    source: str
+    checked: str
+    grouped: bool = True  # {"matcher", "hooks": [{"type": "command", ...}]}; else the command itself
+    header: Mapping[str, JSON] = field(default_factory=dict)  # members that the file must have
+
+
+@dataclass(frozen=True, kw_only=True)
 class Client:
-    """One client. In paths, `{NAME|DEFAULT}` is an environment variable and `{apps}` the folder of desktop
-    programs.
-    """
+    """A row of clients.toml."""
 
     title: str
     user: str | None = None  # the user's file
@@ -40,25 +85,53 @@ class Client:
     checked: str  # when that was read
     key: str = "mcpServers"  # the table of servers
     form: str = "json"  # json (comments are read) or toml
-    types: tuple[str, str] | None = None  # the value of `type` for an address, and for a command
+    types: Sequence[str] = ()  # the value of `type` for an address, and for a command
     address: str = "url"  # the key of an address
-    key_reference: str | None = "${%s}"  # a variable in a header; None: the client cannot refer to one
-    extra: Mapping[str, JSON] | None = None
+    key_reference: str = "${%s}"  # a variable in a header; "": the client cannot refer to one
+    extra: Mapping[str, JSON] = field(default_factory=dict)
     stdio_only: bool = False
-    special: Callable[[Server], Entry] | None = None  # an entry of another shape
+    shape: str | None = None  # codex, opencode, goose: an entry of another shape
+    trust_file: str | None = None  # where it lists the folders whose entries it uses without asking
+    untrusted: str = ""  # what it does in another folder
+    hooks: Hooks | None = None
 
     def entry(self, server: Server) -> Entry:
         """The client's entry for a server."""
-        if self.special:
-            return self.special(server)
+        command, arguments = server.command, list(server.arguments)
+        if self.shape == "codex":
+            key = {"bearer_token_env_var": server.key_env} if server.key_env else {}
+            return {"command": command, "args": arguments} if server.stdio else {"url": server.url, **key}
+        if self.shape == "opencode":
+            if server.stdio:
+                return {"type": "local", "command": [command, *arguments], "enabled": True}
+            return {"type": "remote", "url": server.url, "enabled": True}
+        if self.shape == "goose":
+            way: Entry = {"type": "streamable_http", "uri": server.url}
+            if server.stdio:
+                way = {"type": "stdio", "cmd": command, "args": arguments}
+            return {**way, "enabled": True, "timeout": 300}
         entry: Entry = {"type": self.types[server.stdio]} if self.types else {}
         if server.stdio:
-            entry |= {"command": server.command, "args": list(server.arguments)}
+            entry |= {"command": command, "args": arguments}
         else:
             entry[self.address] = server.url
             if server.key_env and self.key_reference:
                 entry["headers"] = {"Authorization": f"Bearer {self.key_reference % server.key_env}"}
-        return entry | dict(self.extra or {})
+        return entry | dict(self.extra)
+
+
+def _read_clients() -> dict[str, Client]:
+    with open(os.path.join(os.path.dirname(__file__), "clients.toml"), "rb") as file:
+        rows = tomllib.load(file)
+    for row in rows.values():
+        if hooks := row.get("hooks"):
+            row["hooks"] = Hooks(**{**hooks, "events": [Hook(**event) for event in hooks["events"]]})
+    return {name: Client(**row) for name, row in rows.items()}
+
+
+CLIENTS: Mapping[str, Client] = _read_clients()
+HOOKED = sorted(name for name, client in CLIENTS.items() if client.hooks)
+BUDGET_TOKENS = 1000  # recalled at the start of a session, by hooks
 
 
 def expanded(path: str) -> str:
@@ -78,209 +151,142 @@ def installed(client: Client) -> bool:
     return os.path.exists(path) or (folder != os.path.expanduser("~") and os.path.isdir(folder))
 
 
-def _codex(server: Server) -> Entry:
-    if server.stdio:
-        return {"command": server.command, "args": list(server.arguments)}
-    return {"url": server.url, **({"bearer_token_env_var": server.key_env} if server.key_env else {})}
+@dataclass(frozen=True)
+class Project:
+    """The project to connect. `own`: no project was found; the user's own configuration is used, if any."""
+
+    location: Location | None
+    root: str
+    own: bool
+
+    @property
+    def config(self) -> Config | None:
+        return _configuration(self.location) if self.location else None
+
+    @property
+    def bind(self) -> str:
+        return self.config.server.bind if self.config else "127.0.0.1:7331"
+
+    @property
+    def address(self) -> str:
+        """Where it is served now, else where it will be."""
+        running = of_project(servers(), self.root)
+        return local(running.address if running else self.bind)
 
 
-def _opencode(server: Server) -> Entry:
-    if server.stdio:
-        return {"type": "local", "command": [server.command, *server.arguments], "enabled": True}
-    return {"type": "remote", "url": server.url, "enabled": True}
+@cache
+def _configuration(location: Location) -> Config:
+    return configuration_at(location)  # read once, so that warnings are printed once
 
 
-def _goose(server: Server) -> Entry:
-    if server.stdio:
-        way: Entry = {"type": "stdio", "cmd": server.command, "args": list(server.arguments)}
-    else:
-        way = {"type": "streamable_http", "uri": server.url}
-    return {**way, "enabled": True, "timeout": 300}
+def project_here(explicit: str | None) -> Project:
+    """The project that counts here."""
+    location = find_config(explicit, os.environ, os.getcwd())
+    folder = user_folder(os.environ)
+    own = location is not None and folder is not None and location.path == os.path.join(folder, "config.toml")
+    root = os.getcwd() if location is None or own else os.path.realpath(project_root(location.path))
+    return Project(location, root, own)
 
 
-CLIENTS: Mapping[str, Client] = {
-    "cursor": Client(
-        title="Cursor",
-        user="~/.cursor/mcp.json",
-        project=".cursor/mcp.json",
-        key_reference="${env:%s}",
-        then="Cursor sees it at once: Settings > MCP.",
-        source="https://cursor.com/docs/mcp",
-        checked="2026-11",
-    ),
-    "claude-code": Client(
-        title="Claude Code",
-        user="{CLAUDE_CONFIG_DIR|~}/.claude.json",
-        project=".mcp.json",
-        types=("http", "stdio"),
-        then="In a new session, /mcp shows it.",
-        source="https://code.claude.com/docs/en/mcp",
-        checked="2026-11",
-    ),
-    "claude-desktop": Client(
-        title="Claude Desktop",
-        user="{apps}/Claude/claude_desktop_config.json",
-        then="Quit Claude Desktop and start it again.",
-        source="https://modelcontextprotocol.io/docs/develop/connect-local-servers",
-        checked="2026-11",
-        stdio_only=True,
-    ),
-    "vscode": Client(
-        title="VS Code",
-        user="{apps}/Code/User/mcp.json",
-        project=".vscode/mcp.json",
-        key="servers",
-        types=("http", "stdio"),
-        key_reference=None,  # ${env:X} in a header is sent unexpanded: microsoft/vscode#336232
-        then="Command palette > MCP: List Servers > Start.",
-        source="https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
-        checked="2026-11",
-    ),
-    "codex": Client(
-        title="Codex",
-        user="{CODEX_HOME|~/.codex}/config.toml",
-        project=".codex/config.toml",
-        key="mcp_servers",
-        form="toml",
-        special=_codex,
-        then="A new session has it.",
-        source="https://developers.openai.com/docs/extend/mcp",
-        checked="2026-11",
-    ),
-    "windsurf": Client(
-        title="Windsurf",
-        user="~/.codeium/windsurf/mcp_config.json",
-        address="serverUrl",
-        key_reference="${env:%s}",
-        then="Cascade > MCP servers > Refresh.",
-        source="https://docs.windsurf.com/windsurf/cascade/mcp",
-        checked="2026-11",
-    ),
-    "antigravity": Client(
-        title="Antigravity",
-        user="~/.gemini/config/mcp_config.json",
-        project=".agents/mcp_config.json",
-        address="serverUrl",
-        key_reference=None,
-        then="Agent panel > ... > MCP Servers > Refresh.",
-        source="https://antigravity.google/docs/mcp",
-        checked="2026-11-28",
-    ),
-    "kiro": Client(
-        title="Kiro",
-        user="~/.kiro/settings/mcp.json",
-        project=".kiro/settings/mcp.json",
-        then="Kiro sees it at once: Kiro panel > MCP Servers.",
-        source="https://kiro.dev/docs/mcp/configuration",
-        checked="2026-11-28",
-    ),
-    "amp": Client(
-        title="Amp",
-        user="{XDG_CONFIG_HOME|~/.config}/amp/settings.json",
-        project=".amp/settings.json",
-        key="amp.mcpServers",
-        then="`amp mcp list` shows it; a project's server has to be approved: `amp mcp approve ctx`.",
-        source="https://ampcode.com/manual",
-        checked="2026-11-28",
-    ),
-    "lmstudio": Client(
-        title="LM Studio",
-        user="~/.lmstudio/mcp.json",
-        key_reference=None,
-        then="LM Studio sees it at once: Program > Install.",
-        source="https://lmstudio.ai/docs/app/mcp",
-        checked="2026-11",
-    ),
-    "continue": Client(
-        title="Continue",
-        user="~/.continue/mcpServers/ctx.json",
-        project=".continue/mcpServers/ctx.json",
-        types=("streamable-http", "stdio"),
-        key_reference=None,
-        then="Reload the window; agent mode lists its tools.",
-        source="https://docs.continue.dev/customize/deep-dives/mcp",
-        checked="2026-11",
-    ),
-    "gemini-cli": Client(
-        title="Gemini CLI",
-        user="~/.gemini/settings.json",
-        project=".gemini/settings.json",
-        address="httpUrl",  # `url` would be an SSE endpoint
-        key_reference=None,  # variables are replaced under `env` alone
-        then="In a new session, /mcp shows it.",
-        source="https://github.com/google-gemini/gemini-cli/blob/main/docs/tools/mcp-server.md",
-        checked="2026-11-22",
-    ),
-    "zed": Client(
-        title="Zed",
-        user="{XDG_CONFIG_HOME|~/.config}/zed/settings.json",
-        project=".zed/settings.json",
-        key="context_servers",
-        key_reference=None,
-        then="Zed sees it at once: Settings > AI > MCP Servers.",
-        source="https://zed.dev/docs/ai/mcp",
-        checked="2026-11-22",
-    ),
-    "copilot-cli": Client(
-        title="GitHub Copilot CLI",
-        user="{COPILOT_HOME|~/.copilot}/mcp-config.json",
-        project=".github/mcp.json",
-        types=("http", "local"),
-        extra={"tools": ["*"]},
-        key_reference=None,
-        then="In a new session, /mcp show lists it.",
-        source="https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers",
-        checked="2026-11-22",
-    ),
-    "opencode": Client(
-        title="OpenCode",
-        user="{XDG_CONFIG_HOME|~/.config}/opencode/opencode.json",
-        project="opencode.json",
-        key="mcp",  # the shape of version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/
-        special=_opencode,
-        key_reference=None,
-        then="A new session has it; `opencode mcp list` shows it.",
-        source="https://opencode.ai/docs/mcp-servers/",
-        checked="2026-11-22",
-    ),
-    "roo": Client(
-        title="Roo Code",
-        project=".roo/mcp.json",
-        types=("streamable-http", "stdio"),
-        key_reference=None,
-        then="Roo Code > MCP > Edit Global MCP, which opens mcp_settings.json.",
-        source="https://docs.roocode.com/features/mcp/using-mcp-in-roo",
-        checked="2026-11-22",
-    ),
-    "cline": Client(
-        title="Cline",
-        types=("streamableHttp", "stdio"),
-        key_reference=None,
-        then="Cline > MCP Servers > Configure > Configure MCP Servers; the file differs by version.",
-        source="https://docs.cline.bot/mcp/adding-and-configuring-servers",
-        checked="2026-11-22",
-    ),
-    "goose": Client(
-        title="goose",
-        key="extensions",  # JSON is YAML: what is printed can be pasted into config.yaml
-        special=_goose,
-        key_reference=None,
-        then="~/.config/goose/config.yaml, next to the extensions; or `goose configure` > Add Extension.",
-        source="https://block.github.io/goose/docs/guides/config-files",
-        checked="2026-11-22",
-    ),
-    "jetbrains": Client(
-        title="JetBrains AI Assistant and Junie",
-        then="Settings > Tools > AI Assistant (or Junie) > Model Context Protocol (MCP) > Add > As JSON.",
-        source="https://www.jetbrains.com/help/ai-assistant/configure-an-mcp-server.html",
-        checked="2026-11-22",
-        stdio_only=True,
-    ),
-    "open-webui": Client(
-        title="Open WebUI",
-        then="Admin Settings > External Tools > + with Type 'MCP (Streamable HTTP)': the address alone goes "
-        "there (and under Auth a key). From a container this machine is host.docker.internal.",
-        source="https://docs.openwebui.com/features/mcp",
-        checked="2026-11-22",
-    ),
-}
+def target(row: JSON) -> list[str]:
+    """The target of an entry: its address, or the words of its command."""
+    if not isinstance(row, dict):
+        return []
+    for key in ("url", "httpUrl", "serverUrl", "uri"):
+        if isinstance(row.get(key), str):
+            return [row[key]]
+    command, arguments = row.get("command", row.get("cmd", "")), row.get("args")
+    words = [*(command if isinstance(command, list) else [command])]
+    words = [str(word) for word in words + (arguments if isinstance(arguments, list) else [])]
+    if "--url" in words[:-1]:  # `ctx mcp --url` leads to the same place
+        return [words[words.index("--url") + 1]]
+    return [os.path.basename(words[0]), *words[1:]] if words else []
+
+
+def _is_ours(name: str, row: JSON, project: Project, *, shared: bool) -> bool:
+    """Whether ctx wrote an entry for this project. In a project's own file every entry of ctx is."""
+    words = target(row)
+    if len(words) == 1:
+        address = urlsplit(words[0])
+        near = is_loopback(address.hostname or "") and address.path.split("/")[1:2] == ["mcp"]
+        return near and (shared or name in (client_name(project.root), client_name(project.root, 32), "ctx"))
+    if not words or words[0] not in _PROGRAMS or words[1:2] != ["mcp"]:
+        return False
+    if "--config" in words[:-1]:
+        path = os.path.join(project.root, words[words.index("--config") + 1])
+        config = project.location.path if project.location else ""
+        return os.path.realpath(path) == os.path.realpath(config)
+    return shared or project.own
+
+
+@dataclass
+class ClientFile:
+    """A client's file for a project (`shared`) or for the user. Raises `ConfigError` for what is no file."""
+
+    client: Client
+    project: Project
+    shared: bool
+
+    def __post_init__(self) -> None:
+        template = self.client.project if self.shared else self.client.user
+        path = os.path.join(self.project.root, template or "") if self.shared else expanded(template or "")
+        self.path = file_at(path, shared=self.shared, root=self.project.root)
+
+    @cached_property
+    def before(self) -> str | None:
+        return read_text(self.path)
+
+    @cached_property
+    def document(self) -> Any:
+        """The parsed file. Raises `ConfigError`."""
+        try:
+            document = parsed(self.client.form, self.before)
+            if not isinstance(document.get(self.client.key, {}), dict):
+                raise ValueError(f"'{self.client.key}' is not a table")
+            return document
+        except ValueError as error:
+            raise ConfigError(f"{self.path} cannot be parsed ({plain(str(error))[:100]})") from error
+
+    @property
+    def entries(self) -> Any:
+        return self.document.get(self.client.key, {})
+
+    @property
+    def ours(self) -> list[str]:
+        """The names of this project's entries."""
+        rows = self.entries.items()
+        return [name for name, row in rows if _is_ours(name, row, self.project, shared=self.shared)]
+
+    def put(self, name: str, entry: Entry, *, replace: bool) -> Edit | None:
+        """The change that puts an entry in place of ctx's earlier ones; None if it is there. Raises
+        `Conflict` if there is another server of that name.
+        """
+        present, ours = self.entries, self.ours
+        old = present.get(name)
+        if old is not None and name not in ours and target(old) != target(entry) and not replace:
+            raise Conflict(
+                f"{self.client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
+                "Use --replace to replace it, or --name NAME for another name"
+            )
+        settings = (
+            {key: value for key, value in old.items() if key not in _WAYS} if isinstance(old, dict) else {}
+        )
+        entry = {**settings, **entry}
+        if entry == old and ours in ([], [name]):
+            return None
+        for label in {*ours, name} & set(present):
+            del present[label]
+        present[name] = entry
+        self.document[self.client.key] = present
+        return Edit(
+            self.path, self.before, written(self.client.form, self.document, self.before), not self.shared
+        )
+
+    def remove(self, names: Iterable[str]) -> Edit:
+        """The change that removes entries; it deletes a file with nothing else in it."""
+        for name in names:
+            del self.entries[name]
+        if not self.entries:
+            del self.document[self.client.key]
+        after = written(self.client.form, self.document, self.before) if self.document else None
+        return Edit(self.path, self.before, after, not self.shared)

@@ -10,20 +10,29 @@ import json
 import os
 import re
 import shutil
-from argparse import ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import tomlkit
 
-from ctx.cli.clients import CLIENTS, Client, Entry, Server, expanded, installed
+from ctx.cli.clients import (
+    BUDGET_TOKENS,
+    CLIENTS,
+    Client,
+    ClientFile,
+    Entry,
+    Project,
+    Server,
+    expanded,
+    installed,
+    project_here,
+)
 from ctx.cli.edits import Edit, comment_note, own_command, parsed, read_text, written
-from ctx.cli.entries import ClientFile, Project, project_here
-from ctx.cli.handshake import tools_over_http, tools_over_stdio
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, table, warn
-from ctx.cli.running import at_address, of_project, servers
+from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.http import Upstream, local, remote
@@ -32,23 +41,10 @@ from ctx.models import JSON
 from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 
-BUDGET_TOKENS = 1000  # recalled at the start of a session, by --memory
 _MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # how clients join server and tool: Claude Code, Cursor
-# Clients that ask before they use a project's entry: their list of trusted folders, and the note to print.
-_TRUST = {
-    "claude-code": ("{CLAUDE_CONFIG_DIR|~}/.claude.json", "asks once whether to use it: start `claude` here"),
-    "codex": (
-        "{CODEX_HOME|~/.codex}/config.toml",
-        "ignores it until you trust this folder: start `codex` here",
-    ),
-    "gemini-cli": (
-        "~/.gemini/trustedFolders.json",
-        "shows it as Disabled until you trust this folder: `/permissions`",
-    ),
-}
 
 
-def add_options(command: str, options: Parser) -> None:
+def connect_options(options: Parser) -> None:
     describe(
         options,
         "Connect an editor or an agent to this project.",
@@ -74,8 +70,8 @@ def add_options(command: str, options: Parser) -> None:
     add("--replace", action="store_true", help="replace another project's entry of that name")
     add("--print", action="store_true", help="print the entry and its file; write nothing")
     add("--dry-run", action="store_true", help="show the change as a diff; write nothing")
-    add("--scope", choices=("user", "project"), help="older form of --user")
-    add("--stdio", action="store_true", help="the default now")
+    add("--scope", choices=("user", "project"), help=SUPPRESS)  # the older form of --user
+    add("--stdio", action="store_true", help=SUPPRESS)  # the default now
 
 
 def _client(name: str) -> str:
@@ -110,7 +106,7 @@ class Outcome:
         return {**row, "text": self.text.rstrip(), "notes": self.notes}
 
 
-def run(command: str, args: Namespace) -> int:
+def run_connect(args: Namespace) -> int:
     _check(args)
     project = project_here(args.config)
     if args.list:
@@ -161,8 +157,8 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
     command = "ctx" if shared else own_command()
     if args.http:
         url = remote(args.url or (local(project.bind) if shared else project.address), args.bank)
-        proxied = client.stdio_only or (bool(args.key_env) and not (client.key_reference or client.special))
-        proxied = proxied or (bool(args.key_env) and client.special is not None and client.form != "toml")
+        proxied = client.stdio_only or (bool(args.key_env) and not (client.key_reference or client.shape))
+        proxied = proxied or (bool(args.key_env) and client.shape in ("opencode", "goose"))
         key = ("--key-env", args.key_env) if args.key_env else ()
         return Server(command, ("mcp", "--url", url, *key), url, args.key_env, stdio=proxied)
     arguments: tuple[str, ...] = ("mcp",)
@@ -339,9 +335,9 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
 
 def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool) -> list[str]:
     """A note if the client disables the entry because it does not trust this folder yet."""
-    if key not in _TRUST or not (shared or key == "gemini-cli"):
+    path = client.trust_file
+    if path is None or not (shared or key == "gemini-cli"):
         return []
-    path, consequence = _TRUST[key]
     try:
         document = parsed("toml" if path.endswith(".toml") else "json", read_text(expanded(path)))
         if key == "gemini-cli":
@@ -352,7 +348,7 @@ def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool)
             trusted = row.get("trust_level") == "trusted" or name in row.get("enabledMcpjsonServers", ())
     except (ValueError, ConfigError, AttributeError):
         trusted = False
-    return [] if trusted else [f"Note: {client.title} {consequence}"]
+    return [] if trusted else [f"Note: {client.title} {client.untrusted}"]
 
 
 def _link(key: str, name: str, entry: Entry) -> str | None:

@@ -26,11 +26,7 @@ INSTALL = {
 SHELLS = tuple(INSTALL)
 
 
-def add_options(command: str, options: Parser) -> None:
-    if command == "completions":
-        describe(options, "Print a shell's completion script.", *INSTALL.values())
-        options.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS, help="the shell")
-        return
+def docs_options(options: Parser) -> None:
     describe(
         options,
         "Read the documentation of this version offline: in the browser, or here.",
@@ -46,10 +42,17 @@ def add_options(command: str, options: Parser) -> None:
     add("--no-open", action="store_true", help="serve the site and open no browser")
 
 
-def run(command: str, args: Namespace) -> int:
-    if command == "completions":
-        print(shtab.complete(whole_parser(), shell=args.shell))
-        return 0
+def completions_options(options: Parser) -> None:
+    describe(options, "Print a shell's completion script.", *INSTALL.values())
+    options.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS, help="the shell")
+
+
+def run_completions(args: Namespace) -> int:
+    print(shtab.complete(whole_parser(), shell=args.shell))
+    return 0
+
+
+def run_docs(args: Namespace) -> int:
     if args.json and not args.list:
         raise BadRequest("--json is for --list: a page is Markdown (--print)")
     texts = pages(bundled_path("docs"))

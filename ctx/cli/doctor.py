@@ -11,14 +11,13 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from ctx.cli.configuration import configuration
-from ctx.cli.handshake import tools_over_http
-from ctx.cli.index import share_line
+from ctx.cli.index import replaced_models, share_line
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, styled, warn
-from ctx.cli.pruning import replaced_models
-from ctx.cli.running import at_address, of_project, servers
+from ctx.cli.running import at_address, of_project, servers, tools_over_http
 from ctx.config import Config
 from ctx.errors import ConfigError, CtxError, StoreError
 from ctx.http import Boundless, Upstream, is_loopback, local, read_reply, split_bind
@@ -28,6 +27,9 @@ from ctx.server.policy import ServerSettings, setting_doubts
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text.strings import counted, one_line
 from ctx.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from ctx.memory.salvage import Salvage
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 _COLOURS = {OK: "\x1b[32m", WARNING: "\x1b[33m", FAILED: "\x1b[31m"}
@@ -47,7 +49,7 @@ class Finding:
 Findings = Iterator[Finding]
 
 
-def add_options(command: str, options: Parser) -> None:
+def doctor_options(options: Parser) -> None:
     describe(
         options,
         "Check the installation, the store, the sources, the sandbox and the server.",
@@ -59,7 +61,7 @@ def add_options(command: str, options: Parser) -> None:
     options.add_argument("--fix", action="store_true", help=fix)
 
 
-def run(command: str, args: Namespace) -> int:
+def run_doctor(args: Namespace) -> int:
     findings: list[Finding] = []
     for row in examine(args.config, fix=args.fix):
         findings.append(row)
@@ -100,10 +102,8 @@ def _examine(explicit: str | None, *, fix: bool) -> Findings:
         yield _permissions(config.folder, fix=fix)
     else:
         yield from store_findings(config, fix=fix)
-    from ctx.cli.memory_location import findings as memory_findings  # 170 ms with the memories
-
     try:
-        yield from (Finding(*row) for row in memory_findings(config, fix=fix))
+        yield from _memory_file(config, fix=fix)
     except CtxError as error:
         yield Finding("memory", FAILED, error.message)
     store_checks = () if unreached else (_index, _embedder, _sources, _memory)
@@ -258,7 +258,7 @@ def _embedder(workspace: Workspace, fix: bool) -> Findings:
     pending = workspace.catalog.pending_count(embedder.model)
     detail = f"{embedder.model}, {embedder.dim} dimensions, loaded and answered in {took_ms:.0f} ms"
     if pending:
-        detail += f"; {counted(pending, 'chunk')} pending: `ctx embed pending`"
+        detail += f"; {counted(pending, 'chunk')} pending: `ctx index` embeds them"
     yield Finding("embeddings", WARNING if pending else OK, detail)
     for share in replaced_models(workspace):
         detail = f"{share_line(share)}, from a replaced model: `ctx embed prune` drops them"
@@ -321,6 +321,56 @@ def _memory(workspace: Workspace, fix: bool) -> Findings:
         if pack.dialect.key_required and not pack.keys and not _keys(workspace):
             hint = "closed over HTTP until you make a key: `ctx key create NAME`"
             yield Finding("pack", WARNING, f"{pack.name} is {hint}")
+
+
+def _memory_file(config: Config, *, fix: bool) -> Findings:
+    """Where the memories are, whether their file is sound, and what is missing; `fix` restores them."""
+    from ctx.memory.location import locate, loss, problems  # 170 ms
+    from ctx.memory.salvage import restore
+    from ctx.memory.split import holds_old
+
+    if config.store.url:
+        return
+    location = locate(config, os.environ)
+    memory = location.memory
+    if location.waiting:
+        detail = f"those in {config.folder} are not used: {location.waiting}"
+        yield Finding("memory", WARNING, f"{detail}; `ctx memory adopt .ctx` takes them over")
+    elif os.path.lexists(memory) and (old := holds_old(location.catalog)):
+        detail = (
+            f"{location.catalog} holds {counted(old, 'memory')} of an earlier version, which are not used"
+        )
+        yield Finding("memory", WARNING, detail)
+    found = problems(memory)
+    if not found:
+        if os.path.isfile(memory):
+            yield Finding("memory", OK, f"kept in {memory}")
+        return
+    if not fix:
+        for problem in found:
+            detail = problem.removesuffix("; `ctx doctor` says more")
+            hint = "`ctx doctor --fix` restores what it can from the copies and the file"
+            yield Finding("memory", FAILED, f"{detail}. {hint}")
+        return
+    yield Finding("memory", WARNING, f"had problems ({found[0]}); {_restored(restore(memory))}")
+    if left := loss(memory):
+        yield Finding("memory", FAILED, left)
+
+
+def _restored(salvage: "Salvage") -> str:
+    begun = (
+        f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
+        if salvage.copy
+        else "there was no copy"
+    )
+    parts = [begun, f"{salvage.from_rows:,} more read from the file itself"]
+    if salvage.missing:
+        parts.append(f"{counted(salvage.missing, 'memory')} could not be read anywhere")
+    else:
+        parts.append("no memory is missing")
+    if salvage.aside:
+        parts.append(f"the old file is {os.path.basename(salvage.aside)}")
+    return "; ".join(parts)
 
 
 def _keys(workspace: Workspace) -> int:

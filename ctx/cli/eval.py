@@ -13,11 +13,11 @@ from typing import NamedTuple
 from ctx.cli.configuration import configuration
 from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, tell
-from ctx.cli.search import listings
 from ctx.errors import BadRequest
 from ctx.models import JSON, MODES, Caller
 from ctx.search.searcher import resolve_sources
 from ctx.text.strings import nfc
+from ctx.tools.places import all_paths
 from ctx.tools.toolbox import Toolbox
 from ctx.workspace import open_workspace
 
@@ -51,7 +51,7 @@ class Summary(NamedTuple):
     mrr: float
 
 
-def add_options(command: str, options: Parser) -> None:
+def eval_options(options: Parser) -> None:
     describe(
         options,
         "Run your own questions and see which ones search misses, and why.",
@@ -65,7 +65,7 @@ def add_options(command: str, options: Parser) -> None:
     add("--within", type=amount, default=5, metavar="N", help="count a later rank as a miss (default: 5)")
 
 
-def run(command: str, args: Namespace) -> int:
+def run_eval(args: Namespace) -> int:
     try:
         with open(args.questions, encoding="utf-8-sig") as file:
             questions = read_questions(file.read(), args.questions)
@@ -85,8 +85,8 @@ def run(command: str, args: Namespace) -> int:
         }
         missed = [row for outcomes in by_mode.values() for row in outcomes if row.rank is None]
         absent = {path for row in missed for path in row.question.expect}
-        for listing in listings(workspace.catalog) if absent else ():
-            absent -= {path for path in absent if fits(listing.source_id, path)}
+        for _, source_id in all_paths(workspace) if absent else ():
+            absent -= {path for path in absent if fits(source_id, path)}
     rows, lines = (
         [],
         [f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions"],

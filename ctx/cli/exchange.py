@@ -1,12 +1,19 @@
-"""`ctx import` and `ctx export`: to and from the files of other programs."""
+"""`ctx import` and `ctx export`: to and from the files of other programs.
+
+A Parquet table has one row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`,
+`updated_at`, `chunk_index`, `heading`, `text`, `text_hash` (16 bytes, of what is embedded: title and heading
+path before the text), `model` and `embedding`, both null if there is no embedding.
+"""
 
 import json
 import os
 import shutil
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Iterable
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from ctx import files
@@ -20,28 +27,28 @@ from ctx.config.find import project_root, shown_path
 from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.config.toml import read_toml, tables_in
 from ctx.config.trust import variables
-from ctx.errors import BadRequest, ConfigError
+from ctx.errors import BadRequest, ConfigError, CtxError
+from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
+from ctx.models import JSON
+from ctx.store.base import Catalog
 from ctx.store.record import StoredDocument
 from ctx.text.strings import counted
 from ctx.workspace import open_workspace
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def add_options(command: str, options: Parser) -> None:
-    {"import": _import_options, "export": _export_options}[command](options)
+ROWS = 4096  # of a row group: 6 MB of vectors at 384 dimensions
+_TEXT_COLUMNS = ("title", "heading", "text")
 
-
-def run(command: str, args: Namespace) -> int:
-    if command == "import":
-        return _import_parquet(args) if args.action == "parquet" else _import_configuration(args)
-    if args.widget is not None:
-        return _export_widget(args)
-    return _export_json(args) if args.parquet is None else _export_parquet(args)
+Pair = tuple[bytes, "np.ndarray"]
+"""text_hash and float32 vector of unit length, as `Catalog.put_embeddings` takes them."""
 
 
 # -- import --------------------------------------------------------------------------------------------------
 
 
-def _import_options(options: Parser) -> None:
+def import_options(options: Parser) -> None:
     describe(
         options,
         "Import what another program wrote.",
@@ -59,9 +66,11 @@ def _import_options(options: Parser) -> None:
     parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
 
 
-def _import_parquet(args: Namespace) -> int:
-    from ctx.cli.parquet import read_embeddings
+def run_import(args: Namespace) -> int:
+    return _import_parquet(args) if args.action == "parquet" else _import_configuration(args)
 
+
+def _import_parquet(args: Namespace) -> int:
     count = 0
     with open_workspace(configuration(args.config)) as workspace:
         workspace.require_embeddings()
@@ -144,7 +153,7 @@ def _problems(text: str, output: str) -> list[str]:
 # -- export --------------------------------------------------------------------------------------------------
 
 
-def _export_options(options: Parser) -> None:
+def export_options(options: Parser) -> None:
     describe(
         options,
         "Write every document and chunk as one JSON document, as Context Harness's search widget reads it.",
@@ -156,6 +165,12 @@ def _export_options(options: Parser) -> None:
     add("-o", "--output", type=output_path, metavar="FILE", help="where to (default: standard output)")
     add("--parquet", metavar="FILE", help="write chunks and embeddings as a Parquet table instead")
     add("--widget", metavar="FILE", help="write the search widget for static sites, which reads an export")
+
+
+def run_export(args: Namespace) -> int:
+    if args.widget is not None:
+        return _export_widget(args)
+    return _export_json(args) if args.parquet is None else _export_parquet(args)
 
 
 def _export_json(args: Namespace) -> int:
@@ -187,8 +202,6 @@ def _export_widget(args: Namespace) -> int:
 
 
 def _export_parquet(args: Namespace) -> int:
-    from ctx.cli.parquet import write_table
-
     if args.output is not None:
         raise BadRequest("--parquet names its own file; leave --output out")
     with open_workspace(configuration(args.config), reading=True, projecting=False) as workspace:
@@ -235,3 +248,128 @@ def _write_export(
         shutil.copyfileobj(waiting, out)
         out.write("\n]}\n")
     return documents, chunks
+
+
+# -- Parquet -------------------------------------------------------------------------------------------------
+
+
+def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, int]:
+    """Writes all chunks with the embeddings of `model`. Returns how many chunks, and how many have one.
+    Raises `BadRequest` if the file cannot be written or pyarrow is missing.
+    """
+    arrow, parquet = _pyarrow()
+    schema = _schema(arrow)
+    chunks = embedded = 0
+    with (
+        files.writing(path, BadRequest),
+        files.replacement(path) as descriptor,
+        open(descriptor, "wb", closefd=False) as file,
+        parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        for rows in _row_groups(catalog, model):
+            embedded += sum(row["embedding"] is not None for row in rows)
+            chunks += len(rows)
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+    return chunks, embedded
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BadRequest("Parquet needs pyarrow: pip install 'ctx-server[parquet]'") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _schema(arrow: ModuleType) -> Any:
+    text, moment = arrow.string(), arrow.timestamp("ms", tz="UTC")
+    return arrow.schema(
+        [
+            *((name, text) for name in ("document_id", "source", "source_id", "title", "source_url")),
+            ("updated_at", moment),
+            ("chunk_index", arrow.int32()),
+            ("heading", text),
+            ("text", text),
+            ("text_hash", arrow.binary(TEXT_HASH_BYTES)),
+            ("model", text),
+            ("embedding", arrow.list_(arrow.float32())),
+        ]
+    )
+
+
+def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, JSON]]]:
+    """The rows of all chunks, ROWS at a time."""
+    rows: Iterator[dict[str, JSON]] = (
+        {
+            "document_id": stored.document.id,
+            "source": stored.document.source,
+            "source_id": stored.document.source_id,
+            "title": stored.document.title,
+            "source_url": stored.document.source_url,
+            "updated_at": stored.document.updated_ms,
+            "chunk_index": chunk.ordinal,
+            "heading": chunk.heading,
+            "text": stored.document.body[chunk.start : chunk.end],
+            "text_hash": chunk.text_hash,
+        }
+        for stored in catalog.export()
+        for chunk in stored.chunks
+    )
+    while group := list(islice(rows, ROWS)):
+        vectors = {} if model is None else catalog.vectors_of(model, [row["text_hash"] for row in group])
+        for row in group:
+            vector = vectors.get(row["text_hash"])
+            row |= {"model": None if vector is None else model, "embedding": vector}
+        yield group
+
+
+def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
+    """The embeddings in a table, in batches. Rows without one are left out.
+
+    A row names its text by `text_hash`, or by `title`, `heading` and `text`. Vectors are scaled to unit
+    length. Raises `BadRequest` if the file is no table, lacks columns, or is of another model.
+    """
+    arrow, parquet = _pyarrow()
+    location = os.path.expanduser(path)
+    if files.irregular(location):
+        raise BadRequest(f"{path} cannot be read: it is not a file")
+    try:
+        with parquet.ParquetFile(location) as table:
+            names = table.schema_arrow.names
+            keys = ["text_hash"] if "text_hash" in names else _TEXT_COLUMNS
+            if absent := [name for name in ("embedding", *keys) if name not in names]:
+                needed = "it needs the columns embedding and text_hash"
+                raise BadRequest(f"{path} has no column {', '.join(absent)}; {needed}")
+            columns = ["embedding", *keys, *(["model"] if "model" in names else [])]
+            for batch in table.iter_batches(ROWS, columns=columns):
+                yield [_pair(path, row, model) for row in batch.to_pylist() if row["embedding"] is not None]
+    except CtxError:
+        raise
+    except (arrow.ArrowException, OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a Parquet table, or it is damaged"
+        raise BadRequest(f"{path} cannot be read: {reason}") from error
+
+
+def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
+    if (row.get("model") or model) != model:
+        raise BadRequest(
+            f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; "
+            "set [embedding] model to match"
+        )
+    import numpy as np  # 120 ms
+
+    try:
+        vector = np.asarray(row["embedding"], dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise BadRequest(f"{path} has an embedding that is not a list of numbers") from error
+    length = float(np.linalg.norm(vector.astype(np.float64))) if vector.ndim == 1 else 0.0
+    if not np.isfinite(length) or length == 0:
+        raise BadRequest(f"{path} has an embedding of zeros")
+    if "text_hash" not in row:
+        digest = text_hash(embedding_text(*(row[name] or "" for name in _TEXT_COLUMNS)))
+    elif isinstance(row["text_hash"], bytes) and len(row["text_hash"]) == TEXT_HASH_BYTES:
+        digest = row["text_hash"]
+    else:
+        raise BadRequest(f"{path} has a text_hash that is not {TEXT_HASH_BYTES} bytes")
+    return digest, vector / length

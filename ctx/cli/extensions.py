@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -57,9 +58,17 @@ _EXAMPLES = {
 }
 
 
-def add_options(command: str, options: Parser) -> None:
+_ACTION_NAMES = {
+    "tool": "list|call|init|test",
+    "connector": "init|test",
+    "agent": "list|init|test",
+    "pack": "list",
+}
+
+
+def _options(command: str, options: Parser) -> None:
     describe(options, _PURPOSES[command], *_EXAMPLES[command], json=True)
-    actions = actions_of(options, "list|call|init|test" if command == "tool" else "list|init|test")
+    actions = actions_of(options, _ACTION_NAMES[command])
     if command != "connector":
         action(actions, "list", f"the {command}s of this configuration")
     if command == "pack":
@@ -85,7 +94,7 @@ def _values(command: Parser, name: str) -> None:
     command.add_argument(name, action="append", default=[], dest="param", metavar="KEY=VALUE", help=value)
 
 
-def run(command: str, args: Namespace) -> int:
+def _run(command: str, args: Namespace) -> int:
     # A script's log is what one tries it for; scripts that did not load are reported by the commands.
     log_to_stderr("warning", "bare", without="ctx.scripts.loader")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
@@ -383,3 +392,9 @@ def _types(rule: JSON) -> set[str]:
     for alternative in (*rule.get("anyOf", ()), *rule.get("oneOf", ())):
         types |= _types(alternative)
     return types or {name for choice in rule.get("enum", ()) for name in _JSON_TYPES[type(choice)]}
+
+
+tool_options, run_tool = partial(_options, "tool"), partial(_run, "tool")
+connector_options, run_connector = partial(_options, "connector"), partial(_run, "connector")
+agent_options, run_agent = partial(_options, "agent"), partial(_run, "agent")
+pack_options, run_pack = partial(_options, "pack"), partial(_run, "pack")

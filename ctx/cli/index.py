@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from ctx.cli.configuration import NO_SOURCES, configuration
 from ctx.cli.options import Parser, amount, describe, log_option, progress_options
@@ -21,12 +22,11 @@ from ctx.cli.output import (
     warn,
     without_reported,
 )
-from ctx.cli.pruning import drop_sources, prunable_models, prunable_sources, prune_models, replaced_models
 from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
-from ctx.errors import BadRequest, ConfigError, CtxError
+from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.indexing.embedding import EmbedReport
 from ctx.indexing.report import EMPTY, IndexReport
 from ctx.indexing.run import Progress
@@ -41,19 +41,13 @@ from ctx.workspace import Workspace, open_workspace
 SHOWN = 10  # lines of a kind below a report; --json has more
 SHOWN_CHANGES = 20  # documents named of one run of --watch
 
-
-def add_options(command: str, options: Parser) -> None:
-    {"embed": _embed_options, "worker": _worker_options}.get(command, _index_options)(options)
-
-
-def run(command: str, args: Namespace) -> int:
-    return {"embed": _embed, "worker": _worker}.get(command, _index)(args)
+Unused = TypeVar("Unused")
 
 
 # -- index ---------------------------------------------------------------------------------------------------
 
 
-def _index_options(options: Parser) -> None:
+def index_options(options: Parser) -> None:
     describe(
         options,
         "Bring the index up to date: new, changed and deleted documents.",
@@ -66,7 +60,7 @@ def _index_options(options: Parser) -> None:
     add("--full", action="store_true", help="read everything again")
     add("--dry-run", action="store_true", help="show what would change, write nothing")
     add("--watch", action="store_true", help="keep running and follow the sources until Ctrl-C")
-    add("--no-embed", action="store_true", help="keyword index only; a server or `ctx embed pending` embeds")
+    add("--no-embed", action="store_true", help="keyword index only; the next run or a server embeds")
     add(
         "--prune",
         action="store_true",
@@ -75,11 +69,11 @@ def _index_options(options: Parser) -> None:
     add("--take-over", action="store_true", help="take over documents of another configuration or machine")
     add("--since", metavar="DATE", help="only what was updated at or after this date")
     add("--until", metavar="DATE", help="only what was updated at or before this date")
-    add("-n", "--limit", type=amount, help="most new or changed documents to index per source")
+    add("-n", "--limit", type=amount, metavar="N", help="most new or changed documents to index per source")
     progress_options(options)
 
 
-def _index(args: Namespace) -> int:
+def run_index(args: Namespace) -> int:
     window = None
     if not (args.since is None and args.until is None and args.limit is None):
         until = _date("--until", args.until, end_of_day=True)
@@ -261,7 +255,7 @@ def change_lines(report: IndexReport) -> list[str]:
 # -- embed ---------------------------------------------------------------------------------------------------
 
 
-def _embed_options(options: Parser) -> None:
+def embed_options(options: Parser) -> None:
     describe(
         options,
         "Compute missing embeddings (pending), drop all and start again (rebuild), or drop those\n"
@@ -274,13 +268,13 @@ def _embed_options(options: Parser) -> None:
     kinds = ("pending", "rebuild", "prune")
     add("what", metavar="|".join(kinds), choices=kinds, help="the action")
     add("models", nargs="*", default=[], metavar="MODEL", help="prune only these models")
-    add("-n", "--limit", type=amount, help="stop after this many chunks")
+    add("-n", "--limit", type=amount, metavar="N", help="stop after this many chunks")
     add("--dry-run", action="store_true", help="only count")
     add("--batch-size", type=amount, help="texts per request, for ollama and openai")
     progress_options(options)
 
 
-def _embed(args: Namespace) -> int:
+def run_embed(args: Namespace) -> int:
     if args.models and args.what != "prune":
         raise BadRequest(f"`ctx embed {args.what}` takes no model names")
     config = configuration(args.config)
@@ -347,10 +341,82 @@ def _embedded_line(report: EmbedReport) -> str:
     return f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}"
 
 
+# -- what a store no longer needs ----------------------------------------------------------------------------
+# Nothing is dropped unless the user asks: the model may come back, the documents may be another
+# configuration's.
+
+
+def replaced_models(workspace: Workspace) -> list[ModelShare]:
+    """The stored embeddings of models that are neither configured nor still answering. Empty if embeddings
+    are off: then no model has replaced them.
+    """
+    if workspace.model is None:
+        return []
+    names = [name for name in (workspace.model, workspace.model_switch.published()) if name]
+    return workspace.catalog.model_shares(names)
+
+
+def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
+    """The replaced models of these names, or all. Raises `NotFound`, and `BadRequest` for one that may be in
+    use: other machines that share a database may have another configuration.
+    """
+    shares = {share.model: share for share in replaced_models(workspace)}
+    others = "use another model: name the models that no machine uses, `ctx embed prune NAME`"
+    chosen = _named(workspace, shares, names, "not a replaced model", others)
+    for share in chosen:
+        if share.filling:
+            raise BadRequest(f"another machine is using '{share.model}' now")
+    return chosen
+
+
+def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
+    """Drops the embeddings of `prunable_models`, chosen while no one else writes, and frees their space.
+    Returns what was dropped.
+    """
+    dropped: list[ModelShare] = []
+
+    def chosen() -> list[str]:
+        dropped.extend(prunable_models(workspace, names))
+        return [share.model for share in dropped]
+
+    workspace.indexer.forget_models(chosen)
+    if dropped:
+        workspace.catalog.vacuum()
+    return dropped
+
+
+def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceStatus]:
+    """The sources with documents that are not configured: those of these names, or all. Raises `NotFound`,
+    and `BadRequest` if names are needed: other machines that share a database have sources of their own.
+    """
+    strays = {status.name: status for status in workspace.unconfigured()}
+    others = "have other sources: name the sources that no machine uses, `ctx index --prune NAME`"
+    return _named(workspace, strays, names, "no source that this configuration lacks", others)
+
+
+def _named(
+    workspace: Workspace, unused: dict[str, Unused], names: Sequence[str], fault: str, others: str
+) -> list[Unused]:
+    """The unused entries of these names, or all. Raises `NotFound` with the `fault` of an unknown name, and
+    `BadRequest` if names are needed because of `others`.
+    """
+    for name in names:
+        if name not in unused:
+            raise NotFound(f"'{name}' is {fault} (those are: {', '.join(unused) or 'none'})")
+    if unused and not names and workspace.config.store.url:
+        raise BadRequest(f"machines that share this database may {others} ({', '.join(unused)})")
+    return [unused[name] for name in dict.fromkeys(names)] if names else list(unused.values())
+
+
+def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[tuple[str, int]]:
+    """Deletes the documents of sources. Returns (name, documents)."""
+    return [(source.name, workspace.indexer.forget([source.name])) for source in sources]
+
+
 # -- worker --------------------------------------------------------------------------------------------------
 
 
-def _worker_options(options: Parser) -> None:
+def worker_options(options: Parser) -> None:
     describe(
         options,
         "Index and embed together with other machines that share [store] url.",
@@ -364,7 +430,7 @@ def _worker_options(options: Parser) -> None:
     log_option(options, "info")
 
 
-def _worker(args: Namespace) -> int:
+def run_worker(args: Namespace) -> int:
     roles = [role.strip() for role in args.roles.split(",")]
     if unknown := [role for role in roles if role not in ROLES]:
         raise BadRequest(f"--roles: unknown role '{unknown[0]}' (known: {', '.join(ROLES)})")

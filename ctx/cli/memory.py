@@ -1,13 +1,12 @@
 """`ctx memory`: its options.
 
-The actions are in `memory_actions` and `sessions`, which import the memory store (200 ms).
+The actions are in `memory_actions` and `hooks`, which import the memory store (200 ms).
 """
 
 from argparse import Namespace
 from typing import Any
 
-from ctx.cli.connect import BUDGET_TOKENS
-from ctx.cli.hooks import HOOKED
+from ctx.cli.clients import BUDGET_TOKENS, HOOKED
 from ctx.cli.options import Parser, action, actions_of, amount, describe, moment, output_path
 
 DEFAULT_BANK = "default"
@@ -15,7 +14,7 @@ DEFAULT_BANK = "default"
 PRODUCTS = ("basic-memory", "claude-recall", "hindsight", "mem0", "sekha")
 
 
-def add_options(command: str, options: Parser) -> None:
+def memory_options(options: Parser) -> None:
     describe(
         options,
         "Read, correct, forget and move memories.",
@@ -32,9 +31,7 @@ def add_options(command: str, options: Parser) -> None:
     capture = action(actions, "capture", "store memories from a hook's JSON on standard input")
     for parser in (recall, capture):
         parser.add_argument("--bank", help=f"which bank (default: {DEFAULT_BANK})")
-        parser.add_argument(
-            "--hook", choices=tuple(HOOKED), help="reply in this client's hook format; never fail"
-        )
+        parser.add_argument("--hook", choices=HOOKED, help="reply in this client's hook format; never fail")
     recall.add_argument("query", nargs="*", help="what to look for (default: the most important and latest)")
     budget = f"most tokens to print (default: {BUDGET_TOKENS})"
     recall.add_argument("--budget-tokens", type=amount, default=BUDGET_TOKENS, help=budget)
@@ -53,13 +50,9 @@ def _location_options(actions: Any) -> None:
     )
 
 
-def run(command: str, args: Namespace) -> int:
-    if args.action in ("adopt", "gone", "forget-project"):
-        from ctx.cli import memory_location
-
-        return memory_location.run(args)
+def run_memory(args: Namespace) -> int:
     if args.action in ("recall", "capture"):
-        from ctx.cli.sessions import run_session
+        from ctx.cli.hooks import run_session
 
         return run_session(args)
     from ctx.cli import memory_actions

@@ -7,16 +7,17 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from ctx.cli.configuration import NO_PROJECT, memory_configuration
-from ctx.cli.output import export_form, open_output, plain, print_json, table, tell, warn
-from ctx.cli.sessions import bank_of
+from ctx.cli.hooks import bank_of
+from ctx.cli.output import ago, export_form, open_output, plain, print_json, table, tell, warn
 from ctx.clock import iso_utc
 from ctx.config.settings import SHIPPED_PACKS
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
+from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.imports import Source
-from ctx.memory.location import holds_any
+from ctx.memory.location import adopt_old, adopt_other, count_memories, holds_any
 from ctx.memory.products import import_from, piped_source, read_source
 from ctx.memory.records import MOMENTS, iso
 from ctx.models import JSON
@@ -40,6 +41,8 @@ _COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "for
 
 
 def run(args: Namespace) -> int:
+    if args.action in _PLACES:
+        return _PLACES[args.action](args)
     config = memory_configuration(args.config)
     if config.path is None and not holds_any(config, os.environ):
         raise ConfigError(NO_PROJECT)  # the user has no memories of their own either
@@ -56,6 +59,77 @@ def _bank(store: MemoryStore, id: str) -> MemoryBank:
         names = ", ".join(sorted(store.banks())[:20])
         raise NotFound(f"no memory bank called '{id}' (there are: {names})" if names else NO_MEMORIES)
     return bank
+
+
+# -- where memories are --------------------------------------------------------------------------------------
+
+
+def _adopt(args: Namespace) -> int:
+    config = memory_configuration(args.config)
+    if config.store.url:
+        raise BadRequest(
+            "the memories are in the database of [store] url; use `ctx memory import` to add others"
+        )
+    if args.name.rstrip("/") in (".ctx", config.folder):
+        count = adopt_old(config, os.environ)
+    else:
+        count = adopt_other(config, os.environ, args.name)
+    return tell(args.json, {"memories": count}, f"This project has {counted(count, 'memory')} now.")
+
+
+def _gone(args: Namespace) -> int:
+    rows = [entry for entry in entries(projects_folder(os.environ)) if entry.gone]
+    listed = [_described(entry) for entry in rows]
+    cells = [
+        (
+            entry.name,
+            plain(entry.record.path),
+            f"{_count(entry):,}",
+            f"{entry.bytes / 1e6:,.1f} MB",
+            ago(entry.record.seen_ms),
+        )
+        for entry in rows
+    ]
+    return tell(
+        args.json,
+        {"projects": listed},
+        table(cells, ("NAME", "PROJECT WAS AT", "MEMORIES", "SIZE", "LAST USED"))
+        if rows
+        else "No memories of moved or deleted projects.",
+        notes=["`ctx memory adopt NAME` gives them to this project, `forget-project NAME` deletes them."]
+        if rows
+        else (),
+    )
+
+
+def _described(entry: Entry) -> dict[str, str | int]:
+    return {
+        "name": entry.name,
+        "path": entry.record.path,
+        "memories": _count(entry),
+        "bytes": entry.bytes,
+    }
+
+
+def _count(entry: Entry) -> int:
+    try:
+        return count_memories(os.path.join(entry.folder, "memory.db"))
+    except StoreError:
+        return 0
+
+
+def _forget_project(args: Namespace) -> int:
+    found = [entry_named(projects_folder(os.environ), name) for name in args.name]
+    for entry in found:
+        if not entry.gone:
+            raise BadRequest(f"the project of '{entry.name}' is still at {entry.record.path}")
+    counts = {entry.name: _count(entry) for entry in found}
+    if args.yes:
+        for entry in found:
+            forget(entry)
+    done = "Deleted" if args.yes else "Would delete (--yes does it)"
+    lines = [f"{done}: {name}, {counted(count, 'memory')}" for name, count in counts.items()]
+    return tell(args.json, {"deleted": bool(args.yes), "projects": counts}, *lines)
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -362,6 +436,7 @@ def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
         raise BadRequest(f"{name}: {error.message}{hint}") from error
 
 
+_PLACES = {"adopt": _adopt, "gone": _gone, "forget-project": _forget_project}
 _ACTIONS: dict[str, Callable[[Workspace, Namespace], int]] = {
     "banks": _banks,
     "list": _list,

@@ -26,11 +26,11 @@ from ctx.scripts.registry_fetching import Fetched, fetch
 from ctx.text.strings import counted, one_line
 
 
-def run(command: str, args: Namespace) -> int:
+def run_registry(args: Namespace) -> int:
     return _ACTIONS[args.action](installed_registries(os.environ), args)
 
 
-def add_options(command: str, options: Parser) -> None:
+def registry_options(options: Parser) -> None:
     describe(
         options,
         "Install Lua tools, connectors and agents that others share in a git repository, pinned to a\n"

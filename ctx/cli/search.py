@@ -3,8 +3,7 @@
 import os
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from ctx.cli.configuration import configuration
 from ctx.cli.freshness import Freshness, fresh_workspace
@@ -14,34 +13,17 @@ from ctx.clock import parse_ms
 from ctx.connectors.names import encode_name
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, source_kind
-from ctx.store.base import Catalog
-from ctx.store.record import Listing
-from ctx.text.strings import nfc, sound, spellings
-from ctx.tools.places import similar, symbols_of
+from ctx.models import AUTO, COMMITS, JSON, MODES, Caller
+from ctx.search.searcher import resolve_sources
+from ctx.text.strings import sound
+from ctx.tools.places import Place, exact_places, place_of, the_only
 from ctx.workspace import Workspace
 
 _MIN_PREFIX = 4  # characters of an id
 _SHOWN_CANDIDATES = 5
 _PASSAGES = 3  # of a document
-_PAGE = 5000  # documents listed at a time
 _FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 _HEX = frozenset("0123456789abcdef-")
-
-
-def add_options(command: str, options: Parser) -> None:
-    {
-        "search": _search_options,
-        "get": _get_options,
-        "outline": _outline_options,
-        "symbol": _symbol_options,
-    }[command](options)
-
-
-def run(command: str, args: Namespace) -> int:
-    if command in ("outline", "symbol"):
-        return _navigate(command, args)
-    return {"search": _search, "get": _get}[command](args)
 
 
 def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str, str]) -> dict[str, JSON]:
@@ -65,7 +47,7 @@ def _tell(freshness: Freshness) -> None:
 # -- search --------------------------------------------------------------------------------------------------
 
 
-def _search_options(options: Parser) -> None:
+def search_options(options: Parser) -> None:
     describe(
         options,
         "Search the index. Any text is a query.",
@@ -82,7 +64,9 @@ def _search_options(options: Parser) -> None:
         default=AUTO,
         help="keyword, semantic or hybrid (default: what suits the query)",
     )
-    add("-n", "--limit", type=int, help="the most results (default: [retrieval] final_limit)")
+    add(
+        "-n", "--limit", type=int, metavar="N", help="the most results (default: 12, [retrieval] final_limit)"
+    )
     add(
         "-s", "--source", action="append", help="only this source, by name (git:platform) or type; repeatable"
     )
@@ -90,7 +74,7 @@ def _search_options(options: Parser) -> None:
     add("-t", "--type", action="append", help="only prose, code, or a media type; repeatable")
     add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
     add("--until", metavar="DATE", help="updated at or before this date")
-    add("--offset", type=int, help="how many results to skip")
+    add("--offset", type=int, metavar="N", help="how many results to skip")
     passages = f"the most passages per document (default: {_PASSAGES})"
     add("--per-document", type=int, metavar="N", default=_PASSAGES, help=passages)
     add("--max-tokens", type=int, metavar="N", help="leave out results beyond about this many tokens")
@@ -98,7 +82,7 @@ def _search_options(options: Parser) -> None:
     add("--explain", action="store_true", help="show how each result was ranked")
 
 
-def _search(args: Namespace) -> int:
+def run_search(args: Namespace) -> int:
     filters = {name: getattr(args, name) for name in ("source", "path", "type", "since", "until")}
     numbers = {name: getattr(args, name) for name in ("limit", "offset", "per_document", "max_tokens")}
     arguments = {
@@ -133,7 +117,10 @@ def _print_results(reply: JSON, args: Namespace) -> None:
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
     """Hints after a search without results. `partial`: the index is incomplete."""
-    if not any(status.doc_count for status in workspace.statuses()):
+    statuses = workspace.statuses()
+    if not any(status.doc_count or status.configured for status in statuses):
+        return "no source is configured; `ctx add FOLDER` adds one"
+    if not any(status.doc_count for status in statuses):
         return "no document is indexed; `ctx index` shows where it looks and what it leaves out"
     since, until = args.since, args.until
     if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):
@@ -148,13 +135,13 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
 def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
     for number, result in enumerate(results, 1):
-        section = result["heading"].rpartition(" > ")[2]
-        title = f"{faint} · {off}".join(
-            f"{bold}{plain(name)}{off}" for name in (section, result["title"]) if name
-        )
+        section, title = _section(result).rpartition(" > ")[2], result["title"]
+        file = os.path.basename(result["source_id"])
+        title = file if title == os.path.splitext(file)[0] else title  # of code, and of pages without one
+        title = f"{faint} · {off}".join(f"{bold}{plain(name)}{off}" for name in (section, title) if name)
         yield f"{faint}{number:>2}.{off} {title}  {faint}{result['score']:.2f}{off}"
         for passage in (result, *result.get("passages", ())):
-            heading = f"  {faint}› {plain(passage['heading'])}{off}" if passage["heading"] else ""
+            heading = f"  {faint}› {plain(_section(passage))}{off}" if _section(passage) else ""
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
             text = _highlighted(passage, bold, off)
             for line in text.split("\n"):
@@ -166,6 +153,13 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
         yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"
+
+
+def _section(passage: JSON) -> str:
+    """The definition that a passage is in, or its heading."""
+    symbol = passage.get("symbol")
+    inside = symbol and symbol["start_line"] <= passage["start_line"]
+    return str(symbol["name"] if inside else passage["heading"])
 
 
 def _reasons(reasons: JSON) -> str:
@@ -201,15 +195,7 @@ def _wrapped(words: list[str], codes: tuple[str, str]) -> list[str]:
 # -- get -----------------------------------------------------------------------------------------------------
 
 
-class Match(NamedTuple):
-    """A document that may be the one named."""
-
-    id: str
-    source: str
-    source_id: str
-
-
-def _get_options(options: Parser) -> None:
+def get_options(options: Parser) -> None:
     describe(
         options,
         "Print a document, or some of its lines.",
@@ -218,7 +204,10 @@ def _get_options(options: Parser) -> None:
         json=True,
     )
     add = options.add_argument
-    document = "an id or its first characters, or a path; path:12-30 gives lines, path#Name one definition"
+    document = (
+        "an id or its first characters, or a path; path:12-30 or path:12 gives these lines, path#Name one "
+        "definition or section"
+    )
     add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
     add("--query", metavar="WORDS", help="only the parts around these words")
     add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
@@ -227,22 +216,25 @@ def _get_options(options: Parser) -> None:
     add("--body", action="store_true", help="print only the text")
 
 
-def _get(args: Namespace) -> int:
+def run_get(args: Namespace) -> int:
     lines = None if args.lines is None else parse_lines(args.lines)
     projecting = args.query is not None
     config = configuration(args.config)
     with fresh_workspace(config, projecting=projecting) as (workspace, freshness):
         _tell(freshness)
-        match, suffix_lines, symbol = _resolved(workspace, args.document, args.source)
-        if (match.source, match.source_id) in freshness.gone:
-            raise NotFound(f"{match.source_id} was deleted; `ctx index` removes it from the index")
-        first, last = lines or suffix_lines
+        place = resolve(workspace, args.document, args.source)
+        document = place.stored.document
+        if (document.source, document.source_id) in freshness.gone:
+            raise NotFound(f"{document.source_id} was deleted; `ctx index` removes it from the index")
+        first, last = lines or (place.first, place.last)
         limits = {"start_line": first, "end_line": last, "max_tokens": args.max_tokens}
-        limits |= {"symbol": symbol, "query": args.query}
-        arguments = {"id": match.id, **{name: value for name, value in limits.items() if value is not None}}
+        limits |= {"symbol": place.symbol, "query": args.query}
+        arguments = {
+            "id": document.id,
+            **{name: value for name, value in limits.items() if value is not None},
+        }
         labels = {"start_line": "the first line", "end_line": "the last line"}
-        document = _call(workspace, "get", arguments, labels)
-        _print_document(document, args)
+        _print_document(_call(workspace, "get", arguments, labels), args)
     return 0
 
 
@@ -262,11 +254,10 @@ def _print_document(document: JSON, args: Namespace) -> None:
     print(
         body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n", flush=True
     )
-    if document.get("cut"):
-        warn(f"Note: {plain(document['cut'])}")
+    if cut := document.get("cut"):
+        cut = re.sub(r"(\d+) to (\d+) (.*)start_line = \1", r"\1 to \2 \3`--lines \1:\2`", cut)
+        warn(f"Note: {plain(cut)}")
 
-
-_LINES = re.compile(r"(.+)(?::|#L)(\d+)(?:-L?(\d+))?", re.DOTALL)  # `path:3-4` or `path#L3-L4`
 
 Lines = tuple[int | None, int | None]
 """First and last line, from 1; None: to that end of the document."""
@@ -281,134 +272,47 @@ def parse_lines(text: str) -> Lines:
     return int(ends[0]) if ends[0] else None, int(ends[1]) if ends[1] else None
 
 
-def _resolved(workspace: Workspace, text: str, source: str | None) -> tuple[Match, Lines, str | None]:
-    """The document and lines that a text names, and the name behind `#` unless that belongs to the path."""
-    try:
-        return *resolve(workspace, text, source), None
-    except NotFound:
-        for path, symbol in symbols_of(text):
-            if _matches(workspace, path, source):
-                return *resolve(workspace, path, source), symbol
-        raise
-
-
-def resolve(workspace: Workspace, text: str, source: str | None = None) -> tuple[Match, Lines]:
-    """The document that a text names, and the lines behind its path.
-
-    Raises `NotFound` if there is none, `BadRequest` with the candidates if there are several.
-    """
-    lines: Lines = (None, None)
-    matches = _matches(workspace, text, source)
-    path, named = text, _LINES.fullmatch(text)
-    if not matches and named:
-        path, lines = named[1], (int(named[2]), int(named[3]) if named[3] else None)
-        matches = _matches(workspace, path, source)
-    if not matches:
-        label = f"{path[:120]}" + (f" in source {source}" if source else "")
-        if os.path.isdir(path):
-            hint = "that is a folder: search it with `ctx search --path FOLDER/ WORDS`"
-        elif os.path.isfile(path):
-            hint = "the file exists but is not indexed: `ctx index` shows what it leaves out and why"
-        else:
-            names = _names(workspace, source)
-            rows = listings(workspace.catalog)
-            near = similar(path, [row.source_id for row in rows if row.source in names])
-            hint = f"near it: {plain(', '.join(near))}" if near else "`ctx search WORDS` prints both"
-        raise NotFound(f"no document with id or path: {label}; {hint}")
-    if len(matches) > 1:
-        names = [f"{row.source_id} ({row.source}, {row.id})" for row in matches[:_SHOWN_CANDIDATES]]
-        excess = len(matches) - len(names)
-        ways = ["--source"] if len({match.source for match in matches}) > 1 else []
-        ways += ["more of it"] if len({match.source_id for match in matches}) > 1 else []
-        raise BadRequest(
-            f"'{path[:120]}' matches {len(matches)} documents: {'; '.join(names)}"
-            f"{f' and {excess} more' if excess else ''}; give {', or '.join([*ways, 'an id'])}"
-        )
-    return matches[0], lines
-
-
-def _matches(workspace: Workspace, text: str, source: str | None) -> list[Match]:
-    """The documents that fit best: by id, else by path, else by the beginning of an id, else by the end of a
-    path.
+def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place:
+    """The document that a text names: an id, a path as the tools take it or one of this machine, or the
+    beginning of an id or of a commit's id. Raises `NotFound`, `BadRequest`.
     """
     path = text if sound(text) == text else encode_name(text)
-    prefix = path.strip().lower()
-    stored = workspace.catalog.document(prefix)
-    if stored is not None:
-        return [Match(stored.document.id, stored.document.source, stored.document.source_id)]
-    return (
-        list(_at_path(workspace, path, text, source))
-        or list(_with_prefix(workspace, prefix))
-        or list(_commits(workspace, prefix.removeprefix(COMMITS), source))
-        or list(_ending(workspace, path, source, str))
-        or ([] if path.isascii() else list(_ending(workspace, path, source, nfc)))
-    )
-
-
-def _names(workspace: Workspace, source: str | None) -> list[str]:
-    names = workspace.catalog.complete("source", "", None, 10_000)
-    return [name for name in names if source in (None, name, source_kind(name))]
-
-
-def _at_path(workspace: Workspace, text: str, file: str, source: str | None) -> Iterator[Match]:
-    """The documents of that path: `text` as a source names it, or `file` of this machine."""
-    roots = {folder.name: folder.root for folder in workspace.config.filesystems}
-    for name in _names(workspace, source):
-        paths = [] if text.startswith(("./", "../")) else [text, encode_name(text)]
-        if name in roots:
-            inside = os.path.relpath(os.path.realpath(file), os.path.realpath(roots[name]))
-            paths.append(encode_name(inside.replace(os.sep, "/")))
-        found = {}
-        for path in paths:
-            ids = {document_id(name, spelling): spelling for spelling in spellings(path)}
-            stored = (id for id in ids if workspace.catalog.document(id) is not None)
-            if (id := next(stored, None)) is not None:
-                found[id] = Match(id, name, ids[id])
-        yield from found.values()
-
-
-def _with_prefix(workspace: Workspace, prefix: str) -> Iterator[Match]:
-    """The documents whose ids begin so."""
-    if len(prefix) >= _MIN_PREFIX and _HEX.issuperset(prefix):
-        for id in workspace.catalog.complete("id", prefix, None, _SHOWN_CANDIDATES * 4):
-            stored = workspace.catalog.document(id)
-            if stored is not None:
-                yield Match(id, stored.document.source, stored.document.source_id)
-
-
-def _commits(workspace: Workspace, prefix: str, source: str | None) -> Iterator[Match]:
-    """The commits whose ids begin so."""
-    if len(prefix) >= _MIN_PREFIX and _HEX.issuperset(prefix):
-        for name in _names(workspace, source):
-            for path in workspace.catalog.complete("path", COMMITS + prefix, name, _SHOWN_CANDIDATES * 4):
-                yield Match(document_id(name, path), name, path)
-
-
-def _ending(
-    workspace: Workspace, text: str, source: str | None, form: Callable[[str], str]
-) -> Iterator[Match]:
-    """The documents whose path ends with these whole names: `auth.md` for `docs/auth.md`."""
-    end = form("/" + text.strip("/"))
-    for row in listings(workspace.catalog):
-        if source in (None, row.source, source_kind(row.source)) and form(row.source_id).endswith(end):
-            yield Match(row.id, row.source, row.source_id)
-
-
-def listings(catalog: Catalog) -> Iterator[Listing]:
-    """Every document, by source and path."""
-    after = None
-    while True:
-        page = catalog.list_documents(after, _PAGE)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = (page[-1].source, page[-1].source_id)
+    catalog, prefix = workspace.catalog, path.strip().lower()
+    if stored := catalog.document(prefix):
+        return Place(stored)
+    names = resolve_sources([source], workspace.searched_names()) if source else workspace.searched_names()
+    places = [] if text.startswith(("./", "../")) else exact_places(workspace, path, source)
+    for folder in workspace.config.filesystems:
+        if folder.name in (names or ()):
+            inside = encode_name(os.path.relpath(os.path.realpath(text), os.path.realpath(folder.root)))
+            places += [] if inside.startswith("../") else exact_places(workspace, inside, folder.name)
+    begun = prefix.removeprefix(COMMITS)
+    if not places and len(begun) >= _MIN_PREFIX and _HEX.issuperset(begun):
+        ids = [] if begun != prefix else catalog.complete("id", prefix, None, _SHOWN_CANDIDATES)
+        commits = [
+            document_id(name, path)
+            for name in names or ()
+            for path in catalog.complete("path", COMMITS + begun, name, _SHOWN_CANDIDATES)
+        ]
+        places = [Place(stored) for id in ids or commits if (stored := catalog.document(id))]
+    if places:
+        return the_only(list({place.stored.document.id: place for place in places}.values()), text)
+    try:
+        return place_of(workspace, path, source)
+    except NotFound as error:
+        if os.path.isdir(text):
+            hint = "that is a folder: search it with `ctx search --path FOLDER/ WORDS`"
+        elif os.path.isfile(text):
+            hint = "the file exists but is not indexed: `ctx index` shows what it leaves out and why"
+        else:
+            raise
+        raise NotFound(f"no document at '{text[:200]}'; {hint}") from error
 
 
 # -- outline and symbol --------------------------------------------------------------------------------------
 
 
-def _outline_options(options: Parser) -> None:
+def outline_options(options: Parser) -> None:
     describe(
         options,
         "List the definitions of a file, or the headings of a page.",
@@ -421,7 +325,7 @@ def _outline_options(options: Parser) -> None:
     options.add_argument("-s", "--source", help="only this source, by name (git:platform) or type (git)")
 
 
-def _symbol_options(options: Parser) -> None:
+def symbol_options(options: Parser) -> None:
     describe(
         options,
         "Show where a name is defined, what it calls and where it is used.",
@@ -432,8 +336,16 @@ def _symbol_options(options: Parser) -> None:
     add = options.add_argument
     add("name", help="a function, class, method or variable: find, Store.find")
     add("-p", "--path", metavar="GLOB", help="only paths like src/** or *.py")
-    add("-n", "--limit", type=int, help="the most definitions and references (default: 30)")
+    add("-n", "--limit", type=int, metavar="N", help="the most definitions and references (default: 30)")
     add("-s", "--source", help="only this source, by name (git:platform) or type (git)")
+
+
+def run_outline(args: Namespace) -> int:
+    return _navigate("outline", args)
+
+
+def run_symbol(args: Namespace) -> int:
+    return _navigate("symbol", args)
 
 
 def _navigate(tool: str, args: Namespace) -> int:

@@ -1,50 +1,49 @@
 """`ctx serve`, `ctx mcp` and `ctx openapi`."""
 
 import logging
+import multiprocessing
 import os
 import secrets
+import signal
 import sys
 import tempfile
+import threading
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
 
 from ctx.cli import command_parser
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
-from ctx.cli.handshake import tools_over_http
 from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
-from ctx.cli.running import Running, at_address, of_project, registered, servers
+from ctx.cli.running import Running, at_address, of_project, registered, servers, tools_over_http
 from ctx.clock import now_ms
 from ctx.config import Config, parse_config
 from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.connectors.names import name_of
-from ctx.errors import BadRequest, ConfigError
+from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.http import Upstream, local, remote
 from ctx.models import Caller
-from ctx.server.policy import ServerSettings, closed, open_to_pages, setting_doubts
+from ctx.server.policy import ServerSettings, check_bind, closed, open_to_pages, setting_doubts
 from ctx.text.strings import did_you_mean
-from ctx.workspace import Workspace, open_workspace
+from ctx.workspace import WorkerWorkspace, Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from ctx.server.middleware import RequestMiddleware
 
 logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 64
 
 
-def add_options(command: str, options: Parser) -> None:
-    {"serve": _serve_options, "mcp": _mcp_options, "openapi": _openapi_options}[command](options)
-
-
-def run(command: str, args: Namespace) -> int:
-    return {"serve": _serve, "mcp": _mcp, "openapi": _openapi}[command](args)
-
-
 # -- serve ---------------------------------------------------------------------------------------------------
 
 
-def _serve_options(options: Parser) -> None:
+def serve_options(options: Parser) -> None:
     describe(
         options,
         "Serve REST, MCP and the page over HTTP, and keep the index up to date.",
@@ -61,7 +60,7 @@ def _serve_options(options: Parser) -> None:
     add("--workers", type=_worker_count, default=1, metavar="N", help=workers)
     levels = ("debug", "info", "warning", "error")
     add("--log-level", choices=levels, help="(default: warning on a terminal, else info)")
-    add("--log-format", choices=("text", "json"), default="text")
+    add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
 
 
 def _worker_count(text: str) -> int:
@@ -70,14 +69,13 @@ def _worker_count(text: str) -> int:
     return int(text)
 
 
-def _serve(args: Namespace) -> int:
+def run_serve(args: Namespace) -> int:
     if args.what != "mcp":
         hint = "`ctx serve` serves REST, MCP and the page on one port"
         raise BadRequest(f"'{args.what}' is not served separately: {hint}")
     if args.stdio:
         arguments = ["--config", args.config] if args.config else []
-        return _mcp(command_parser("mcp").parse_args(arguments))
-    from ctx.cli.workers import serve_with_workers
+        return run_mcp(command_parser("mcp").parse_args(arguments))
     from ctx.server.app import create_app  # FastAPI and the SDK: 800 ms
     from ctx.server.run import serve
     from ctx.server.services import server_settings, services
@@ -155,10 +153,93 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     )
 
 
+# -- serve --workers: this process follows the sources and embeds, the others answer -------------------------
+
+
+@dataclass(frozen=True)
+class WorkerApp:
+    """Makes the application of a worker process, in which it is called."""
+
+    config: Config
+    folder: str  # of what the processes of this server share
+    insecure_no_auth: bool
+    owner_key: str
+    log_level: str
+    log_format: str
+
+    def __call__(self) -> "RequestMiddleware":
+        from ctx.server.app import create_app  # FastAPI and the SDK: 800 ms
+        from ctx.server.run import CANNOT_START
+        from ctx.server.services import server_settings, services
+
+        log_to_stderr(self.log_level, self.log_format)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        try:
+            workspace = WorkerWorkspace(
+                self.config, state=state_file(self.folder), rates=rates_file(self.folder)
+            )
+            _ = workspace.packs, workspace.scripts
+            settings = server_settings(
+                workspace, insecure_no_auth=self.insecure_no_auth, owner_key=self.owner_key
+            )
+            return create_app(services(workspace), settings)
+        except CtxError as error:
+            logger.error("this worker cannot start: %s", error.message)
+            sys.exit(CANNOT_START)
+
+
+def state_file(folder: str) -> str:
+    return os.path.join(folder, "state.json")
+
+
+def rates_file(folder: str) -> str:
+    return os.path.join(folder, "rates.db")
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def serve_with_workers(
+    workspace: Workspace,
+    settings: ServerSettings,
+    count: int,
+    *,
+    announce: Callable[[str], None],
+    log: tuple[str, str],
+) -> None:
+    """Serves until a signal. `announce` is given HOST:PORT when the workers answer; `log` is the level and
+    format of their lines.
+    """
+    from ctx.server.keys import key_ring
+    from ctx.server.metrics import SHARED_FOLDER
+    from ctx.server.run import Workers, open_sockets
+
+    keys = key_ring(workspace.config)
+    check_bind(settings, keys)
+    keys.close()
+    sockets = open_sockets(settings.bind)
+    with tempfile.TemporaryDirectory(prefix="ctx-workers-") as folder:
+        if settings.metrics:
+            os.environ[SHARED_FOLDER] = folder
+        workspace.background.start(patience_s=0.0)
+        workspace.background.publish_state(state_file(folder))
+        app = WorkerApp(workspace.config, folder, settings.insecure_no_auth, settings.owner_key, *log)
+        try:
+            Workers(app, sockets, count, announce=announce).run()
+        finally:
+            for opened in sockets:
+                opened.close()
+            workspace.close()
+
+
 # -- mcp -----------------------------------------------------------------------------------------------------
 
 
-def _mcp_options(options: Parser) -> None:
+def mcp_options(options: Parser) -> None:
     describe(
         options,
         "Serve MCP on standard input and output, for clients that start their own servers. Without a\n"
@@ -178,7 +259,7 @@ def _mcp_options(options: Parser) -> None:
     log_option(options, "warning")
 
 
-def _mcp(args: Namespace) -> int:
+def run_mcp(args: Namespace) -> int:
     if os.isatty(0):
         warn("An MCP client starts this command; set one up with `ctx connect CLIENT`. Ctrl-C stops it.")
     if args.url:
@@ -298,14 +379,14 @@ def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None]
 # -- openapi -------------------------------------------------------------------------------------------------
 
 
-def _openapi_options(options: Parser) -> None:
+def openapi_options(options: Parser) -> None:
     purpose = "Print the OpenAPI 3.1 description of this configuration's tools."
     examples = ("ctx openapi > openapi.json", "ctx openapi --server-url https://ctx.example.org")
     describe(options, purpose, *examples, json=True)
     options.add_argument("--server-url", metavar="URL", help="the server's address (default: /)")
 
 
-def _openapi(args: Namespace) -> int:
+def run_openapi(args: Namespace) -> int:
     if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
         raise BadRequest("--server-url must be an address such as https://ctx.example.org")
     from ctx.server.endpoints import router  # FastAPI and the SDK: 800 ms

@@ -37,7 +37,7 @@ class Unit(NamedTuple):
     log: str  # the command that shows its log
 
 
-def add_options(command: str, options: Parser) -> None:
+def service_options(options: Parser) -> None:
     describe(
         options,
         "Run this project's server in the background and start it at log-in.",
@@ -53,7 +53,7 @@ def add_options(command: str, options: Parser) -> None:
     action(actions, "remove", "stop it and remove the unit; the project is not changed")
 
 
-def run(command: str, args: Namespace) -> int:
+def run_service(args: Namespace) -> int:
     location = project_location(args.config)
     unit = unit_of(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
     if args.action == "status":

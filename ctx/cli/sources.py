@@ -14,7 +14,6 @@ from ctx.cli.configuration import configuration_at, keep_trust, project_location
 from ctx.cli.edits import file_at
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, tell, warn
-from ctx.cli.pruning import drop_sources
 from ctx.config import load_config, parse_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
 from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
@@ -42,24 +41,16 @@ _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _LOCATORS = {"filesystem": "root", "git": "url", "web": "url", "s3": "bucket"}
 
 
-def add_options(command: str, options: Parser) -> None:
-    {"init": _init_options, "add": _add_options, "remove": _remove_options}[command](options)
-
-
-def run(command: str, args: Namespace) -> int:
-    return {"init": _init, "add": _add, "remove": _remove}[command](args)
-
-
 # -- init ----------------------------------------------------------------------------------------------------
 
 
-def _init_options(options: Parser) -> None:
+def init_options(options: Parser) -> None:
     describe(options, "Write ctx.toml for this folder.", "ctx init", "ctx init --root docs", json=True)
     options.add_argument("--root", default=".", help="the folder to index (default: this one)")
     options.add_argument("--force", action="store_true", help="replace an existing configuration")
 
 
-def _init(args: Namespace) -> int:
+def run_init(args: Namespace) -> int:
     path = args.config or "ctx.toml"
     if os.path.isdir(path):
         raise ConfigError(f"{path} is a folder; name a file with --config FILE")
@@ -114,7 +105,7 @@ def _write(path: str, text: str, *, private: bool = False) -> None:
 # -- add -----------------------------------------------------------------------------------------------------
 
 
-def _add_options(options: Parser) -> None:
+def add_options(options: Parser) -> None:
     describe(
         options,
         "Add a source to this project's configuration, else to your own, and index it.",
@@ -128,7 +119,7 @@ def _add_options(options: Parser) -> None:
     options.add_argument("--no-index", action="store_true", help="only write the configuration, like --json")
 
 
-def _add(args: Namespace) -> int:
+def run_add(args: Namespace) -> int:
     location = find_config(args.config, os.environ, os.getcwd()) or _user_location()
     if not os.path.exists(location.path):
         _write(location.path, USER_TEMPLATE, private=True)
@@ -156,7 +147,7 @@ def _add(args: Namespace) -> int:
     from ctx.cli import index  # 70 ms
 
     options = command_parser("index").parse_args([f"{kind}:{name}", "--config", location.path])
-    return index.run("index", options)
+    return index.run_index(options)
 
 
 def _default_name(kind: str, place: str) -> str:
@@ -199,6 +190,8 @@ def source_at(place: str) -> tuple[str, dict[str, Any]]:
         raise BadRequest(f"{plain(place)} {problem}")
     if path == os.path.sep:
         raise BadRequest("/ is the whole disk; add only the folders you want to search")
+    if path == os.path.realpath(os.path.expanduser("~")):
+        raise BadRequest(f"{plain(path)} is your whole home folder; add only the folders you want to search")
     if sound(path) != path:
         raise BadRequest(f"TOML cannot hold a name that is not UTF-8: {one_line(path)}")
     return "filesystem", {"root": path}
@@ -246,7 +239,7 @@ def append_table(location: Location, header: str, lines: str) -> str:
 # -- remove --------------------------------------------------------------------------------------------------
 
 
-def _remove_options(options: Parser) -> None:
+def remove_options(options: Parser) -> None:
     describe(
         options,
         "Remove a source from the configuration, and its documents from the index. The files are kept.",
@@ -257,7 +250,9 @@ def _remove_options(options: Parser) -> None:
     options.add_argument("source", metavar="NAME|PATH|URL", help="its name, its folder or its address")
 
 
-def _remove(args: Namespace) -> int:
+def run_remove(args: Namespace) -> int:
+    from ctx.cli.index import drop_sources  # 70 ms
+
     location = project_location(args.config)
     configuration_at(location)
     path = os.path.abspath(location.path)

@@ -1,24 +1,29 @@
-"""`ctx status` (also `sources`, `stats` and `projects`): what is indexed, served and connected."""
+"""`ctx status` (also `sources`, `stats` and `projects`): what is indexed, served and connected. `ctx log`:
+what clients searched and read.
+"""
 
 from argparse import Namespace
+from datetime import datetime
 
-from ctx.cli.configuration import NO_PROJECT, NO_SOURCES
+from ctx.cli.clients import project_here
+from ctx.cli.configuration import NO_PROJECT, NO_SOURCES, configuration
 from ctx.cli.connect import client_rows
-from ctx.cli.entries import project_here
-from ctx.cli.index import share_line, shares_json
-from ctx.cli.options import Parser, describe
+from ctx.cli.index import replaced_models, share_line, shares_json
+from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import ago, plain, table, tell
-from ctx.cli.pruning import replaced_models
 from ctx.cli.running import servers
 from ctx.clock import iso_utc, parse_ms
-from ctx.errors import StoreError
+from ctx.errors import BadRequest, StoreError
 from ctx.http import local
-from ctx.models import JSON, Caller, oldest_pending_ms
+from ctx.memory.activity import KEPT, Entry
+from ctx.models import JSON, Caller, oldest_pending_ms, record_json
 from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 
+_QUERY_CHARS = 60  # of a query in the log
 
-def add_options(command: str, options: Parser) -> None:
+
+def status_options(options: Parser) -> None:
     describe(
         options,
         "Show sources, index, memories, running servers and connected clients.",
@@ -28,7 +33,7 @@ def add_options(command: str, options: Parser) -> None:
     )
 
 
-def run(command: str, args: Namespace) -> int:
+def run_status(args: Namespace) -> int:
     project = project_here(args.config)
     rows: list[dict[str, JSON]] = [
         {"root": row.root, "url": local(row.address), "pid": row.pid, "since": iso_utc(row.since_ms)}
@@ -121,3 +126,51 @@ def _sources_table(sources: list[JSON]) -> str:
     headers = ("SOURCE", "HEALTH", "DOCUMENTS", "PENDING", "LAST INDEXED", "NOTE")
     columns = len(headers) if any(row[-1] for row in rows) else len(headers) - 1
     return table([row[:columns] for row in rows], headers[:columns])
+
+
+# -- log -----------------------------------------------------------------------------------------------------
+
+
+def log_options(options: Parser) -> None:
+    describe(
+        options,
+        "Show what clients searched and read, newest first. `!` marks searches without a good hit.",
+        "ctx log -n 50",
+        "ctx log --clear",
+        json=True,
+    )
+    options.add_argument(
+        "-n", "--limit", type=amount, default=20, metavar="N", help="how many calls (default: 20)"
+    )
+    options.add_argument("--clear", action="store_true", help="delete all entries")
+
+
+def run_log(args: Namespace) -> int:
+    with open_workspace(configuration(args.config), projecting=False) as workspace:
+        activity = workspace.activity
+        if activity is None:
+            raise BadRequest("no log: [server] activity is false, or there is no project here")
+        if args.clear:
+            count = activity.clear()
+            return tell(args.json, {"cleared": count}, f"Deleted {counted(count, 'entry')}.")
+        entries = activity.entries(min(args.limit, KEPT))
+    return tell(args.json, {"entries": [record_json(entry) for entry in entries]}, _log_table(entries))
+
+
+def _log_table(entries: list[Entry]) -> str:
+    if not entries:
+        return "No calls yet."
+    rows = [
+        (
+            datetime.fromtimestamp(entry.called_ms / 1000).strftime("%d %b %H:%M"),
+            f"{entry.client} ({entry.interface})",
+            entry.tool,
+            "!" if entry.weak else "",
+            entry.query[:_QUERY_CHARS],
+            f"{entry.hits:,}",
+            f"{entry.tokens:,}",
+            ", ".join(entry.opened),
+        )
+        for entry in entries
+    ]
+    return table(rows, ("WHEN", "CLIENT", "CALL", "", "QUERY OR PATH", "HITS", "TOKENS", "OPENED"))

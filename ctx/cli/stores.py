@@ -24,53 +24,52 @@ if TYPE_CHECKING:
 NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "memories": "memory record"}
 
 
-def add_options(command: str, options: Parser) -> None:
+def backup_options(options: Parser) -> None:
+    describe(
+        options,
+        "Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A\n"
+        "server may serve and index meanwhile.",
+        "ctx backup ~/backups/notes.ctx",
+        "ctx backup --json /mnt/nas/notes.ctx",
+        json=True,
+    )
+    options.add_argument("file", metavar="FILE", help="the file to write; an older backup there is replaced")
+
+
+def restore_options(options: Parser) -> None:
+    describe(
+        options,
+        "Replace this project's store with a backup and rebuild its index. The backup is checked first;\n"
+        "a store that is in use is refused.",
+        "ctx restore ~/backups/notes.ctx",
+        "ctx restore ~/backups/notes.ctx --replace",
+        json=True,
+    )
+    options.add_argument("file", metavar="FILE", help="a file that `ctx backup` wrote")
+    options.add_argument("--replace", action="store_true", help="replace the existing store")
+
+
+def migrate_options(options: Parser) -> None:
     add = options.add_argument
-    if command == "backup":
-        describe(
-            options,
-            "Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A\n"
-            "server may serve and index meanwhile.",
-            "ctx backup ~/backups/notes.ctx",
-            "ctx backup --json /mnt/nas/notes.ctx",
-            json=True,
-        )
-        add("file", metavar="FILE", help="the file to write; an older backup there is replaced")
-    elif command == "restore":
-        describe(
-            options,
-            "Replace this project's store with a backup and rebuild its index. The backup is checked first;\n"
-            "a store that is in use is refused.",
-            "ctx restore ~/backups/notes.ctx",
-            "ctx restore ~/backups/notes.ctx --replace",
-            json=True,
-        )
-        add("file", metavar="FILE", help="a file that `ctx backup` wrote")
-        add("--replace", action="store_true", help="replace the existing store")
-    else:
-        describe(
-            options,
-            "Copy a store to another one with the same ids, and compare the two. It can be interrupted and\n"
-            "run again. Stop everything that writes first.",
-            "ctx migrate --to postgresql://ctx@db.example.com/ctx",
-            "ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db",
-            json=True,
-        )
-        add("--to", metavar="STORE", help="postgresql://..., or the path of a file")
-        add(
-            "--from",
-            dest="origin",
-            metavar="STORE",
-            help="the same (default: the store of the configuration)",
-        )
-        add("--replace", action="store_true", help="drop what only the target has")
+    describe(
+        options,
+        "Copy a store to another one with the same ids, and compare the two. It can be interrupted and\n"
+        "run again. Stop everything that writes first.",
+        "ctx migrate --to postgresql://ctx@db.example.com/ctx",
+        "ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db",
+        json=True,
+    )
+    add("--to", metavar="STORE", help="postgresql://..., or the path of a file")
+    add(
+        "--from",
+        dest="origin",
+        metavar="STORE",
+        help="the same (default: the store of the configuration)",
+    )
+    add("--replace", action="store_true", help="drop what only the target has")
 
 
-def run(command: str, args: Namespace) -> int:
-    return {"backup": _back_up, "restore": _restore, "migrate": _migrate}[command](args)
-
-
-def _back_up(args: Namespace) -> int:
+def run_backup(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
         raise BadRequest(
@@ -89,7 +88,7 @@ def _back_up(args: Namespace) -> int:
     return tell(args.json, _contents_json(contents) | {"file": path, "bytes": size}, line)
 
 
-def _restore(args: Namespace) -> int:
+def run_restore(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
         raise BadRequest(
@@ -120,7 +119,7 @@ def _contents_json(contents: "Contents") -> dict[str, JSON]:
     return {"created_at": iso_utc(contents.created_ms), "version": contents.version, **rows}
 
 
-def _migrate(args: Namespace) -> int:
+def run_migrate(args: Namespace) -> int:
     if not (args.to or args.origin):
         raise BadRequest("name the target (--to) or the origin (--from): postgresql://..., or a file")
     with needs_extra("ctx migrate", "PostgreSQL"):

@@ -16,7 +16,7 @@ MAX_CANDIDATES = 6  # named in an error
 PAGE = 5000  # documents listed at a time
 _MAX_MARKS = 8
 _DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
-_LINES = re.compile(r"(.+?)(?::|#L)(\d+)(?:[-:]L?(\d+))?\Z", re.DOTALL)
+_LINES = re.compile(r"(.+?)(?::|#L)(\d+)(?:([-:])L?(\d+))?\Z", re.DOTALL)
 """`path:10`, `path:10-40` or, as forges write it, `path#L10-L40`."""
 
 
@@ -39,15 +39,11 @@ class Place(NamedTuple):
 
 
 def place_of(index: IndexedSources, text: str, source: str | None = None) -> Place:
-    """The document at `path`, `path:10-40` or `path#symbol`. Raises `NotFound`, `BadRequest`."""
-    for path, symbol, first, last in _readings(text.strip()):
-        found = list(_at_path(index, path, source))
-        if len(found) > 1:
-            places = [f"{each.document.source} {each.document.source_id}" for each in found[:MAX_CANDIDATES]]
-            names = ", ".join(places)
-            raise BadRequest(f"'{path[:120]}' matches {len(found)} documents: {names}; give the source too")
-        if found:
-            return Place(found[0], symbol, first, last)
+    """The document at `path`, `path:10-40`, `path:10` or `path#symbol`. Raises
+    `NotFound`, `BadRequest`.
+    """
+    if places := exact_places(index, text, source):
+        return the_only(places, text)
     path, symbol, first, last = _readings(text.strip())[-1]
     ending = _ending_so(index, path, source)
     if len(ending) == 1:
@@ -60,13 +56,35 @@ def place_of(index: IndexedSources, text: str, source: str | None = None) -> Pla
     raise NotFound(f"no document at '{path[:200]}'; {_near(index, path, source)}")
 
 
+def exact_places(index: IndexedSources, text: str, source: str | None = None) -> list[Place]:
+    """The documents at exactly this path, one for each source that has it."""
+    for path, symbol, first, last in _readings(text.strip()):
+        if found := list(_at_path(index, path, source)):
+            return [Place(stored, symbol, first, last) for stored in found]
+    return []
+
+
+def the_only(places: Sequence[Place], text: str) -> Place:
+    """The place, if there is one. Raises `BadRequest` that lists several."""
+    if len(places) > 1:
+        documents = [place.stored.document for place in places[:MAX_CANDIDATES]]
+        names = ", ".join(f"{each.source} {each.source_id} ({each.id[:8]})" for each in documents)
+        excess = f" and {len(places) - len(documents)} more" if len(places) > len(documents) else ""
+        raise BadRequest(
+            f"'{text[:120]}' matches {len(places)} documents: {names}{excess}; give the source too, or an id"
+        )
+    return places[0]
+
+
 def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]:
     """(path, symbol, first line, last line): the text as a path, then with what is behind it taken apart; at
     last as Windows writes it.
     """
     readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
     if match := _LINES.match(text):
-        readings.append((match[1], None, int(match[2]), int(match[3] or match[2])))
+        if match[3] == ":":  # or the path ends with a number of its own
+            readings.append((f"{match[1]}:{match[2]}", None, int(match[4]), int(match[4])))
+        readings.append((match[1], None, int(match[2]), int(match[4] or match[2])))
     readings += [(path, symbol, None, None) for path, symbol in symbols_of(text)]
     if "\\" in text:
         readings += _readings(_DRIVE.sub("", text.replace("\\", "/")))
@@ -101,7 +119,7 @@ def _at_path(index: IndexedSources, path: str, source: str | None) -> Iterator[S
             return
 
 
-def _paths(index: IndexedSources, source: str | None) -> Iterator[tuple[str, str]]:
+def all_paths(index: IndexedSources, source: str | None = None) -> Iterator[tuple[str, str]]:
     """(id, path) of every document."""
     names = frozenset(_sources(index, source))
     after = None
@@ -112,12 +130,12 @@ def _paths(index: IndexedSources, source: str | None) -> Iterator[tuple[str, str
 
 def _ending_so(index: IndexedSources, path: str, source: str | None) -> list[tuple[str, str]]:
     end = "/" + path.strip("/")
-    return [(id, place) for id, place in _paths(index, source) if place.endswith(end)]
+    return [(id, place) for id, place in all_paths(index, source) if place.endswith(end)]
 
 
 def _near(index: IndexedSources, path: str, source: str | None) -> str:
     """A hint for a path that is not a document's."""
-    places = [place for _, place in _paths(index, source)]
+    places = [place for _, place in all_paths(index, source)]
     folder = path.strip("/") + "/"
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
     if inside:

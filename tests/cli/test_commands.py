@@ -87,7 +87,7 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
         (["search", "x", "--limit", "many"], 2, "--limit"),
         (["search", "x", "--frobnicate"], 2, "--frobnicate"),
         (["get", "a", "b"], 2, "unrecognized arguments: b"),
-        (["get", UNKNOWN_ID], 3, f"no document with id or path: {UNKNOWN_ID}"),
+        (["get", UNKNOWN_ID], 3, f"no document at '{UNKNOWN_ID}'"),
         (["index", "nowhere"], 3, "unknown source 'nowhere' (known: filesystem:docs)"),
         (["embed", "all"], 2, "invalid choice: 'all'"),
         (["sources", "extra"], 2, "unrecognized arguments: extra"),

@@ -16,7 +16,7 @@ from kit import ctx, project
 from ctx.cli.clients import CLIENTS
 from ctx.cli.connect import tools_too_long
 from ctx.cli.edits import Edit
-from ctx.cli.handshake import tools_over_stdio
+from ctx.cli.running import tools_over_stdio
 from ctx.errors import ConfigError
 
 USER_FILES = {

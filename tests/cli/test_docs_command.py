@@ -94,7 +94,7 @@ def test_a_port_that_cannot_be_used_is_named(site: Path, monkeypatch: pytest.Mon
     )
     for port in ("70000", "-1"):
         with pytest.raises(docs.BadRequest, match=f"--port {port} cannot be used"):
-            docs.run("docs", command_parser("docs").parse_args(["--port", port, "--no-open"]))
+            docs.run_docs(command_parser("docs").parse_args(["--port", port, "--no-open"]))
 
 
 def test_the_manual_page_has_every_command_and_its_options(tmp_path: Path) -> None:

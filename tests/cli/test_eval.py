@@ -7,7 +7,7 @@ import pytest
 from kit import project, workspace
 
 from ctx.cli import command_parser
-from ctx.cli.eval import Question, outcome, read_questions, run, summary
+from ctx.cli.eval import Question, outcome, read_questions, run_eval, summary
 from ctx.errors import BadRequest
 
 FILES = {"otter.md": "# Otters\n\nOtters swim.\n", "heron.md": "# Herons\n\nHerons stand; otters do not.\n"}
@@ -43,7 +43,7 @@ def test_an_answer_is_met_by_its_path_or_the_end_of_it() -> None:
 
 def evaluate(arguments: list[str]) -> int:
     """`ctx eval` with these arguments."""
-    return run("eval", command_parser("eval").parse_args(arguments))
+    return run_eval(command_parser("eval").parse_args(arguments))
 
 
 def test_hits_and_misses_are_told_with_what_stood_above(

@@ -36,43 +36,42 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def resolved(folder: Path, text: str, source: str | None = None) -> tuple[str, Lines]:
     with workspace(folder / "ctx.toml") as space:
-        match, lines = resolve(space, text, source)
-        return match.source_id, lines
+        place = resolve(space, text, source)
+        return place.stored.document.source_id, (place.first, place.last)
 
 
 def test_a_document_is_named_by_what_a_search_prints(indexed: Path) -> None:
     for path in ("auth.md", "guide/release.md"):
         assert resolved(indexed, path) == (path, (None, None))
-    assert resolved(indexed, "auth.md:3") == ("auth.md", (3, None))
+    assert resolved(indexed, "auth.md:3") == ("auth.md", (3, 3))
     assert resolved(indexed, "auth.md:3-4") == ("auth.md", (3, 4))
     assert resolved(indexed, "auth.md", "filesystem") == ("auth.md", (None, None))
 
 
 def test_the_beginning_of_an_id_and_the_end_of_a_path_are_enough(indexed: Path) -> None:
     with workspace(indexed / "ctx.toml") as space:
-        match, _ = resolve(space, "release.md")
-        assert match.source_id == "guide/release.md"
-        for id in (match.id, match.id.upper(), match.id[:8], match.id[:13]):
-            assert resolve(space, id)[0] == match
+        document = resolve(space, "release.md").stored.document
+        assert document.source_id == "guide/release.md"
+        for id in (document.id, document.id.upper(), document.id[:8], document.id[:13]):
+            assert resolve(space, id).stored.document == document
 
 
 def test_a_name_that_ends_like_a_line_number_is_a_name(indexed: Path) -> None:
     assert resolved(indexed, "odd:12") == ("odd:12", (None, None))
-    assert resolved(indexed, "odd:12:1") == ("odd:12", (1, None))
+    assert resolved(indexed, "odd:12:1") == ("odd:12", (1, 1))
 
 
 def test_lines_are_read_as_forges_write_them(indexed: Path) -> None:
     assert resolved(indexed, "auth.md#L3-L4") == ("auth.md", (3, 4))
-    assert resolved(indexed, "auth.md#L3") == ("auth.md", (3, None))
+    assert resolved(indexed, "auth.md#L3") == ("auth.md", (3, 3))
 
 
 def test_several_that_fit_are_listed_and_none_is_chosen(indexed: Path) -> None:
     with pytest.raises(BadRequest) as refusal:
         resolved(indexed, "index.md")
     message = refusal.value.message
-    assert "matches 2 documents: guide/index.md (filesystem:docs, " in message
-    assert "howto/index.md (filesystem:docs, " in message
-    assert message.endswith("give more of it, or an id")
+    assert "matches 2 paths: guide/index.md, howto/index.md" in message
+    assert message.endswith("give more of the path")
 
 
 def test_of_sources_that_overlap_one_is_named(tmp_path: Path) -> None:
@@ -86,13 +85,14 @@ def test_of_sources_that_overlap_one_is_named(tmp_path: Path) -> None:
     ) as space:
         space.indexer.run()
         with pytest.raises(
-            BadRequest, match=r"matches 2 documents: .*; give --source, or more of it, or an id"
+            BadRequest,
+            match=r"matches 2 documents: filesystem:all sub/s.md .*; give the source too, or an id",
         ):
             resolve(space, path)
-        assert resolve(space, path, "filesystem:sub")[0].source == "filesystem:sub"
+        assert resolve(space, path, "filesystem:sub").stored.document.source == "filesystem:sub"
 
 
-@pytest.mark.parametrize("text", ["auth.md:x", "th.md", "../auth.md"])
+@pytest.mark.parametrize("text", ["auth.md:x", "th.md", "no/auth.md"])
 def test_what_is_nearly_there_is_named(indexed: Path, text: str) -> None:
     with pytest.raises(NotFound, match=r"near it: .*auth\.md"):
         resolved(indexed, text)
@@ -100,7 +100,7 @@ def test_what_is_nearly_there_is_named(indexed: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["nowhere.md", "", "zz"])
 def test_what_is_not_there_is_said_with_where_names_come_from(indexed: Path, text: str) -> None:
-    with pytest.raises(NotFound, match="`ctx search WORDS` prints both"):
+    with pytest.raises(NotFound, match="search finds paths and words"):
         resolved(indexed, text)
 
 

@@ -28,7 +28,7 @@ FOLDER = os.environ.get("CTX_LIVE_CLIENTS", "")
 TIMEOUT_S = 120  # a hang is told; the slowest of them starts in five seconds
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.slow,
+    pytest.mark.full,
     pytest.mark.skipif(
         not FOLDER, reason="CTX_LIVE_CLIENTS names no folder with the clients of npm (1.4 GB)"
     ),
@@ -43,6 +43,7 @@ ASKED = {
     "gemini-cli": (["gemini", "mcp", "list"], "✓ ctx-tried"),
     "opencode": (["opencode", "mcp", "list"], "✓ ctx-tried"),
 }
+SERVER = "mcp_servers.ctx-tried.required=true"  # else the first request may come before the server's tools
 MODEL = (
     'model_providers.stand-in={{name="stand-in",base_url="{base}/v1",wire_api="responses",'
     'env_key="OPENAI_API_KEY"}}'
@@ -60,7 +61,7 @@ class Model(http.server.BaseHTTPRequestHandler):
     """Answers every request of Anthropic's and OpenAI's interfaces with the same word, and keeps what was
     sent.
 
-    `call` is what it asks for once it may, of Anthropic's: a tool by its name, with arguments.
+    `call` is the tool that it asks for once, with its arguments.
     """
 
     requests: list[str] = []
@@ -74,12 +75,10 @@ class Model(http.server.BaseHTTPRequestHandler):
             self.call is not None
             and f'"name":"{self.call[0]}"'.encode() in body
             and b"tool_result" not in body
+            and b"function_call_output" not in body
         )
-        events = (
-            _message_events(self.call if calling else None)
-            if "/messages" in self.path
-            else _response_events()
-        )
+        events_of = _message_events if "/messages" in self.path else _response_events
+        events = events_of(self.call if calling else None)
         lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
         content = "".join(lines).encode()
         self.send_response(200)
@@ -116,10 +115,15 @@ def _message_events(call: tuple[str, JSON] | None) -> list[JSON]:
     ]
 
 
-def _response_events() -> list[JSON]:
-    """A reply of OpenAI's responses, streamed."""
+def _response_events(call: tuple[str, JSON] | None) -> list[JSON]:
+    """A reply of OpenAI's responses, streamed: a word, or a call of a tool."""
     content = [{"type": "output_text", "text": "Noted.", "annotations": []}]
-    item = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}
+    item: JSON = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
+    item["content"] = content
+    if call is not None:
+        arguments = json.dumps(call[1])
+        item = {"type": "function_call", "id": "f", "call_id": "c", "name": call[0], "arguments": arguments}
+        item["namespace"] = "mcp__ctx_tried"
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     response = {"id": "r", "object": "response", "status": "completed", "output": [item], "usage": usage}
     return [
@@ -224,24 +228,32 @@ def test_what_was_said_to_an_agent_is_before_it_when_the_next_session_begins(
     assert any("The release is cut on Thursdays." in request for request in Model.requests)
 
 
-def test_an_agent_searches_and_its_model_is_handed_the_passage_once(folder: Path, model: str) -> None:
-    access = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none"}
-    tool = "mcp__ctx-tried__search"
+@pytest.mark.parametrize("client", SPOKEN)
+def test_an_agent_searches_and_its_model_is_handed_the_passage_once(
+    folder: Path, model: str, client: str
+) -> None:
+    access = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
     environ = _environment(folder)
     assert ctx("index", cwd=folder, env=environ).returncode == 0
-    assert ctx("connect", "claude-code", "--user", cwd=folder, env=environ).returncode == 0
+    assert ctx("connect", client, "--user", cwd=folder, env=environ).returncode == 0
+    tool, options = {
+        "claude-code": ("mcp__ctx-tried__search", ["--allowedTools", "mcp__ctx-tried__search"]),
+        "codex": ("search", ["-c", SERVER]),
+    }[client]
     Model.call = (tool, {"query": "how do I roll back a release"})
-    _run(
-        folder,
-        ["claude", "-p", "Look it up.", "--allowedTools", tool],
-        **access,
-        MCP_CONNECTION_NONBLOCKING="0",
-    )
-    messages = [message for request in Model.requests for message in json.loads(request)["messages"]]
-    blocks = [
-        block for message in messages if isinstance(message["content"], list) for block in message["content"]
-    ]
-    (reply,) = (block["content"] for block in blocks if block["type"] == "tool_result")
-    text = reply if isinstance(reply, str) else reply[0]["text"]
-    assert text.startswith("deploy.md\n")
-    assert text.count("Roll back a release by its number") == 1
+    command = [*SPOKEN[client](model, "Look it up."), *options]
+    _run(folder, command, **access, MCP_CONNECTION_NONBLOCKING="0")
+    replies = [reply for request in Model.requests for reply in _tool_replies(json.loads(request))]
+    assert len(replies) == 1
+    assert "deploy.md\n" in replies[0]
+    assert replies[0].count("Roll back a release by its number") == 1
+
+
+def _tool_replies(request: JSON) -> Iterator[str]:
+    """The replies of tools in a request to a model: of Anthropic's messages, or of OpenAI's responses."""
+    contents = [message["content"] for message in request.get("messages", ())]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    replies = [block["content"] for block in blocks if block["type"] == "tool_result"]
+    replies += [item["output"] for item in request.get("input", ()) if item["type"] == "function_call_output"]
+    for reply in replies:
+        yield reply if isinstance(reply, str) else "\n".join(part["text"] for part in reply)

@@ -47,8 +47,8 @@ def message(
 
 
 COMMANDS = [
-    (["get", "nowhere.md"], ("no document with id or path: nowhere.md", "`ctx search WORDS` prints both")),
-    (["get", "auht.md"], ("no document with id or path: auht.md", "near it: auth.md")),
+    (["get", "nowhere.md"], ("no document at 'nowhere.md'", "search finds paths and words")),
+    (["get", "auht.md"], ("no document at 'auht.md'", "near it: auth.md")),
     (
         ["get", "auth.md:9000"],
         ("Error: the first line must be at most the document's last line, 3, got 9000",),
@@ -99,6 +99,7 @@ COMMANDS = [
     (["add", "nowhere"], ("nowhere does not exist",)),
     (["add", "docs/auth.md"], ("docs/auth.md is a file; add its folder",)),
     (["add", "/"], ("/ is the whole disk",)),
+    (["add", "~"], ("is your whole home folder",)),
     (["add", "."], ("contains the source 'filesystem:docs'", "`ctx remove filesystem:docs` first")),
     (["add", "docs"], ("is already the source 'filesystem:docs'",)),
     (["add", "ftp://example.org/x"], ("'ftp://' is not supported",)),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kit import ctx, project, workspace
 
-from ctx.cli.parquet import read_embeddings, write_table
+from ctx.cli.exchange import read_embeddings, write_table
 from ctx.errors import BadRequest
 
 PAGES = {"tea.md": "# Tea\n\nThree minutes.\n", "coffee.md": "# Coffee\n\nGround.\n\n## Roast\n\nDark.\n"}

@@ -15,7 +15,7 @@ from kit import found as matches
 from kit import project, workspace
 from web_api import Api, Asked, Reply, serving_api
 
-from ctx.cli.pruning import prune_models, replaced_models
+from ctx.cli.index import prune_models, replaced_models
 from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.server.overview import health
 

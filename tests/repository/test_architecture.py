@@ -46,7 +46,7 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 2100,
-    "cli": 6125,
+    "cli": 5750,
     "cluster": 2375,
     "code": 575,
     "config": 1635,
@@ -61,7 +61,7 @@ BUDGETS = {
     "server": 3400,
     "store": 3375,
     "text": 500,
-    "tools": 1575,
+    "tools": 1600,
 }
 TOP = {
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "Dockerfile"),

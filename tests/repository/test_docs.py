@@ -15,7 +15,7 @@ from jsonschema_rs import Draft202012Validator
 from kit import ROOT, ctx, project
 
 from ctx import __version__
-from ctx.cli import COMMANDS
+from ctx.cli import COMMANDS, OLDER
 from ctx.connectors.defaults import BUILD_FOLDERS, SKIPPED_FOLDERS
 from ctx.connectors.walk import CACHE_MARKERS
 
@@ -78,7 +78,7 @@ def mistakes(line: str) -> list[str]:
     command = next((word for word in words if not word.startswith("-")), None)
     if command is None or not re.fullmatch(r"[a-z]+", command):
         return []
-    if command not in COMMANDS:
+    if command not in COMMANDS and command not in OLDER:
         return [f"no command {command}"]
     text = help_of(command)
     action = next(iter(words[words.index(command) + 1 :]), "")

@@ -211,8 +211,9 @@ export function wordPattern(query) {
   const stems = wordsOf(query)
     .map((word) => (/^[a-z]{5,}$/i.test(word) ? word.replace(/(?:ings?|ed|es|s|e|y)$/i, "") : word));
   if (!stems.length) return null;
-  const parts = [...new Set(stems)].sort((first, second) => second.length - first.length);
-  return new RegExp(`(?<![\\p{L}\\p{N}])(?:${parts.join("|")})[\\p{L}\\p{N}]{0,6}(?![\\p{L}\\p{N}])`, "giu");
+  const parts = [...new Set(stems)].sort((first, second) => second.length - first.length)
+    .map((word) => (word.length > 3 ? `${word}[\\p{L}\\p{N}]{0,6}` : `${word}s?`)); // "up" is not "upgrade"
+  return new RegExp(`(?<![\\p{L}\\p{N}])(?:${parts.join("|")})(?![\\p{L}\\p{N}])`, "giu");
 }
 
 // ---- the address ----------------------------------------------------------------------------------------------------

@@ -90,10 +90,11 @@ function draw() {
   const lines = whole.body.split("\n");
   if (!state.preview) setTitle(whole.title);
   find("document-title").textContent = whole.title;
-  find("document-title").classList.toggle("visually-hidden", whole.title === whole.source_id);
   find("document-path").textContent = span[0] > 1 ? `${whole.source_id}:${span[0]}` : whole.source_id;
   find("document-meta").textContent = [whole.source, day(whole.updated_at), whole.author].filter(Boolean).join(" · ");
   const outline = state.raw ? drawLines(body, lines) : drawRendered(body);
+  const repeated = !state.raw && outline[0]?.name === whole.title; // the text begins with its own title
+  find("document-title").classList.toggle("visually-hidden", repeated || whole.title === whole.source_id);
   const pattern = wordPattern(state.query);
   markMatches(body, pattern);
   light(body, pattern);

@@ -41,7 +41,9 @@ export function open(place, { first, changed, again }) {
 
 function fill(query, words) {
   if (find("query").value.trim() !== words) find("query").value = words;
-  for (const name of ["source", "folder", "kind", "mode"]) choose(name, query.get(name) || "");
+  for (const name of ["source", "folder", "kind"]) choose(name, query.get(name) || "");
+  const mode = query.get("mode") || "";
+  choose("mode", mode === "hybrid" ? "" : mode); // the same for all but a lone identifier
 }
 
 function choose(name, value) {

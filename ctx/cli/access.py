@@ -1,24 +1,30 @@
 """`ctx trust`: trust a configuration that asks for more than reading its own folder, with its scripts, and
-the scripts of the project's `.ctx` folder.
+the scripts of the project's `.ctx` folder. `ctx key`: the keys of a shared server.
 """
 
 import os
 from argparse import Namespace
+from contextlib import closing
 
-from ctx.cli.configuration import Requests, bullets, project_location, requests_of, scripts_of
-from ctx.cli.options import Parser, describe
+from ctx.cli.configuration import Requests, bullets, configuration, project_location, requests_of, scripts_of
+from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import table, tell
 from ctx.cli.registry import trust_scripts
 from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust_file import TrustFile, project_scripts, trust_path
-from ctx.errors import BadRequest
+from ctx.errors import BadRequest, StoreError
+from ctx.models import record_json
+from ctx.server.keys import EVERY_BANK, Keys, key_ring
 from ctx.text.strings import one_line
 
 HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
 
 
-def add_options(command: str, options: Parser) -> None:
+# -- trust ---------------------------------------------------------------------------------------------------
+
+
+def trust_options(options: Parser) -> None:
     describe(
         options,
         "Trust this project's configuration, if it asks for more than reading its own folder, the scripts\n"
@@ -37,7 +43,7 @@ def add_options(command: str, options: Parser) -> None:
     options.add_argument("--revoke", action="store_true", help="stop trusting them")
 
 
-def run(command: str, args: Namespace) -> int:
+def run_trust(args: Namespace) -> int:
     if any(name.startswith(REGISTRY_PREFIX) for name in args.names):
         return trust_scripts(args)
     location = project_location(args.config)
@@ -96,3 +102,65 @@ def _state(configured: Requests, trusted: bool) -> str:
     if not configured.lines:
         return "asks for nothing"
     return "trusted" if trusted else "named" if configured.chosen else "NOT trusted"
+
+
+# -- key -----------------------------------------------------------------------------------------------------
+
+
+def key_options(options: Parser) -> None:
+    describe(
+        options,
+        "Keys for a shared server: for everything, or for single memory banks.",
+        "ctx key create laptop",
+        "ctx key create ana --bank ana",
+        json=True,
+    )
+    actions = actions_of(options, "create|list|revoke")
+    create = action(actions, "create", "make a key and print it once")
+    create.add_argument("name", help="who or what it is for")
+    create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")
+    action(actions, "list", "list the names of keys, their banks and when they were made")
+    revoke = action(actions, "revoke", "revoke a key at once")
+    revoke.add_argument("name", help="its name or id")
+
+
+def run_key(args: Namespace) -> int:
+    config = configuration(args.config)
+    try:
+        with closing(key_ring(config)) as ring:
+            return {"create": _create, "list": _list, "revoke": _revoke}[args.action](ring, args)
+    except OSError as error:
+        raise StoreError(f"the keys in {config.folder} cannot be changed: {error.strerror}") from error
+
+
+def _create(ring: Keys, args: Namespace) -> int:
+    key, record = ring.create(args.name, args.bank or [EVERY_BANK])
+    banks = "every bank" if EVERY_BANK in record.banks else ", ".join(record.banks)
+    return tell(
+        args.json,
+        {"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)},
+        key,
+        notes=[
+            f"Made '{record.name}' for {banks}. It is shown only once. Clients send it as",
+            "  Authorization: Bearer KEY",
+        ],
+    )
+
+
+def _revoke(ring: Keys, args: Namespace) -> int:
+    record = ring.revoke(args.name)
+    return tell(args.json, {"revoked": record.id}, f"Revoked '{record.name}' ({record.id}).")
+
+
+def _list(ring: Keys, args: Namespace) -> int:
+    keys = [record_json(record, omit=("sha256",)) for record in ring.list()]
+    rows = [
+        (key["id"], key["name"], ", ".join(key["banks"]), key["created_at"], key["revoked_at"] or "-")
+        for key in keys
+    ]
+    absent = "No keys: every program on this machine can use the server. `ctx key create NAME` makes one."
+    return tell(
+        args.json,
+        {"keys": keys},
+        table(rows, ("ID", "NAME", "BANKS", "CREATED", "REVOKED")) if rows else absent,
+    )
