@@ -15,9 +15,8 @@ from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, tell
 from ctx.errors import BadRequest
 from ctx.models import JSON, MODES, Caller
-from ctx.search.searcher import resolve_sources
 from ctx.text.strings import nfc
-from ctx.tools.places import all_paths
+from ctx.tools.places import all_paths, resolve_sources
 from ctx.tools.toolbox import Toolbox
 from ctx.workspace import open_workspace
 

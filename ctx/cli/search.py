@@ -14,9 +14,8 @@ from ctx.connectors.names import encode_name
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.models import AUTO, COMMITS, JSON, MODES, Caller
-from ctx.search.searcher import resolve_sources
 from ctx.text.strings import sound
-from ctx.tools.places import Place, exact_places, place_of, the_only
+from ctx.tools.places import Place, exact_places, place_of, resolve_sources, the_only
 from ctx.workspace import Workspace
 
 _MIN_PREFIX = 4  # characters of an id

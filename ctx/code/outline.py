@@ -118,13 +118,14 @@ def excerpt(
         return [Part(first, last)]
     # Of a definition its signature too, which may be below a long comment.
     own = {each.name_line for each in definitions if (each.start_line, each.end_line) == (first, last)}
-    keep = {first, *(own or {min(first + 1, last)}), last}
-    for number in _focus(lines, first, last, asked):
+    focus = _focus(lines, first, last, asked)
+    keep = {first, *own, last} if own or not focus else set()
+    for number in focus:
         keep |= set(range(max(first, number - CONTEXT_LINES), min(last, number + CONTEXT_LINES) + 1))
     parts: list[Part] = []
     for number in sorted(keep):
-        gap = parts[-1].last + 1 if parts else number
-        if 0 < number - gap <= 2:  # to say that so little is left out takes as much
+        gap = parts[-1].last + 1 if parts else first
+        if parts and 0 < number - gap <= 2:  # to say that so little is left out takes as much
             gap = number
             parts[-1] = parts[-1]._replace(last=number - 1)
         if number > gap:
@@ -133,6 +134,9 @@ def excerpt(
             parts[-1] = parts[-1]._replace(last=number)
         else:
             parts.append(Part(number, number))
+    if parts[-1].last < last:
+        after = parts[-1].last + 1
+        parts.append(Part(after, last, _description(lines, after, last, definitions)))
     return parts
 
 
@@ -165,7 +169,9 @@ def _focus(lines: Sequence[str], first: int, last: int, asked: Asked) -> list[in
 def _description(lines: Sequence[str], first: int, last: int, definitions: Sequence[Definition]) -> str:
     """A summary of an elided part: its definitions, else its first comment."""
     names = [
-        each.qualified for each in definitions if first <= each.name_line <= last and each.kind not in VALUES
+        each.name if each.kind == "heading" else each.qualified
+        for each in definitions
+        if first <= each.name_line <= last and each.kind not in VALUES
     ]
     if names:
         more = f", {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""

@@ -25,8 +25,8 @@ DEFINITION_NAMED = 1.5  # multiplied again if the file has that name too
 # Of the best score, added to a file that the query names: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.5
 HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
-PAGE = "page"  # prose and data, where the query wants code
-HELD_BACK_PAGE = 0.5
+PAGE, CODE = "page", "code"  # pages and data where the query wants code, code where it wants a guide
+HELD_BACK_KIND = 0.5
 ALTERNATING = 0.5  # of the best score: what is below does not take turns
 # Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
 WORD_ENDING = 4
@@ -206,6 +206,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
     held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
     code_wanted = question.wanted == intent.CODE
+    unwanted = {intent.CODE: PAGE, intent.GUIDE: CODE}.get(question.wanted)
     sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
     plain = any(name.isalpha() and name.islower() for name in question.names)  # may be meant as a word
@@ -225,8 +226,9 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         if position in asked:
             path, definition, role = question.naming + path, 0.0, None
         factor = held[role] if role else 1.0
-        if code_wanted and position not in asked and profile.is_page:
-            role, factor = role or PAGE, factor * HELD_BACK_PAGE
+        kind = PAGE if profile.is_page else CODE
+        if kind == unwanted and position not in asked and profile is not UNKNOWN:
+            role, factor = role or kind, factor * HELD_BACK_KIND
         if path or definition or role:
             rulings[number] = Ruling(path, definition, factor, role)
             scores[position] = (number, (score + top * (path + definition)) * factor)
@@ -261,6 +263,8 @@ def alternated(ranked: Leg, pages: Container[int]) -> Leg:
 def _asks_for(question: Question, role: str) -> bool:
     if role == filetypes.CHANGES and question.numbered:
         return True
+    if role == filetypes.TEST and question.wanted == intent.GUIDE:
+        return False  # "how do I test my plugin" is answered by a page
     return not ASKING[role].isdisjoint(question.weights)
 
 

@@ -1,12 +1,13 @@
 """Tell from a query's text alone whether it wants code or pages (docs/ranking.md).
 
 Commit messages, issues and stack traces are answered by source files; questions and headings by pages. Each
-signal adds its points. They were fitted on one half of benchmarks/history_set.py and rounded.
+signal adds its points. They were fitted on one half of benchmarks/history_set.py and rounded. Who asks how to
+do something ("how do I", "my tests hang") wants a guide, even if files of code have the same words.
 """
 
 import re
 
-CODE, PAGES, UNCLEAR = "code", "pages", "unclear"
+CODE, PAGES, GUIDE, UNCLEAR = "code", "pages", "guide", "unclear"
 
 # Verbs with which a commit or an issue says what is to change.
 _CHANGE = re.compile(
@@ -36,6 +37,13 @@ _IDENTIFIER = re.compile(r"[a-z0-9]_[a-z0-9]|[a-z][A-Z]|\w\(\)|\w\.\w+\(|::|`[^`
 _QUESTION = re.compile(
     r"(?:how|what|where|why|which|who|when|can|could|is|are|does|do|should)\b", re.IGNORECASE
 )
+_HOW_TO = re.compile(
+    r"how (?:do|can|could|should|would) (?:i|we|you|one)\b|how to\b"
+    r"|(?:can|could|may|should|do) (?:i|we|you)\b"
+    r"|why (?:do|does|is|are|can(?:no|')t) (?:i|we|my|our)\b|(?:my|our|i|we)\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"\b(?:code|function|class|method|defined|implement\w*)\b", re.IGNORECASE)
 _GUIDE = re.compile(
     r"\b(?:guide|tutorial|overview|introduction|getting started|quick ?start|install\w*|configur\w+|"
     r"settings?|documentation|documented|documents?|docs|readme|reference|examples?|options?|usage|faq|your?|"
@@ -49,7 +57,7 @@ _READ_CHARS = 4000
 
 # Points for code, or against it. Without any signal a query wants pages.
 POINTS = {
-    "change": 3, "prefix": 4, "reference": 4, "trace": 4, "body": 2, "symptom": 1, "identifier": 1,
+    "change": 2, "commit": 4, "trace": 4, "body": 2, "symptom": 1, "identifier": 1, "code": 6,
     "question": -3, "heading": -1, "guide": -1,
 }  # fmt: skip
 NO_SIGNAL = -2
@@ -63,15 +71,16 @@ def signals(query: str) -> set[str]:
     prefix = _PREFIX.match(line)
     words = _WORD.findall(line)
     first = _WORD.search(line, prefix.end() if prefix else 0)
+    question = line.endswith("?") or _QUESTION.match(line) is not None
     shown = {
         "change": first is not None and _CHANGE.match(line, first.start()) is not None,
-        "prefix": prefix is not None,
-        "reference": _REFERENCE.search(text) is not None,
+        "commit": prefix is not None or _REFERENCE.search(text) is not None,
         "trace": _TRACE.search(text) is not None,
         "body": bool(rest.strip()) or len(words) > _BODY_WORDS,
         "symptom": _SYMPTOM.search(text) is not None,
         "identifier": len(words) > 2 and _IDENTIFIER.search(text) is not None,
-        "question": line.endswith("?") or _QUESTION.match(line) is not None,
+        "code": question and _CODE.search(line) is not None,
+        "question": question,
         "heading": not rest.strip() and len(words) <= _HEADING_WORDS,
         "guide": _GUIDE.search(line) is not None,
     }
@@ -79,8 +88,10 @@ def signals(query: str) -> set[str]:
 
 
 def wanted(query: str) -> str:
-    """CODE, PAGES or UNCLEAR."""
+    """CODE, PAGES, GUIDE (pages, and the query says that it wants no code) or UNCLEAR."""
     points = NO_SIGNAL + sum(POINTS[name] for name in signals(query))
     if points >= LEAST_CODE:
         return CODE
+    if _HOW_TO.match(query.lstrip()):
+        return GUIDE
     return PAGES if points <= MOST_PAGES else UNCLEAR

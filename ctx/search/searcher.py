@@ -4,7 +4,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -457,20 +457,6 @@ def _said(result: SearchResult) -> str:
     marks = result.highlights
     said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
     return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())
-
-
-def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
-    """The full names of sources given by name (`git:platform`) or type (`git`). None, no restriction, for no
-    names; empty if no source matches, so that the search finds nothing.
-    """
-    if not names:
-        return None
-    return frozenset(full for full in known for name in names if full == name or full.startswith(f"{name}:"))
-
-
-def unknown_source(name: str, known: Sequence[str]) -> str:
-    """The message for a name that no source has."""
-    return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
 def _leg(hits: list[Hit], k: int, counted: int = 1) -> Leg:

@@ -140,7 +140,7 @@ def index_instructions(
 ) -> str:
     """What the server tells a model first: what is indexed, and when and how to ask."""
     filled = [status for status in statuses if status.doc_count]
-    named = [f"{status.name} ({status.doc_count} files)" for status in filled[:MAX_SOURCES]]
+    named = [f"{status.name} ({counted(status.doc_count, 'file')})" for status in filled[:MAX_SOURCES]]
     more = f" and {len(filled) - MAX_SOURCES} more sources" if len(filled) > MAX_SOURCES else ""
     kinds = [
         f"{count} {name.rpartition('/')[2].removeprefix('x-')}"

@@ -1,5 +1,6 @@
 """The built-in tools: get, sources and refresh. Search and navigation have their own modules."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -8,13 +9,12 @@ from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus, record_json, record_schema
-from ctx.search.searcher import unknown_source
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
 from ctx.tools.markdown import answer_text
-from ctx.tools.navigation import named_definition, outline_tool, symbol_tool, text_schema
-from ctx.tools.places import Place, place_of
+from ctx.tools.navigation import headings, named_definition, outline_tool, symbol_tool, text_schema
+from ctx.tools.places import Place, place_of, unknown_source
 from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, Searched, search_tool
 from ctx.tools.toolbox import Annotations, Tool
 
@@ -103,9 +103,11 @@ def get_tool(library: Library) -> Tool:
         if first is not None and last is not None:
             bounds = {"start_line": first, "end_line": last}
             arguments = {**bounds, **{key: value for key, value in arguments.items() if value is not None}}
-        answer |= _lines(stored.document.body, arguments)
         query = arguments.get("query")
-        return answer | _around(stored.document, answer, library, query) if query else answer
+        if not query:
+            return answer | _lines(stored.document.body, arguments)
+        answer |= _lines(stored.document.body, {**arguments, "max_tokens": None})
+        return answer | _around(stored, answer, library, query, arguments.get("max_tokens"))
 
     text = {"type": "string", "minLength": 1}
     line = {"type": "integer", "minimum": 1}
@@ -166,20 +168,32 @@ def symbol_json(definition: Definition) -> dict[str, JSON]:
     }
 
 
-def _around(document: Document, answer: dict[str, JSON], library: Library, query: str) -> dict[str, JSON]:
-    """The parts of the lines with words of the query; each part left out is one line."""
+def _around(
+    stored: StoredDocument, answer: dict[str, JSON], library: Library, query: str, max_tokens: int | None
+) -> dict[str, JSON]:
+    """The parts of the lines with words of the query; each part left out is one line. Parts that exceed
+    `max_tokens` are left out too, from the first on that does not fit.
+    """
     matcher = library.searcher.matcher(query)
-    lines = document.body.split("\n")
+    lines = stored.document.body.split("\n")
     first, last = answer["start_line"], min(answer["end_line"], len(lines))
-    parts = excerpt(lines, first, last, matcher, document.definitions)
-    texts = []
-    for part in parts:
+    definitions = stored.document.definitions or headings(stored)
+    texts: list[str] = []
+    shown: list[list[int]] = []
+    room = math.inf if max_tokens is None else max_tokens * TOKEN_CHARS
+    for part in excerpt(lines, first, last, matcher, definitions):
+        about = f": {part.elided}" if part.elided else ""
+        text = f"… lines {part.first}-{part.last}{about}\n"
         if part.elided is None:
-            texts.append("\n".join(lines[part.first - 1 : part.last]) + "\n")
-        else:
-            about = f": {part.elided}" if part.elided else ""
-            texts.append(f"… lines {part.first}-{part.last}{about}\n")
-    return {"body": "".join(texts), "parts": [list(part[:2]) for part in parts if part.elided is None]}
+            text = "\n".join(lines[part.first - 1 : part.last]) + "\n"
+        room -= len(text)
+        if room < 0 and shown:
+            remark = f"lines {part.first} to {last} are left out; continue with start_line = {part.first}"
+            return {"body": "".join(texts), "parts": shown, "cut": remark}
+        texts.append(text)
+        if part.elided is None:
+            shown.append([part.first, part.last])
+    return {"body": "".join(texts), "parts": shown}
 
 
 def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:

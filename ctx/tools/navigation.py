@@ -10,11 +10,11 @@ from ctx.code.symbols import Definition
 from ctx.errors import BadRequest, NotFound
 from ctx.formats.table import BY_MEDIA_TYPE
 from ctx.models import JSON, Caller, Filters, StoredText
-from ctx.search.searcher import Searcher, resolve_sources
+from ctx.search.searcher import Searcher
 from ctx.store.base import SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
-from ctx.tools.places import IndexedSources, place_of
+from ctx.tools.places import IndexedSources, place_of, resolve_sources, unknown_source
 from ctx.tools.search import READING
 from ctx.tools.toolbox import Tool
 
@@ -235,9 +235,12 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     """Definitions of a name and references to it, tests and examples last."""
     asked = arguments["name"].strip().removesuffix("()")
     name = re.split(r"::|->|[.#]", asked)[-1] or asked
-    names = (
-        resolve_sources([arguments["source"]], library.searched_names()) if arguments.get("source") else None
-    )
+    names = None
+    if arguments.get("source"):
+        known = library.searched_names()
+        names = resolve_sources([arguments["source"]], known)
+        if not names:
+            raise BadRequest(unknown_source(arguments["source"], known))
     filters = library.searcher.resolved(
         Filters(sources=names), [arguments["path"]] if arguments.get("path") else []
     )

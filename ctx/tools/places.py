@@ -2,12 +2,11 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ctx.errors import BadRequest, NotFound
 from ctx.identity import document_id
-from ctx.search.searcher import resolve_sources
 from ctx.store.base import Catalog
 from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
@@ -36,6 +35,26 @@ class Place(NamedTuple):
     symbol: str | None = None
     first: int | None = None
     last: int | None = None
+
+
+def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
+    """The full names of sources given by full name (`git:platform`), type (`git`) or, if neither matches, the
+    name without its type (`platform`). None, no restriction, for no names; empty if no source matches, so
+    that the search finds nothing.
+    """
+    if not names:
+        return None
+    known = list(known)
+    chosen: set[str] = set()
+    for name in names:
+        full = [each for each in known if each == name or each.startswith(f"{name}:")]
+        chosen.update(full or [each for each in known if each.partition(":")[2] == name])
+    return frozenset(chosen)
+
+
+def unknown_source(name: str, known: Sequence[str]) -> str:
+    """The message for a name that no source has."""
+    return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
 def place_of(index: IndexedSources, text: str, source: str | None = None) -> Place:

@@ -6,9 +6,10 @@ from typing import Protocol
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
 from ctx.models import AUTO, JSON, MODES, Filters, SearchResult, record_json, record_schema
-from ctx.search.searcher import Searcher, SearchReply, resolve_sources, unknown_source
+from ctx.search.searcher import Searcher, SearchReply
 from ctx.text.analyze import MAX_QUERY_CHARS
 from ctx.text.filetypes import FAMILIES
+from ctx.tools.places import resolve_sources, unknown_source
 from ctx.tools.toolbox import Annotations, Tool
 
 

@@ -24,6 +24,8 @@ No error is logged."""
         TRACEBACK,
         "panic: runtime error: index out of range [3] with length 3",
         ISSUE,
+        "which function opens the connection",
+        "where is the retry policy implemented?",
     ],
 )
 def test_commits_issues_and_stack_traces_want_code(query: str) -> None:
@@ -33,7 +35,6 @@ def test_commits_issues_and_stack_traces_want_code(query: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "how do I keep cookies between two requests",
         "where is the retry policy documented?",
         "Configuring a proxy",
         "Working with several databases at the same time",
@@ -43,6 +44,20 @@ def test_commits_issues_and_stack_traces_want_code(query: str) -> None:
 )
 def test_questions_headings_and_names_want_pages(query: str) -> None:
     assert intent.wanted(query) == intent.PAGES
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "how do I keep cookies between two requests",
+        "How to rotate a key",
+        "can I use it without a server?",
+        "why does my build take so long",
+        "my tests hang when they run in parallel",
+    ],
+)
+def test_who_asks_how_to_do_something_wants_a_guide(query: str) -> None:
+    assert intent.wanted(query) == intent.GUIDE
 
 
 def test_few_signals_leave_it_unclear() -> None:

@@ -17,9 +17,10 @@ from ctx.formats.code import definitions_by_patterns
 from ctx.identity import document_id, embedding_text, text_hash
 from ctx.indexing.chunk import chunk
 from ctx.models import Chunk, Document, Extracted, Filters
-from ctx.search.searcher import Searcher, resolve_sources
+from ctx.search.searcher import Searcher
 from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
+from ctx.tools.places import resolve_sources
 
 MODEL = "topics@1"
 # A space of meanings with one axis for each topic: small enough to be read, and exact.
@@ -303,14 +304,15 @@ def test_filters_hold_in_every_mode(store: Store, mode: str) -> None:
     assert ids(searcher, "cat", mode, filters=Filters(sources=frozenset())) == []
 
 
-def test_a_source_is_named_in_full_or_by_type() -> None:
+def test_a_source_is_named_in_full_by_type_or_without_its_type() -> None:
     names = ["filesystem", "filesystem:docs", "git:platform", "git:site", "script:gitlab"]
     assert resolve_sources([], names) is None
     assert resolve_sources(["git:site", "script"], names) == frozenset({"git:site", "script:gitlab"})
     assert resolve_sources(["git"], names) == frozenset({"git:platform", "git:site"})
     assert resolve_sources(["git:site"], names) == frozenset({"git:site"})
     assert resolve_sources(["filesystem"], names) == frozenset({"filesystem", "filesystem:docs"})
-    assert resolve_sources(["gitlab"], names) == frozenset()
+    assert resolve_sources(["gitlab"], names) == frozenset({"script:gitlab"})
+    assert resolve_sources(["lab"], names) == frozenset()
 
 
 @given(

@@ -1,6 +1,7 @@
 """`outline`, `symbol` and `get` with a name, lines or words, through the Toolbox."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kit import project, workspace
@@ -100,6 +101,26 @@ def test_get_takes_a_symbol_a_heading_or_lines(space: Workspace) -> None:
     lines = call(space, "get", path="./src/app.py:4-5")
     assert (lines["start_line"], lines["end_line"]) == (4, 5)
     assert call(space, "get", path="/somewhere/else/src/app.py")["source_id"] == "src/app.py"
+
+
+def test_words_are_looked_for_in_all_of_a_long_page_and_the_parts_left_out_name_their_headings(
+    tmp_path: Path,
+) -> None:
+    sections = [f"## Part {n}\n\n" + "Nothing of note.\n" * 30 for n in range(40)]
+    sections[31] = "## Sturgeon\n\n" + "Nothing of note.\n" * 20 + "A sturgeon weighs a ton.\n\n"
+    files = {"long.md": "# Fish\n\n" + "".join(sections)}
+    with workspace(project(tmp_path, files, CONFIG)) as space:
+        space.indexer.run()
+        reply = call(space, "get", path="long.md", query="sturgeon weighs", max_tokens=400)
+        assert "A sturgeon weighs a ton." in reply["body"]
+        assert "Part 0, Part 1" in reply["body"]
+        assert len(reply["body"]) <= 400 * 4
+
+
+def test_a_source_is_named_without_its_type_and_an_unknown_one_is_an_error(space: Workspace) -> None:
+    assert call(space, "symbol", name="lookup", source="code")["definition_count"] == 1
+    with pytest.raises(BadRequest, match="no source is called 'cod'"):
+        call(space, "symbol", name="lookup", source="cod")
 
 
 def test_get_with_words_shows_the_parts_around_them_and_says_what_it_leaves_out(space: Workspace) -> None:
