@@ -133,12 +133,15 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
 
 def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
+    several = len({result["source"] for result in results}) > 1
     for number, result in enumerate(results, 1):
         section, title = _section(result).rpartition(" > ")[2], result["title"]
         file = os.path.basename(result["source_id"])
-        title = file if title == os.path.splitext(file)[0] else title  # of code, and of pages without one
+        # The title of code is its path, that of a page without a heading its name.
+        title = file if title in (result["source_id"], os.path.splitext(file)[0]) else title
         title = f"{faint} · {off}".join(f"{bold}{plain(name)}{off}" for name in (section, title) if name)
-        yield f"{faint}{number:>2}.{off} {title}  {faint}{result['score']:.2f}{off}"
+        source = f"  {plain(result['source'])}" if several else ""
+        yield f"{faint}{number:>2}.{off} {title}  {faint}{result['score']:.2f}{source}{off}"
         for passage in (result, *result.get("passages", ())):
             heading = f"  {faint}› {plain(_section(passage))}{off}" if _section(passage) else ""
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
@@ -149,7 +152,6 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
                     yield f"    {part}"
         if copies := result.get("also_in"):
             yield f"    {faint}also in {plain(', '.join(copy['source_id'] for copy in copies))}{off}"
-        yield f"    {faint}{result['id']}  {plain(result['source'])}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"
 

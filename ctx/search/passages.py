@@ -372,7 +372,7 @@ def results_of(
         passages = [_passage(section, request, rows) for section in sections]
         first, title = passages[0], row.title
         if not row.prose and title == row.source_id.rpartition("/")[2].rpartition(".")[0]:
-            title = first.symbol.name if first.symbol else row.source_id  # a name without folder says little
+            title = row.source_id  # a name without its folder says little
         results.append(
             SearchResult(
                 row.id,

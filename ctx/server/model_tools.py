@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ctx.models import AUTO, JSON, SourceStatus
 from ctx.text.filetypes import is_code
+from ctx.text.strings import counted
 from ctx.tools.schema import put_right
 from ctx.tools.toolbox import Tool
 

@@ -262,9 +262,9 @@ def test_get_stops_where_max_tokens_ends_and_says_how_to_go_on(tmp_path: Path) -
         assert "line 1 is longer" in long["cut"]
 
 
-def test_a_result_of_code_is_titled_by_its_symbol_or_path(space: Workspace) -> None:
+def test_a_result_of_code_is_titled_by_its_path(space: Workspace) -> None:
     reply = space.toolbox.call("search", {"query": "get_user_name"}, Caller("cli"))
-    assert reply["results"][0]["title"] == "Blueprint.get_user_name"
+    assert reply["results"][0]["title"] == "src/app.py"
     reply = space.toolbox.call(
         "search", {"query": "blueprint", "filters": {"path": "src/views.py"}}, Caller("cli")
     )
