@@ -233,7 +233,8 @@ def test_hindsight_shows_the_keys_of_the_seed_and_what_is_not_empty(servers: dic
     assert "supersede_memory" in newer["hint"]
     server.mcp("supersede_memory", {"old_ids": [older["id"]], "new_id": newer["id"]}, path)
     both = server.mcp("recall", {"query": WHERE, "include_superseded": True}, path)
-    assert [result["newer"] for result in both["results"] if result["text"] == BERLIN] == [[newer["id"]]]
+    [replaced] = [result for result in both["results"] if result["text"] == BERLIN]
+    assert (replaced["newer"], replaced["superseded_by"]) == ([newer["id"]], newer["id"])
     [shown] = server.mcp("recall", {"query": WHERE}, path)["results"]
     assert {"id", "text", "type", "context", "event_date", "said", "score"} <= shown.keys()
     assert (shown["event_date"], shown["replaced"][0]["text"]) == (None, BERLIN)

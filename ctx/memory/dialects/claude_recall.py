@@ -203,10 +203,17 @@ def _results(call: Call, reply: JSON) -> list[JSON]:
             **filled(
                 happened=hit["record"]["happened"],
                 newer=[name_of(call.bank.get(id=id)) for id in hit.get("newer") or ()],
+                superseded_by=_successor(call, hit["record"]),
             ),
         }
         for hit in reply["results"]
     ]
+
+
+def _successor(call: Call, record: JSON) -> str | None:
+    """The name of the memory that replaced this one; None if none did."""
+    later = call.bank.get(id=record["superseded_by"]) if record["superseded_by"] else None
+    return name_of(later) if later else None
 
 
 @CLAUDE_RECALL.tool(profiles=OLDER)

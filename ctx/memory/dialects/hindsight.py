@@ -88,6 +88,7 @@ RESULT = {
     "flags": TEXTS,
     "replaced": schema_of(list[Table]),
     "newer": TEXTS | {"description": "Later results close in meaning"},
+    "superseded_by": {"type": "string", "description": "The memory that replaced this one"},
 }
 RESULTS = {"type": "array", "items": table(RESULT, ("id", "text", "type", "context", "event_date"))}
 RECALLED = {
@@ -123,6 +124,7 @@ def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str
             **pick(record, "happened", "tags", "flags"),
             replaced=[{"text": older["text"], "said": iso_utc(older["timestamp"])} for older in replaced],
             newer=[name(later) for later in hit.get("newer") or ()],
+            superseded_by=record["superseded_by"] and name(record["superseded_by"]),
         ),
     }
 
@@ -235,8 +237,8 @@ def recall(
     min_score: Annotated[float | None, span(0, 1), "Only matches with at least this score"] = None,
 ) -> JSON:
     """Search memories to provide personalized responses. Use it at the start of a conversation and before
-    recommendations. Results say when a thing was said and when it happened; `newer` names later results on
-    the same subject
+    recommendations. Results say when a thing was said and when it happens or happened; `newer` names later
+    results on the same subject, `superseded_by` the memory that replaced this one
     """
     filter = facts(of_types(types), of_tags(tags, f"{tags_match}_strict"))
     limits = {"limit": max_results, "max_tokens": max_tokens, "budget": budget, "min_score": min_score}
@@ -282,9 +284,13 @@ def list_memories(
     filter = facts(of_types([type]), of_context(context), of_tags(tags), timestamp=between(since, until))
     options = {"as_of": as_of, "include_superseded": include_superseded}
     page = call.bank.list(filter=filter, order="-timestamp", limit=limit, cursor=cursor, **options)
-    fields = ("tags", "flags", "said", "happened", "superseded_by")
     memories = [
-        {**shown(record, record["aliases"]["hindsight"]), **pick(record, *fields)} for record in page["items"]
+        {
+            **shown(record, record["aliases"]["hindsight"]),
+            **pick(record, "tags", "flags", "said", "happened"),
+            "superseded_by": record["superseded_by"] and fact_id(record["superseded_by"]),
+        }
+        for record in page["items"]
     ]
     total = call.bank.count(filter=filter, **options)
     return {"memories": memories, "total": total, "cursor": page["cursor"], **loss(call)}
@@ -305,7 +311,8 @@ def get_memory(call: Call, memory_id: Id) -> JSON:
     fields = ("contexts", "tags", "flags", "metadata", "document_id", "said", "happened")
     return {
         **shown(record, record["aliases"]["hindsight"]),
-        **pick(record, *fields, "version", "superseded_by"),
+        **pick(record, *fields, "version"),
+        "superseded_by": record["superseded_by"] and fact_id(record["superseded_by"]),
         "created_at": iso_utc(record["created"]),
         "history": history,
     }
@@ -355,7 +362,9 @@ def _deleted(reply: JSON, dry_run: bool) -> JSON:
 
 @HINDSIGHT.tool(CHANGES._replace(idempotent=False), profiles=MORE)
 def undo_memory(call: Call, op_id: Annotated[str, NOT_EMPTY, "The op_id of the reply"]) -> JSON:
-    """Take back a retain, an update_memory, a delete_memory or a clear_memories by the op_id of its reply"""
+    """Take back a retain, supersede_memory, update_memory, delete_memory or clear_memories by the op_id of its
+    reply
+    """
     return {"success": True, **pick(call.bank.undo(op_id=op_id), "skipped", "op_id", restored="count")}
 
 

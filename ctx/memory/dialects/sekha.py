@@ -201,7 +201,7 @@ def result(hit: JSON) -> dict[str, JSON]:
         "label": conversation.get("label"),
         "folder": conversation.get("folder") or "/",
         "timestamp": stamp(moment(record)),
-        **filled(newer=hit.get("newer")),
+        **filled(newer=hit.get("newer"), superseded_by=record["superseded_by"]),
     }
 
 
