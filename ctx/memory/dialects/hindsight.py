@@ -362,8 +362,8 @@ def _deleted(reply: JSON, dry_run: bool) -> JSON:
 
 @HINDSIGHT.tool(CHANGES._replace(idempotent=False), profiles=MORE)
 def undo_memory(call: Call, op_id: Annotated[str, NOT_EMPTY, "The op_id of the reply"]) -> JSON:
-    """Take back a retain, supersede_memory, update_memory, delete_memory or clear_memories by the op_id of its
-    reply
+    """Take back a retain, supersede_memory, update_memory, delete_memory or clear_memories by the op_id of
+    its reply
     """
     return {"success": True, **pick(call.bank.undo(op_id=op_id), "skipped", "op_id", restored="count")}
 
