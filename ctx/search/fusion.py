@@ -1,7 +1,7 @@
 """Fusion: group hits by document, and merge two rankings into one (docs/ranking.md has the figures).
 
-A leg is the ranking of one index: (document_no, score) pairs, best first, each document once. The result has
-the same form with scores in [0, 1], comparable within one list only.
+A leg is the ranking of one index: (document_no, score) pairs, best first, each document once. The merged
+ranking has the same form. Its scores are in [0, 1] and comparable only within the list.
 """
 
 import re
@@ -19,29 +19,31 @@ RRF_K = 10  # how fast weight falls with rank; 5 to 60 work about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
 # The share that a document's other passages add to its best keyword score; it does not help vector scores.
 FURTHER_PASSAGES = 0.05
-# The weight of meaning where prose is found, and where code is: a question shares few words with the function
-# that answers it.
+# The weight of semantic search if the hits are prose, and if they are code. It is larger for code, because a
+# question shares few words with the function that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.37, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.72, "dbsf": 0.9}
-# How fast meaning gains weight while texts are being embedded: the best of a few nearest says less
-# (docs/design/embedding-order.md).
+# How fast the weight of semantic search grows while texts are being embedded: among few embedded texts, the
+# nearest one says less (docs/design/embedding-order.md).
 COVERAGE_POWER = 0.5
-SYMBOL_ALPHA = 0.3  # where the query is one word or an identifier: a name is found by its letters first
+SYMBOL_ALPHA = 0.3  # if the query is one word or an identifier, for which exact letters matter most
 
-# The low end of a leg's spread, as a share of its last score. BM25 is 0 where no word is found; cosines
-# have no such zero, so the last one is the low end.
+# The score that min-max maps to 0, as a share of the last score. BM25 is 0 if no word matches. Cosines have
+# no such zero, so their last score is mapped to 0.
 KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.0, 1.0
 
-# The share of brackets and operators: of prose nearly all is below the first, of code most above the second.
+# The share of brackets and operators in a text: nearly all prose is below the first, most code above the
+# second.
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
-_FIRST_UNSPACED = "\u0e00"  # scripts that put no spaces between words: a run of theirs may be a sentence
-# `find?` and `save!` are names of Ruby, `~Store` is one of C++.
+# Scripts without spaces between words begin here: a run of their letters may be a sentence.
+_FIRST_UNSPACED = "\u0e00"
+# Includes names such as Ruby's `find?` and `save!`, and C++'s `~Store`.
 _SYMBOL = re.compile(r"~?\w+(?:(?:\.|::~?|/|->|#|-)\w+)*(?:\(\)|[?!=])?")
 _NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]|^~|[!=]$")
 
 
 def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
-    """The hits of each document, in the order in which they come."""
+    """Groups hits by document number, keeping their order."""
     groups: dict[int, list[Hit]] = {}
     for hit in hits:
         groups.setdefault(hit.document_no, []).append(hit)
@@ -49,16 +51,16 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
 
 
 def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
-    """One hit for each document, its best, best first; ties by chunk number. The groups and their hits come
-    in that order.
+    """The best hit of each document, best first; ties by chunk number. The groups and their hits must come in
+    that order.
 
-    `counted` hits of a document count: the best wholly, each further one with `bonus` of its score.
+    The score is that of the best hit plus `bonus` times the scores of the next hits, up to `counted` hits.
     """
     best = [group[0] for group in groups.values()]
     if counted < 2 or not bonus:
         return best
     several = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
-    for i in several:  # a raised hit moves up, to a place among those before it
+    for i in several:  # a raised score moves the hit up, never down
         group = groups[best[i].document_no]
         chunk_no, document_no, score, span = group[0]
         raised = Hit(chunk_no, document_no, score + bonus * sum(hit.score for hit in group[1:counted]), span)
@@ -72,7 +74,7 @@ def _order(hit: Hit) -> tuple[float, int]:
 
 
 def of_best(hits: Sequence[Hit]) -> Leg:
-    """The documents of hits, best first, with their scores as shares of the best one."""
+    """Documents with their scores as shares of the best score, best first."""
     top = hits[0].score if hits else 0.0
     if top <= 0:
         return [(hit.document_no, 0.0) for hit in hits]
@@ -80,25 +82,25 @@ def of_best(hits: Sequence[Hit]) -> Leg:
 
 
 def is_name(query: str) -> bool:
-    """Whether a query is one name: written as names in code are (`getUser`, `os.path`), or a single plain
-    word.
+    """Whether a query is a single name: an identifier or path of identifiers (`getUser`, `os.path`), or one
+    plain word.
     """
     word = query.strip().strip("\"'`")
     return _SYMBOL.fullmatch(word) is not None and max(word) < _FIRST_UNSPACED
 
 
 def is_identifier(query: str) -> bool:
-    """Whether a query is a name written as only names in code are: `getUserName`, `os.path.join`,
-    `sha256`.
-    """
+    """Whether a query is a name that can only come from code: `getUserName`, `os.path.join`, `sha256`."""
     word = query.strip()
     return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
 
 
 def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str = intent.PAGES) -> float:
-    """The weight of the semantic leg: fixed for a name, else larger the more its nearest texts are code.
+    """The weight of semantic search, in [0, 1]: fixed for a name, else larger the more its nearest texts are
+    code.
 
-    A commit message, an issue or a stack trace has the words of the code, so meaning gains nothing there.
+    If the query wants code, as a commit message, an issue or a stack trace does, it has the words of the
+    code, so semantic search gets no extra weight.
     """
     if is_name(query):
         return SYMBOL_ALPHA
@@ -112,18 +114,18 @@ def _likeness_to_code(text: str) -> float:
 
 
 def weight_of_part(alpha: float, coverage: float) -> float:
-    """The weight of a semantic leg that knows a share `coverage` in [0, 1] of what the words find first."""
+    """The weight of semantic search if a share `coverage` in [0, 1] of the best keyword hits is embedded."""
     return alpha * float(coverage**COVERAGE_POWER)
 
 
 def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Container[int] = frozenset()) -> Leg:
-    """One list of two, best first; `alpha` in [0, 1] is the weight of the semantic leg.
+    """Merges two rankings into one, best first. `alpha` in [0, 1] is the weight of the semantic ranking.
 
-    Documents of the keyword leg that are `unread`, whose meaning is not known yet, have their share of the
-    keyword leg whole: as if meaning said of them what the words say.
+    Documents of the keyword ranking that are `unread` (not embedded yet) get their keyword score
+    undiminished, as if semantic search had scored them the same.
 
-    A leg of weight 0 takes no part, so 0 and 1 give the order of one leg; one that found nothing leaves its
-    share of the score unearned. Ties: by the better rank in either leg, then by number.
+    A ranking of weight 0 is left out, so an `alpha` of 0 or 1 gives the order of one ranking. A document that
+    a ranking lacks gets 0 from it. Ties are ordered by the better rank in either, then by number.
     """
     shares = METHODS[method]
     legs = [
@@ -140,9 +142,9 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
 
 
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
-    """(k + 1) / (k + rank): 1 for the first. Cormack et al. 2009, scaled so that first in every leg is 1.
+    """RRF: (k + 1) / (k + rank), so the first gets 1 (Cormack et al. 2009, scaled).
 
-    Tied scores share the mean of their ranks, because their order is arbitrary.
+    Tied scores share the mean of their values, because their order is arbitrary.
     """
     shares: list[float] = []
     for _, tied in groupby(score for _, score in leg):
@@ -153,8 +155,8 @@ def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:
 
 
 def spread(leg: Leg, floor: float) -> list[float]:
-    """Min-max: the best is 1, and 0 is what has `floor` times the last one's score; all 1 where all are
-    equal.
+    """Min-max scaling: the best score becomes 1, and `floor` times the last score becomes 0. All become 1 if
+    they are equal.
     """
     if not leg:
         return []
@@ -166,8 +168,8 @@ def spread(leg: Leg, floor: float) -> list[float]:
 
 
 def deviations(leg: Leg, floor: float) -> list[float]:
-    """DBSF: the mean is 1/2, SIGMAS standard deviations above it 1, below it 0; all 1/2 where all are
-    equal.
+    """DBSF: the mean becomes 1/2, SIGMAS standard deviations above it 1, below it 0. All become 1/2 if they
+    are equal.
     """
     scores = [score for _, score in leg]
     mean = sum(scores) / max(1, len(scores))
@@ -185,7 +187,7 @@ METHODS: dict[str, Callable[[Leg, float], list[float]]] = {
 
 
 def _weighted(legs: list[tuple[float, Leg, list[float]]]) -> Leg:
-    # Document -> (less for a higher score, its best rank, itself).
+    # Document number -> (negated score, best rank, document number), which sorts best first.
     fused: dict[int, tuple[float, int, int]] = {}
     for weight, leg, shares in legs:
         for rank, ((number, _), share) in enumerate(zip(leg, shares, strict=True)):

@@ -1,4 +1,4 @@
-"""Prose without its markup: front matter, headings, tables, tags, links, roles and directives."""
+"""Remove markup from prose: front matter, headings, tables, tags, links, roles and directives."""
 
 import re
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from textwrap import dedent
 
 from ctx.models import ChunkRow
 
-_MAX_BARE_CHARS = 600  # no heading or label is longer
-LABEL_CHARS = 25  # a shorter line that ends in a colon introduces the next chunk
-_HEADING_LINES = 12  # headings are looked for in so many lines at the top of a chunk
-# Blocks set apart from the text, by their names in Sphinx, MkDocs and GitHub.
+_MAX_BARE_CHARS = 600  # longer chunks are not just a heading or label
+LABEL_CHARS = 25  # shorter text that ends in a colon introduces the next chunk
+_HEADING_LINES = 12  # lines at the top of a chunk in which to look for headings
+# Names of admonitions (blocks apart from the main text) in Sphinx, MkDocs and GitHub.
 _ASIDE_NAMES = (
     "admonition", "attention", "caution", "danger", "deprecated", "error", "hint", "important", "info",
     "note", "seealso", "tip", "todo", "versionadded", "versionchanged", "warning",
@@ -35,8 +35,8 @@ _ASIDE = re.compile(
     ),
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"\s*```(?!```+\s*$)")  # reStructuredText draws longer lines below headings
-_OPTION = re.compile(r"\s*:[^: ]*:(?!`)")  # `:name: value`, of the directive above
+_FENCE = re.compile(r"\s*```(?!```+\s*$)")  # longer runs of ` underline a heading in reStructuredText
+_OPTION = re.compile(r"\s*:[^: ]*:(?!`)")  # `:name: value` below a directive
 _PARTED = re.compile(r"\s*(?:[*\-+#|>]|\d{1,3}[.)]\s|$)")  # a line that does not continue the paragraph above
 _ITEM = re.compile(r"\s*(?:[*\-+]|\d{1,3}[.)])\s")
 _DIRECTIVE = re.compile(r"\s*\.\. ([\w:-]+)::")
@@ -44,20 +44,21 @@ _CODE_DIRECTIVES = {"code", "code-block", "sourcecode", "parsed-literal", "promp
 CELL_MARK = " · "  # between the cells of a table's row
 _RULE = re.compile(r"(\W|_)\1{3,}\s*$|([-=~^*_`])\2\2")
 _CODE = r"(?<!`)(?P<ticks>`++).*?(?<!`)(?P=ticks)(?!`)"
-# Tags, comments and `{#name}`, `{: .class }` outside code. Angle brackets with anything else (`<file>`, an
-# address, `Result<A>`) stay.
+# Matches markup to remove: HTML tags, comments and `{#name}`, `{: .class }`, except in code. Does not match
+# other text in angle brackets (`<file>`, an address, `Result<A>`).
 _TAG = re.compile(
     rf"(?P<code>{_CODE})|<!--.*?-->"
     rf"|(?!(?<=[^\W_])<[A-Z]>)</?(?P<tag>(?i:{_TAGS}))/?(?: [^>]{{0,290}})?>"
     r"|[^\S\n]*\{:?\s*[#.][^\W\d_][^}]*\}"
 )
 _SPACED_TAGS = ("br", "td", "li", "p")
-# `[words](address)`, `[words][name]`, and the same of pictures. An address may hold pairs of parentheses.
+# `[words](address)`, `[words][name]`, and images (with `!` in front). Addresses may have pairs of
+# parentheses.
 _LINK = re.compile(
     r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\](?:\((?:[^()]++|\([^()]*+\))*+\)|\([^)]*+\)|\[[^\]]*+\])"
 )
 _WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]")  # `[[page|words]]`
-_CALLOUT = re.compile(r"\[![A-Za-z]+\][+-]?[ \t]*")  # of `> [!NOTE]`
+_CALLOUT = re.compile(r"\[![A-Za-z]+\][+-]?[ \t]*")  # the mark in `> [!NOTE]`
 _TAB = re.compile(r'===[!+]*[ \t]+"([^"]*)"')
 _NAMED_ASIDE = re.compile(r'(?:!!!|\?\?\?\+?)[ \t]+[\w -]+?[ \t]+"([^"]+)"')
 _INCLUDE = re.compile(r"\s*(?:--8<--|;--8<--)")
@@ -65,7 +66,7 @@ _INCLUDE = re.compile(r"\s*(?:--8<--|;--8<--)")
 _REQUEST = re.compile(
     r"[.'](?:[A-Z][A-Za-z]{0,2}|ad|br|de|fi|hy|ie|if|in|ne|nf|nh|sp|so|ti)(?=\s|$)|[.']\\\""
 )
-_ROFF_SHARE = 0.2  # of lines that are requests, from which on a text is roff
+_ROFF_SHARE = 0.2  # minimum share of lines that are requests, for a text to be roff
 _FONT = re.compile(r"\\f(?:\[\w*\]|\(\w\w|\w)|\\&|\\[|^,/]|\\s[-+]?\d")
 _ROFF_CHARACTERS = {
     "\\-": "-",
@@ -76,9 +77,9 @@ _ROFF_CHARACTERS = {
     "\\ ": " ",
     "\\(co": "(c)",
 }
-_ALTERNATING = {"BI", "BR", "IB", "IR", "RB", "RI"}  # fonts of words that are written together
+_ALTERNATING = {"BI", "BR", "IB", "IR", "RB", "RI"}  # alternating fonts: the words are joined
 _MACRO = re.compile(r"(?<!\S)(?:Ar|Cm|Dv|Em|Er|Ev|Fa|Fn|Ic|Li|Nm|Ns|Oc|Oo|Op|Pa|Pq|Ql|Sy|Va|Xr)(?!\S)")
-# Code with its role before it, `:ref:` or `{ref}`, and the `_` of a link or the `\ ` that ends it.
+# Inline code with the role before it (`:ref:` or `{ref}`) and the `_` or `\ ` after it.
 _ROLE = re.compile(rf"(?P<role>\{{[^{{}}`]*\}}|(?::[^\W_][\w-]*)+:)?(?P<code>{_CODE})(?:_*+(?:\\ ?)?)")
 _SPELT_ROLES = {":rfc:": "RFC ", ":pep:": "PEP "}
 # `**words**` and `*words*`, but not `**kwargs`, `src/**/*.py`, `2 * 3` or code.
@@ -91,8 +92,8 @@ _EMPHASIS = re.compile(
 
 
 def plain(chunk: ChunkRow) -> str:
-    """A chunk's text without markup and without the headings at its top: a paragraph, list item, table row or
-    line of code is a line.
+    """A chunk's text without markup and without the headings at its top. Each paragraph, list item, table row
+    or line of code is one line.
     """
     lines = chunk.text.split("\n")
     below = lines[_headings_end(lines, chunk) :]
@@ -100,7 +101,7 @@ def plain(chunk: ChunkRow) -> str:
 
 
 def without_asides(chunk: ChunkRow) -> ChunkRow:
-    """The chunk without notes, warnings and version marks; itself where it has none, or nothing else."""
+    """The chunk without notes, warnings and version marks; the same chunk if it has none, or nothing else."""
     if not chunk.prose or not _ASIDE.search(chunk.text):
         return chunk
     kept: list[str] = []
@@ -118,7 +119,9 @@ def without_asides(chunk: ChunkRow) -> ChunkRow:
 
 
 def _aside_end(lines: list[str], start: int) -> int:
-    """The line after the aside that begins on this line; the line itself if none does."""
+    """The index after the last line of the admonition that begins on line `start`; `start` if none begins
+    there.
+    """
     opening = lines[start].strip()
     if not _ASIDE.match(opening):
         return start
@@ -144,7 +147,7 @@ def _plain_lines(lines: list[str], chunk: ChunkRow) -> str:
 
 
 def _headings_end(lines: list[str], chunk: ChunkRow) -> int:
-    """How many lines at the top are the chunk's headings, with labels and rules between them."""
+    """How many lines at the top are the chunk's headings, including labels and rules between them."""
     names = {chunk.title, *chunk.heading.split(" > ")} - {""}
     end = 0
     for number, line in enumerate(lines[:_HEADING_LINES], 1):
@@ -158,7 +161,7 @@ def _headings_end(lines: list[str], chunk: ChunkRow) -> int:
 
 
 def is_bare(chunk: ChunkRow) -> bool:
-    """Whether a chunk of prose is only a heading, front matter or a label."""
+    """Whether a prose chunk is only a heading, front matter or a label."""
     text = chunk.text
     if not chunk.prose or (len(text) > _MAX_BARE_CHARS and not text.startswith(("---", "+++"))):
         return False
@@ -166,7 +169,7 @@ def is_bare(chunk: ChunkRow) -> bool:
 
 
 def _is_label(text: str) -> bool:
-    """Whether the text below the headings is empty, or a few words before a colon."""
+    """Whether the text below the headings is empty or a few words that end in a colon."""
     words = ""
     lines = [line for line in text.split("\n") if not line.startswith("#")]
     for line in _unmarked_lines(lines, prose=True):
@@ -177,7 +180,7 @@ def _is_label(text: str) -> bool:
 
 
 def _is_adorned_heading(chunk: ChunkRow) -> bool:
-    """Whether a chunk is only a reStructuredText heading, with signs below it, and labels."""
+    """Whether a chunk is only a reStructuredText heading, with its underline, and labels."""
     text = chunk.text.rstrip()
     if text[-1:].isalnum() or text[-3:] != text[-1:] * 3:
         return False
@@ -189,8 +192,8 @@ def _is_adorned_heading(chunk: ChunkRow) -> bool:
 
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
-    """The lines without markup. A paragraph of prose becomes one line, because a link may span two lines;
-    code is not changed.
+    """The lines without markup. Each paragraph of prose becomes one line, because a link may span two lines.
+    Code does not change.
     """
     if not prose:
         yield from map(_unmarked, lines)
@@ -200,8 +203,8 @@ def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
         yield from _without_roff(lines)
         return
     fenced = _begins_in_code(lines)
-    text_fences = 0  # open fences that hold text
-    options = False  # the line may be an option of the fence above
+    text_fences = 0  # how many open fences contain text
+    options = False  # whether the line may be an option of the fence above
     stretch: list[str] = []  # lines that are all code or all text
     for line in lines:
         options = options and bool(_OPTION.match(line))
@@ -238,7 +241,7 @@ def _without_roff(lines: list[str]) -> Iterator[str]:
         request, _, words = line.partition(" ") if _REQUEST.match(line) else ("", "", line)
         name = request[1:]
         if request[1:2] == "\\" or name in ("TH", "Dd", "Dt", "Os") or (name[:1].islower() and name != "br"):
-            continue  # a comment, the head of the page, or layout
+            continue  # a comment, the page header, or layout
         if name == "Fl" or " Fl " in f" {words} ":
             words = re.sub(r"(?<!\S)Fl\s+", "-", f"Fl {words}" if name == "Fl" else words)
         joint = "" if name in _ALTERNATING else " "
@@ -261,7 +264,7 @@ def _without_roff(lines: list[str]) -> Iterator[str]:
 
 
 def _text_and_code(lines: list[str]) -> Iterator[str]:
-    """Prose in paragraphs, and the code in it that only its indentation sets apart."""
+    """The paragraphs of prose, and the code blocks in it that are marked only by indentation."""
     text: list[str] = []
     position = 0
     while position < len(lines):
@@ -278,7 +281,9 @@ def _text_and_code(lines: list[str]) -> Iterator[str]:
 
 
 def _literal_end(lines: list[str], start: int) -> int:
-    """The line after the indented code that begins on this line; the line itself if none does."""
+    """The index after the last line of the indented code block that begins on line `start`; `start` if none
+    begins there.
+    """
     margin = _margin(lines[start])
     above = next((line for line in reversed(lines[:start]) if line.strip()), "")
     if not (lines[start].strip() and margin > _margin(above) and not (start and lines[start - 1].strip())):
@@ -287,7 +292,7 @@ def _literal_end(lines: list[str], start: int) -> int:
     if directive is not None and directive[1] not in _CODE_DIRECTIVES:
         return start
     announced = above.rstrip().endswith("::") or directive is not None
-    # Four columns are code in Markdown, except within a list or another indented block.
+    # In Markdown four columns of indentation are code, except within a list or another indented block.
     if not announced and (margin - _margin(above) < 4 or _margin(above) or not above or _PARTED.match(above)):
         return start
     if not announced and above.startswith(("!", "?", ":", "/", "[", "=")):
@@ -307,7 +312,7 @@ def _dedented(lines: list[str]) -> Iterator[str]:
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
-    """The paragraphs and list items of prose, each on one line, without markup."""
+    """The paragraphs and list items of prose without markup, each on one line."""
     paragraph: list[str] = []
     for line in _without_directives(lines):
         row = CELL_MARK in line
@@ -328,8 +333,8 @@ def _joined(paragraph: list[str]) -> str:
 
 
 def _without_directives(lines: list[str]) -> Iterator[str]:
-    """The lines without marks at their beginnings and without options of directives."""
-    directive = False  # the line may be an option of the one above
+    """The lines without markup at their beginnings and without directive options."""
+    directive = False  # whether the line may be an option of a directive above
     for line in lines:
         if directive and _OPTION.match(line):
             continue
@@ -341,8 +346,8 @@ def _without_directives(lines: list[str]) -> Iterator[str]:
 
 
 def _begins_in_code(lines: list[str]) -> bool:
-    """Whether the text starts inside a fenced block that was cut: its fences are odd in number, and the first
-    names no language.
+    """Whether a chunk starts inside a fenced code block: it has an odd number of fences, and the first names
+    no language.
     """
     fences = [line.strip() for line in lines if _FENCE.match(line)]
     return len(fences) % 2 == 1 and fences[0] == "```"
@@ -361,7 +366,7 @@ def _front_matter_end(lines: list[str]) -> int:
 
 
 def _unmarked(line: str) -> str:
-    """The line without the mark of a heading, a quotation, a table or a docstring; "" for a rule."""
+    """The line without the mark of a heading, quotation, table or docstring; "" for a rule."""
     text = line.lstrip(" \t")
     if tab := _TAB.match(text):
         return f"{tab[1]}:"
@@ -369,7 +374,7 @@ def _unmarked(line: str) -> str:
         return ""
     if text.startswith("|"):
         return _cells(text)
-    if text.startswith(">") and not text.startswith(">>> "):  # that is the prompt of a Python session
+    if text.startswith(">") and not text.startswith(">>> "):  # `>>>` is a Python prompt
         return _CALLOUT.sub("", text[1:])
     if text.startswith('"""'):
         return text.strip('"')
@@ -377,7 +382,7 @@ def _unmarked(line: str) -> str:
 
 
 def _cells(row: str) -> str:
-    """The text of a table's row; "" for the row that only draws a line."""
+    """The cells of a table row, joined; "" for a separator row."""
     if not row.strip("|-:+= \t"):
         return ""
     cells = [cell.strip() for cell in row.strip("| \t").replace("\\|", "\0").split("|")]
@@ -390,7 +395,7 @@ def _without_directive(line: str) -> str:
     text = line.strip()
     if text.startswith(".. "):
         name, mark, argument = text[3:].partition("::")
-        if not mark or " " in name:  # a footnote; else a label, a comment or a substitution
+        if not mark or " " in name:  # keep a footnote's text; drop a label, comment or substitution
             return text.partition("] ")[2] if text.startswith(".. [") else ""
         version = _VERSIONS.get(name)
         if version is not None:
@@ -409,13 +414,13 @@ def _without_directive(line: str) -> str:
 
 
 def _without_inline(line: str) -> str:
-    """The line without tags, targets of links, roles, emphasis and the marks of code."""
+    """The line without tags, link targets, roles, emphasis and backticks."""
     if "<" in line or "{" in line:
         line = _TAG.sub(_without_tag, line)
     if "[[" in line:
         line = _WIKI_LINK.sub(r"\1", line)
     if "](" in line or "][" in line:
-        line = _LINK.sub(r"\1", _LINK.sub(r"\1", line))  # a link's words may be a picture
+        line = _LINK.sub(r"\1", _LINK.sub(r"\1", line))  # twice, because a link's text may be an image
     if "*" in line:
         line = _EMPHASIS.sub(r"\1\2", _STRONG.sub(r"\1\2", line))
     return _ROLE.sub(_without_role, line).replace("`", "") if "`" in line else line
@@ -427,7 +432,9 @@ def _without_tag(match: re.Match[str]) -> str:
 
 
 def _without_role(match: re.Match[str]) -> str:
-    """`:ref:`words <target>``, `{ref}`words`` and `` `words <address>`_ `` as the words, other code bare."""
+    """The text of a role or link, such as `:ref:`text <target>`` or `` `text <address>`_ ``; else the code
+    without backticks.
+    """
     code = match["code"].strip("`")
     if len(match["ticks"]) == 1:
         words, target, _ = code.partition(" <")

@@ -1,4 +1,4 @@
-"""The parts of a query that a search asks the index about: words, names and filters."""
+"""Splits a query into words, names and filters for the search."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from ctx.search import boosts, fusion
 from ctx.text import analyze
 from ctx.text.strings import cut
 
-# Words before a definition that ordinary text does not use.
+# Keywords before a definition that are not English words.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
-_SENTENCE_WORDS = 4  # of a name that is a sentence; fewer may be of prose
-_MIN_HASH_CHARS = 7  # as git abbreviates
-_NAMED = 3  # unknown words that a note names
-_MIN_BEGINNING_CHARS = 4  # of a word that no text has, to look for words that begin with it
+_SENTENCE_WORDS = 4  # minimum words of a query that may be a test's name (Kotlin) as a whole
+_MIN_HASH_CHARS = 7  # the shortest abbreviation that git prints
+_NAMED = 3  # unknown words to name in a note
+_MIN_BEGINNING_CHARS = 4  # of an unknown last word, to search for words that begin with it
 _HEX = frozenset("0123456789abcdef")
-_MIN_TYPO_CHARS = 6  # a shorter word has too many neighbours: trust and thrust, forum and form
+_MIN_TYPO_CHARS = 6  # shorter words are too often one letter apart: trust and thrust, forum and form
 
 
 class Words(NamedTuple):
-    """A query with misspelt words corrected, the rarity of its terms (0 if no text has them), and a note on
-    the corrections. `names` are names whose definition it may ask for, `modules` their modules;
-    `defined` those that some code defines.
+    """A query with misspelt words corrected, its terms' rarity (0 if no text has the term), and a note on the
+    corrections. `names` are the names whose definition it may ask for, `modules` their modules, and `defined`
+    those of the names that some code defines.
     """
 
     query: str
@@ -48,10 +48,11 @@ def check_search(query: str, mode: str, limit: int, offset: int, per_document: i
 
 
 def subject_of(query: str) -> str:
-    """The name alone if a query asks for its definition as code does (`class OrderedDict`, `def main():`);
-    else the query.
+    """The name alone if the query is written like a definition (`class OrderedDict`, `def main():`), else the
+    query.
 
-    A plain word counts only after a keyword that prose does not use: `class action`, `type theory` are prose.
+    A lower-case name counts only after a keyword that is not an English word, because `class action` and
+    `type theory` are prose.
     """
     word, _, name = query.strip().partition(" ")
     name = name.strip().removesuffix(":").removesuffix("()")
@@ -60,8 +61,9 @@ def subject_of(query: str) -> str:
 
 
 def names_asked_for(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
-    """The names whose definition a query may ask for: the query if it is a name, else its identifiers; the
-    last part of dotted names. A query of several words may be a name as well: tests in Kotlin have such.
+    """The names whose definition a query may ask for: the query itself if it is a name, else its identifiers
+    and the last part of dotted names. A query of several words may be a name too, because tests in Kotlin
+    have such names.
     """
     names = [name for _, name in members]
     if not fusion.is_name(query):
@@ -89,14 +91,16 @@ def unquoted_words(query: str) -> Iterator[tuple[str, str]]:
 
 
 def may_be_misspelt(word: str) -> bool:
-    """Whether it is a word of letters only: a number with another digit is another number."""
+    """Whether a word is long enough to correct, and only of ASCII letters: a number with another digit is
+    another number.
+    """
     return (
         len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
     )
 
 
 def is_cut_hash(word: str) -> bool:
-    """Whether a word may be a commit id or another hash in short form."""
+    """Whether a word may be an abbreviated commit id or other hash."""
     return (
         _MIN_HASH_CHARS <= len(word) < 64
         and _HEX.issuperset(word)
@@ -105,7 +109,7 @@ def is_cut_hash(word: str) -> bool:
 
 
 def ends_cut_off(words: Words) -> bool:
-    """Whether a query ends in a word that no text has: it may be the start of one or of an inflected form."""
+    """Whether no text has the query's last word and it may be only the beginning of a word."""
     word = words.query.rpartition(" ")[2].lower()
     known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
     begun = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
@@ -113,7 +117,7 @@ def ends_cut_off(words: Words) -> bool:
 
 
 def unknown_words_note(words: Words) -> str | None:
-    """A note on the words outside English that no text has; None if there are none."""
+    """A note that names the words with non-ASCII letters that no text has; None if there are none."""
     pairs = unquoted_words(words.query)
     unknown = [word for word, stem in pairs if not (word.isascii() or words.weights.get(stem, 1.0))]
     if not unknown:
@@ -123,7 +127,9 @@ def unknown_words_note(words: Words) -> str | None:
 
 
 def path_test(globs: Sequence[str]) -> Callable[[str], bool]:
-    """A test for paths; without globs all pass. Raises `BadRequest`."""
+    """Returns a function that tells whether a path matches one of the globs; without globs all paths match.
+    Raises `BadRequest` for a bad or excluding glob.
+    """
     if not globs:
         return lambda path: True
     for glob in globs:

@@ -1,4 +1,4 @@
-"""Find a query's words in chunks, and cut the part of a chunk to show."""
+"""Find a query's words in chunks, and choose the part of a chunk to show."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,34 +8,35 @@ from ctx.search.markup import CELL_MARK, plain, without_asides
 from ctx.text import analyze
 
 SNIPPET_CHARS = 240
-SHOWN_LINES = 5  # of code
-MAX_LINE_CHARS = 240  # of a line of code; a longer one is minified, or data
-_LEAD_CHARS = 60  # of a long line of code, shown before its first matching word
-_WHOLE = 1.5  # of the configured length: a sentence or line up to this long is shown whole
-# A query with punctuation and so many words may be a line copied from a text; without punctuation, with twice
-# as many.
+SHOWN_LINES = 5  # lines of code in a result
+MAX_LINE_CHARS = 240  # longer lines of code are minified or data, and are cut
+_LEAD_CHARS = 60  # characters shown before the first matching word of a cut line
+_WHOLE = 1.5  # times the configured length: sentences and lines up to this long are shown whole
+# A query with punctuation and at least this many words may be a line copied from a text. Without punctuation
+# it needs twice as many words.
 _LINE_WORDS = 3
-_LINE_SHARE = 0.5  # a text with that line has at least so much of the query
+_LINE_SHARE = 0.5  # texts with a smaller share of the query's weight are not searched for that line
 
 _VERSION_GOES_ON = re.compile(r"\.?\w")
 _INDEX_WORD = re.compile(r"[^\W_]+")  # as the index splits words
 _RUN = re.compile(rf"(?:\w|[{analyze.UNSEEN}])+")
 _WORD = re.compile(rf"(?:[^\W_{analyze.UNSPACED}]+[{analyze.UNSEEN}]*)+")
-# The end of a line, or of a sentence and the space after it; not the stop of `i.e.`, `J. Smith` or `3.`
+# The end of a line, or the end of a sentence with the space after it; not the period in `i.e.`, `J. Smith`
+# or `3.`.
 _UNIT_END = re.compile(r"""\n|(?:(?<![\W_][^\W\d_])(?<!\s\d)(?<!^\d)\.|[!?…])["'’”)\]]* |[。！？]""")
 
 Terms = int
 """A set of the query's terms: bit i is the i-th term."""
 
 Mark = tuple[int, int, Terms]
-"""A word [start, end) of a text that the query has, and its terms."""
+"""A word of a text that matches the query: its start, its end (exclusive), and the terms it matches."""
 
 Snippet = tuple[str, tuple[tuple[int, int], ...]]
-"""The text shown of a chunk, and the spans [start, end) of it that are words of the query."""
+"""The text to show of a chunk, and the spans [start, end) in it that match words of the query."""
 
 
 class _Shares(dict[Terms, float]):
-    """Set of terms -> their share of the query's total weight, in [0, 1]."""
+    """A cache: set of terms -> their share of the query's total weight, in [0, 1]."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         self[0] = 0.0
@@ -51,8 +52,8 @@ class Matcher:
     """Finds a query's terms in texts.
 
     A stem is the beginning of its word except for a last letter (happi, happy), so only words that contain
-    the beginning of a term are analysed. `weights` are the terms' rarity, 1 if missing. `phrases` are terms
-    to find next to each other, `line` is a query that may be copied from a text.
+    the beginning of a term are analysed. `weights` are the terms' rarity (1 if missing). `phrases` are lists
+    of terms that must be adjacent. `line` is the query, which may be a line copied from a text.
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class Matcher:
         unspaced = "|".join(re.escape(part) for part in parts if analyze.UNSPACED_RUN.search(part))
         self._unspaced = re.compile(f"(?=({unspaced}))") if unspaced else None
         self._parts = re.compile("|".join(map(re.escape, parts)) or "(?!)")
-        self._marks_in: dict[str, list[Mark]] = {}  # of runs of letters that occurred
+        self._marks_in: dict[str, list[Mark]] = {}  # cache: run of letters -> its marks
 
     def terms_in(self, text: str) -> Terms:
-        """The terms that words of the text seem to begin with."""
+        """The terms that some word of the text begins with. Fast and approximate: words are not stemmed."""
         text = analyze.signed(text)
         low = analyze.folded(text)
         terms = 0
@@ -91,20 +92,22 @@ class Matcher:
         return terms
 
     def share_in(self, text: str) -> float:
-        """The share of the query's weight that words of a text have, in [0, 1]."""
+        """The share of the query's weight that the words of a text have, in [0, 1]."""
         return self.shares[self.terms_in(text)]
 
     @property
     def verbatim(self) -> bool:
-        """Whether the query may ask for its exact wording."""
+        """Whether the query may ask for its exact wording: it has quotes, or may be a copied line."""
         return bool(self.phrases or self.line or self.exact)
 
     def has_exactly(self, text: str) -> bool:
-        """Whether a text has the very words of a query in quotes."""
+        """Whether a text contains the quoted words of the query exactly as written."""
         return analyze.has_exactly(text, self.exact)
 
     def is_whole(self, heading: str) -> bool:
-        """Whether a heading is the query, or begins with the version that is: `0.115.0 (2024-09-17)`."""
+        """Whether a heading equals the query. If the query is a version, the heading may go on: `0.115.0
+        (2024-09-17)`.
+        """
         asked = self._query.removeprefix("v")
         begun = heading.casefold().removeprefix("v")
         if analyze.has_version(asked):
@@ -112,7 +115,7 @@ class Matcher:
         return bool(asked) and begun == asked
 
     def quotes(self, text: str, terms: Terms) -> bool:
-        """Whether a text with these terms has the query, or a phrase of it, word for word."""
+        """Whether a text that has these terms contains the query, or a quoted phrase of it, word for word."""
         if self.exact:
             return self.has_exactly(text)
         if not self.phrases and self.shares[terms] < _LINE_SHARE:
@@ -120,8 +123,8 @@ class Matcher:
         return self.phrase_at(" ".join(text.split())) is not None
 
     def phrase_at(self, text: str) -> int | None:
-        """Where a text on one line has the query, or a phrase it has in quotes, word for word; None if
-        nowhere.
+        """The position in a text on one line of the query, or of a phrase it has in quotes, word for word;
+        None if absent.
         """
         position = text.lower().find(self.line) if self.line else -1
         if position >= 0:
@@ -139,11 +142,11 @@ class Matcher:
         return None
 
     def listed(self, terms: Terms) -> list[str]:
-        """The terms of a set, in the query's order."""
+        """The terms in a set, in the query's order."""
         return [term for term, bit in self._bits.items() if terms & bit]
 
     def marks(self, text: str) -> list[Mark]:
-        """The words of the query in a text, in order, without overlaps."""
+        """The words of a text that match the query, in order, without overlaps."""
         marks: list[Mark] = []
         for match in _RUN.finditer(analyze.signed(text)):
             run, start = match[0], match.start()
@@ -162,14 +165,14 @@ class Matcher:
         if self._unspaced and not run.isascii():
             marks = sorted(marks + self._marks_without_spaces(run))
         identifier = run.strip("_")
-        if not marks and "_" in identifier:  # `get_user_name` for getusername
+        if not marks and "_" in identifier:  # the query getusername finds `get_user_name`
             start = run.index(identifier)
             terms = self._terms_of_word(identifier.replace("_", ""))
             marks = [(start, start + len(identifier), terms)] if terms else []
         return marks
 
     def _marks_without_spaces(self, run: str) -> list[Mark]:
-        """The parts of words in scripts without spaces; adjacent and overlapping ones as one."""
+        """The matches in a word of a script without spaces. Adjacent and overlapping matches are merged."""
         marks: list[Mark] = []
         for match in self._unspaced.finditer(run) if self._unspaced else ():
             (start, end), terms = match.span(1), self._terms_of_word(match[1])
@@ -187,10 +190,11 @@ class Matcher:
         return terms
 
     def snippet(self, chunk: ChunkRow, further: str) -> Snippet:
-        """The sentences, list items, table rows or lines of a chunk that have most of the query, about
-        `snippet_chars` long, and where its words are.
+        """The sentences, list items, table rows or lines of a chunk that match most of the query, about
+        `snippet_chars` long, and the spans of the matching words.
 
-        `further` is the text that follows in the same section, for a chunk that is shorter than that.
+        `further` is the text that follows in the same section. It is used if the chunk is shorter than a
+        snippet.
         """
         text, marks = self._shown(chunk)
         if further and len(text) < self._snippet_chars:
@@ -206,10 +210,10 @@ class Matcher:
         return snippet, tuple(highlights)
 
     def source_lines(self, chunk: ChunkRow, named: Sequence[int] = ()) -> tuple[int, list[str], int]:
-        """(first line's number, the lines, the best line's number): the `SHOWN_LINES` neighbouring lines of a
-        chunk of code that have most of the query, as they are; only a very long one is cut.
+        """(number of the first line, the lines, number of the best line) of the `SHOWN_LINES` adjacent lines
+        of a code chunk that match most of the query. Lines are unchanged, but very long ones are cut.
 
-        The lines `named` define a name of the query: those come first.
+        Lines whose number is in `named` define a name of the query and are preferred.
         """
         lines = chunk.text.split("\n")
         terms = [self.terms_in(line) for line in lines]
@@ -236,7 +240,7 @@ class Matcher:
         return first_line, list(map(self._cut_line, shown)), first_line + place
 
     def _cut_line(self, line: str) -> str:
-        """A line, if very long the part around its first word of the query."""
+        """A line; if it is very long, only the part around its first match."""
         if len(line) <= MAX_LINE_CHARS:
             return line
         marks = self.marks(line)
@@ -245,7 +249,9 @@ class Matcher:
         return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
     def _shown(self, chunk: ChunkRow) -> tuple[str, list[Mark]]:
-        """A chunk without markup, and its marks; without notes unless only they have one of the words."""
+        """A chunk's text without markup, and its matches. Notes and warnings are left out unless only they
+        match a word.
+        """
         text = plain(chunk)
         marks = self.marks(text)
         main = without_asides(chunk)
@@ -257,8 +263,9 @@ class Matcher:
         return text, marks
 
     def _spans(self, text: str, marks: list[Mark]) -> list[tuple[int, int]]:
-        """The spans of a text to show: the adjacent units that match most of the query. If there is room,
-        also their table's header, the line that introduces them, and the text after them.
+        """The spans of a text to show: the adjacent units (sentences or lines) that match most of the query.
+        If the length allows, also the header of their table, the line that introduces them, and the text
+        after them.
         """
         size = self._snippet_chars
         if len(text) <= size:
@@ -295,7 +302,7 @@ class Matcher:
     def _best_units(
         self, text: str, units: Sequence[tuple[int, int]], terms: Sequence[Terms]
     ) -> tuple[int, int]:
-        """The first and last of the fewest neighbouring units that have most of the query."""
+        """The first and last index of the shortest run of adjacent units that matches most of the query."""
         phrase = self.phrase_at(text)
         if phrase is not None:
             number = max(i for i, (start, _) in enumerate(units) if start <= phrase)
@@ -315,7 +322,7 @@ class Matcher:
 
 
 def _terms_of(marks: Sequence[Mark]) -> Terms:
-    """The terms of the marks."""
+    """The union of the marks' terms."""
     terms = 0
     for _, _, of_word in marks:
         terms |= of_word
@@ -323,8 +330,8 @@ def _terms_of(marks: Sequence[Mark]) -> Terms:
 
 
 def _begins_word(low: str, part: str, text: str) -> bool:
-    """Whether a word of a text (`low`: folded) begins with `part`; a word may also begin at a hump or at a
-    character of a script without spaces.
+    """Whether a word of a text (`low` is the folded text) begins with `part`. A word may also begin at a
+    capital letter inside an identifier, or at any character of a script without spaces.
     """
     start = low.find(part)
     while start >= 0:
@@ -337,7 +344,7 @@ def _begins_word(low: str, part: str, text: str) -> bool:
 
 
 def _units(text: str, size: int) -> list[tuple[int, int]]:
-    """The sentences and lines of a text; very long ones in pieces."""
+    """The spans of a text's sentences and lines. Very long ones are split."""
     units: list[tuple[int, int]] = []
     start = 0
     for end in [*(match.end() for match in _UNIT_END.finditer(text)), len(text)]:
@@ -357,7 +364,7 @@ def _length(unit: tuple[int, int]) -> int:
 
 
 def _table_head(text: str, units: Sequence[tuple[int, int]], number: int) -> int | None:
-    """The first row of the table that a unit is a row of; None if it is in no table."""
+    """The index of the first row of the table that unit `number` is a row of; None if it is in no table."""
     head = None
     while number >= 0 and CELL_MARK in text[slice(*units[number])]:
         head = number
