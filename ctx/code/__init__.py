@@ -1,4 +1,4 @@
-"""Source code: the definitions of a file, its outline, and the references to a name.
+"""Source code: find the definitions in a file and make outlines and excerpts.
 
 May import `ctx.errors` and `ctx.models`.
 """

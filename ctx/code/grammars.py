@@ -1,7 +1,7 @@
-"""The tree-sitter grammars: which nodes of each language are definitions, and how to load the grammar.
+"""The tree-sitter grammars: how to load them, and queries that find the definitions in each language.
 
-A query captures each definition under its kind. Grammars of the extra `grammars` may be missing: `load` then
-returns None.
+A query captures each definition with its kind as the capture name. The grammars are in the extra `grammars`;
+if one is not installed, `load` returns None.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class Grammar(NamedTuple):
-    """A wheel, the function in it that returns the language, and the query for definitions."""
+    """The Python package of a grammar, the query that finds definitions, and the package's function that
+    returns the language.
+    """
 
     package: str
     query: str
@@ -144,9 +146,9 @@ GRAMMARS: Mapping[str, Grammar] = {
 
 @cache
 def load(media_type: str) -> "tuple[Parser, Query] | None":
-    """A parser and the query for definitions; None if the language has no grammar here.
+    """The parser for a media type and the query for its definitions; None if no grammar for it is installed.
 
-    Importing tree-sitter and a grammar takes about 40 ms, and only indexing needs it.
+    tree-sitter is imported here because it takes about 40 ms and only indexing needs it.
     """
     grammar = GRAMMARS.get(media_type)
     if grammar is None:

@@ -9,16 +9,17 @@ from ctx.code.grammars import load
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_DEFINITIONS = 20_000  # of one file; the rest is left out
+MAX_DEFINITIONS = 20_000  # per file; further definitions are left out
 MAX_SIGNATURE_CHARS = 200
 MAX_NAME_CHARS = 160
-_COMMENT_MARK = re.compile(rb"#|//|/\*|--|\(\*")  # in the languages of the grammars
+_COMMENT_MARK = re.compile(rb"#|//|/\*|--|\(\*")  # in all languages of the grammars
 
 
 class Definition(NamedTuple):
-    """One definition. Lines count from 1; `start_line` includes decorators and the comment right above.
+    """One definition. Lines count from 1; `start_line` includes decorators and the comment right above it.
 
-    `name_line` is the line of the name. `qualified` is the path of names, as in `Store.find`.
+    `name_line` is the line of the name. `qualified` is the name with the names around it, as in `Store.find`.
+    `kind` is `function`, `class` and so on; `signature` is the definition up to its body, on one line.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Definition(NamedTuple):
     end_line: int
 
 
-# Nodes around a definition that belong to it.
+# Parent nodes that belong to the definition inside them.
 _WRAPPERS = frozenset(
     (
         "decorated_definition", "template_declaration", "export_statement", "ambient_declaration",
@@ -39,10 +40,10 @@ _WRAPPERS = frozenset(
         "property_declaration",
     )
 )  # fmt: skip
-_BY_WHOLE = frozenset(("variable_declarator", "simple_symbol", "property_element"))  # less than a statement
+_BY_WHOLE = frozenset(("variable_declarator", "simple_symbol", "property_element"))  # parts of statements
 _ABOVE = frozenset(("attribute_item", "inner_attribute_item", "decorator", "attribute_list"))
 _ANNOTATIONS = frozenset(("annotation", "marker_annotation", "attribute_list", "decorator", "attribute"))
-_NAMES = frozenset(("variable", "constant", "field"))  # what has no members, and no method is in it
+_NAMES = frozenset(("variable", "constant", "field"))  # kinds without members or methods
 _TYPES = frozenset(
     (
         "class",
@@ -64,7 +65,9 @@ _SWIFT_KINDS = frozenset(("struct", "enum", "extension", "actor"))
 
 
 def definitions(text: str, media_type: str) -> list[Definition] | None:
-    """The definitions of a file in the order of their start; None if the language has no grammar here."""
+    """The definitions in a file, in the order of their start; None if no grammar for the language is
+    installed.
+    """
     loaded = load(dialect(text, media_type))
     if loaded is None:
         return None
@@ -82,23 +85,25 @@ _CPP = re.compile(r"^[ \t]*(?:class|namespace|template|using)\b|^(?:public|priva
 
 
 def dialect(text: str, media_type: str) -> str:
-    """The media type of the grammar to use: a C header may be C++, and JSX needs a grammar of its own."""
+    """The media type of the grammar to use, which may differ: a C header may be C++, and JSX in TypeScript
+    needs its own grammar. "" if no grammar fits.
+    """
     if media_type == "text/x-c" and _CPP.search(text):
         return "text/x-c++"
     if media_type == "text/x-typescript" and ("</" in text or "/>" in text):
         return "text/x-tsx"
     if media_type == "text/javascript" and text.lstrip().startswith("<"):
-        return ""  # Vue, Svelte and Astro: a page with a script in it
+        return ""  # Vue, Svelte or Astro: a page that contains a script
     return media_type
 
 
 def _described(found: "list[tuple[Node, str]]") -> Iterator[Definition]:
-    around: list[tuple[int, str, str]] = []  # (end byte, qualified name, kind) of the definitions around
-    namespace = ""  # of C#'s `namespace A;`, whose members follow it
+    around: list[tuple[int, str, str]] = []  # (end byte, qualified name, kind) of the enclosing definitions
+    namespace = ""  # the namespace from C#'s `namespace A;`, whose members follow it
     last = -1
     for node, kind in found:
         if kind == "variable" and (node.start_byte == last or _is_import(node)):
-            continue  # a variable that holds a function was captured as that
+            continue  # a variable that holds a function is already captured as a function
         name, named = _name(node)
         name = name[:MAX_NAME_CHARS]
         if not name:
@@ -137,7 +142,7 @@ def _is_import(node: "Node") -> bool:
 
 
 def _holds_members(node: "Node") -> bool:
-    """Whether a variable's value has names of its own: an object of JavaScript, `Struct.new do` of Ruby."""
+    """Whether a variable's value contains definitions: an object in JavaScript, `Struct.new do` in Ruby."""
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     return value is not None and (value.type == "object" or value.child_by_field_name("block") is not None)
 
@@ -147,12 +152,12 @@ def _kind(node: "Node", kind: str, outer_kind: str) -> str:
         left = node.child_by_field_name("left")
         return "method" if left is None or b".prototype." in (left.text or b"") else kind
     if kind == "class" and node.type == "class_declaration" and node.children:
-        word = _text(node.child_by_field_name("declaration_kind"))  # of Swift
+        word = _text(node.child_by_field_name("declaration_kind"))  # in Swift
         if word in _SWIFT_KINDS:
             return word
-        if any(_text(child) == "interface" for child in node.children[:3]):  # of Kotlin
+        if any(_text(child) == "interface" for child in node.children[:3]):  # in Kotlin
             return "interface"
-    if node.type == "type_spec":  # of Go
+    if node.type == "type_spec":  # in Go
         inner = node.child_by_field_name("type")
         return {"struct_type": "struct", "interface_type": "interface"}.get(inner.type if inner else "", kind)
     return kind
@@ -163,14 +168,14 @@ def _text(node: "Node | None") -> str:
 
 
 def _name(node: "Node") -> tuple[str, "Node"]:
-    """A definition's name and the node of the name; "" if it has none, such as a class expression."""
+    """A definition's name and the node of the name; "" if it has no name, such as a class expression."""
     if node.type == "impl_item":
         typed = node.child_by_field_name("type") or node
         return re.sub(r"<.*", "", _text(typed), flags=re.DOTALL).strip(), typed
     for field in ("name", "property", "left", "key"):
         named = node.child_by_field_name(field)
         if named is not None and named.type.endswith("_pattern"):
-            return "", node  # `const {a, b} = ...` takes names from elsewhere
+            return "", node  # `const {a, b} = ...` defines nothing of its own
         if named is not None:
             text = _text(named.child_by_field_name("name") if named.type == "template_type" else named)
             if text.isidentifier():
@@ -182,7 +187,7 @@ def _name(node: "Node") -> tuple[str, "Node"]:
     declarator = node.child_by_field_name("declarator")
     if declarator is not None and declarator.type == "operator_cast":
         return _declared(declarator), declarator
-    while declarator is not None:  # of C: `*name(arguments)` inside out
+    while declarator is not None:  # in C the name is inside nested declarators: `*name(arguments)`
         inner = declarator.child_by_field_name("declarator") or next(
             (child for child in declarator.named_children if child.type.endswith("declarator")), None
         )
@@ -196,7 +201,7 @@ def _name(node: "Node") -> tuple[str, "Node"]:
 
 
 def _declared(declarator: "Node") -> str:
-    """The name in the innermost declarator."""
+    """The name in the innermost declarator of a C or C++ declaration."""
     if declarator.type == "operator_cast":
         return re.sub(r"\(.*", "", _text(declarator), flags=re.DOTALL).strip()
     if declarator.type in ("qualified_identifier", "destructor_name", "operator_name"):
@@ -221,12 +226,14 @@ _FIXED = {
 
 
 def _unnamed(node: "Node") -> tuple[str, "Node"]:
-    """A name for what the grammar gives none: constructors, operators, indexers, Kotlin's and Lua's forms."""
+    """The name for nodes to which the grammar gives no name field: constructors, operators, indexers, and
+    some nodes of Kotlin and Lua; "" for others. Also returns the node of the name.
+    """
     if node.type in _FIXED:
         return _FIXED[node.type], node
-    if node.type == "simple_symbol":  # of Ruby's `attr_reader :name`
+    if node.type == "simple_symbol":  # in Ruby's `attr_reader :name`
         return _text(node).removeprefix(":"), node
-    if node.type == "type_alias":  # of Kotlin
+    if node.type == "type_alias":  # in Kotlin
         alias = node.child_by_field_name("type")
         return _text(alias), alias or node
     if node.type not in _NAMED_BY_PATTERN:
@@ -236,7 +243,7 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
         return f"operator{_text(operator)}", operator or node
     named: Node | None = node
     while named is not None and named.named_children and "identifier" not in named.type:
-        if named.type.endswith("index_expression"):  # of Lua
+        if named.type.endswith("index_expression"):  # in Lua
             break
         children = [child for child in named.named_children if child.type != "modifiers"]
         children = [child for child in children if child.type == "variable_declaration"] or children
@@ -248,7 +255,7 @@ def _unnamed(node: "Node") -> tuple[str, "Node"]:
 
 
 def _receiver(node: "Node") -> str:
-    """The type that a method of Go, or an extension of Kotlin, belongs to."""
+    """The type that a Go method or a Kotlin extension belongs to; "" for others."""
     if node.type == "method_declaration":
         receiver = node.child_by_field_name("receiver")
     elif node.type in ("function_declaration", "property_declaration"):
@@ -262,7 +269,9 @@ def _receiver(node: "Node") -> str:
 
 
 def _whole(node: "Node") -> "Node":
-    """The node with what is written around it: decorators, `export`, `template <...>`."""
+    """The definition's node with the nodes around it that belong to it: decorators, `export`, `template
+    <...>`.
+    """
     if node.type == "simple_symbol" and node.parent is not None:
         return node.parent.parent or node  # the call of `attr_reader`
     whole = node
@@ -294,7 +303,7 @@ def _first_row(node: "Node") -> int:
 
 
 def _body(node: "Node", kind: str) -> "Node | None":
-    """The body of a definition, or of the function that it gives a name to."""
+    """The body node of a definition, or of the function that it assigns to a name; None if there is none."""
     body = node.child_by_field_name("body")
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if body is None and value is not None and kind not in _NAMES:
@@ -303,7 +312,7 @@ def _body(node: "Node", kind: str) -> "Node | None":
 
 
 def _start(node: "Node") -> int:
-    """The first byte of a definition after its annotations."""
+    """The first byte of a definition after its annotations and comments."""
     for child in node.children:
         if child.type == "modifiers":
             start = _start(child)
@@ -315,7 +324,7 @@ def _start(node: "Node") -> int:
 
 
 def _signature(node: "Node", kind: str, body: "Node | None") -> str:
-    """A definition up to its body, without annotations, on one line."""
+    """The text of a definition up to its body, without annotations and comments, on one line."""
     start, end = _start(node), node.end_byte
     body = (
         body
@@ -342,12 +351,12 @@ def _signature(node: "Node", kind: str, body: "Node | None") -> str:
     several = b"\n" in text
     line = " ".join(text.decode("utf-8", "replace").split()).rstrip(" {:=")
     if several:
-        line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # of parameters on lines of their own
+        line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # parameters were on several lines
     return line if len(line) <= MAX_SIGNATURE_CHARS else line[:MAX_SIGNATURE_CHARS].rsplit(" ", 1)[0] + " …"
 
 
 def _comments(node: "Node", start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the comments within a range of bytes begin and end."""
+    """The byte ranges (start, end) of the comments between two bytes."""
     for child in node.children:
         if child.start_byte >= end:
             break

@@ -1,1 +1,1 @@
-"""From a source to the catalog: read, extract, chunk, embed, watch."""
+"""Indexing: read sources, extract text, chunk, embed, store in the catalog, and watch for changes."""

@@ -1,8 +1,8 @@
-"""Cuts documents into chunks that an embedder can read whole and that are about one thing.
+"""Cuts documents into chunks that fit an embedder and are about one topic.
 
-A document is a tree of headings. A subtree that fits into one chunk becomes one; small neighbours under one
-parent are joined; a longer section is split at the best border near the point that makes even pieces. Sizes
-are estimated in wordpieces: the tokenizer reads 3 MB/s, the estimate 300.
+A document is a tree of headings. A subtree that fits becomes one chunk; small adjacent sections under one
+parent are joined; a longer section is split into even pieces, each at the best boundary near the ideal point.
+Sizes are estimated in wordpieces, because the tokenizer reads 3 MB/s and the estimate 300 MB/s.
 """
 
 import re
@@ -19,11 +19,11 @@ from ctx.models import Chunk, Extracted, Heading
 from ctx.text.filetypes import is_prose
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
-SMALL_SHARE = 0.4  # a piece below this share of a chunk is joined with a neighbour if possible
+SMALL_SHARE = 0.4  # pieces below this share of a chunk's size are joined with a neighbour if possible
 MAX_PATH_CHARS = 200  # longer heading paths lose their outer parts, to leave space for text
 MAX_LEVEL = 12  # deeper headings count as this level; bounds the recursion
 LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or an embedded image
-# For all long lines of a document together; more text makes larger chunks, not more.
+# For all long lines of a document together. Longer lines are cut into larger chunks, not into more.
 MAX_LONG_LINE_CHUNKS = 200
 
 # Hundredths of a wordpiece per character, fitted by least squares to 4350 samples of Markdown,
@@ -31,9 +31,10 @@ MAX_LONG_LINE_CHUNKS = 200
 # and, in this vocabulary, of each character outside Latin. A blank costs a little so that long runs of blanks
 # are split, too.
 _UNIT = 100
-_NUMPY_BYTES = 1 << 20  # summed so far: a process that goes on after them saves time by importing numpy
+_NUMPY_BYTES = 1 << 20  # after summing this many, importing numpy saves time
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
-# A Hangul syllable is split into its letters. This character replaces one while costs are counted.
+# The tokenizer splits a Hangul syllable into its letters. This mark replaces a syllable while costs are
+# summed.
 _HANGUL, _HANGUL_MARK, _HANGUL_COST = re.compile("[\uac00-\ud7a3]"), "\x01", 250
 _LABEL_CHAR, _LABEL_WIDE_CHAR = 30, 100  # per character of a title or path, which is mostly words
 
@@ -51,7 +52,7 @@ def _costs() -> bytes:
         (b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0", _BLANK),
         (string.ascii_lowercase.encode(), _LOWER),
         (string.ascii_uppercase.encode(), _UPPER),
-        (bytes(range(0xC0, 0x100)), _UPPER),  # accented letters lose their accents
+        (bytes(range(0xC0, 0x100)), _UPPER),  # the tokenizer removes accents
         (string.digits.encode(), _DIGIT),
         (b"?", _OTHER),
         (_HANGUL_MARK.encode(), _HANGUL_COST),
@@ -67,13 +68,14 @@ _COSTS = _costs()  # by Latin-1 code
 def chunk(
     extracted: Extracted, title: str, *, max_tokens: int = MAX_TOKENS, overlap_tokens: int = 0
 ) -> list[Chunk]:
-    """Cuts a document into chunks, in order of their start. No chunk spans two pages (slides, sheets,
+    """Cuts a document into chunks, ordered by their start. No chunk spans two pages (slides, sheets,
     messages).
 
     Without overlap, each non-blank character of the body is in exactly one chunk. `max_tokens` (estimated
     wordpieces) limits title, heading path and text together; only documents with very many lines over
-    LONG_LINE may exceed it. `overlap_tokens` are repeated from the previous piece when a section is split. A
-    document without text gets one chunk with an empty span, so that its title and path can be found.
+    LONG_LINE may exceed it. When a section is split, each piece repeats the last `overlap_tokens` of the
+    piece before. A document without text gets one chunk with an empty span, so that its title and path can be
+    found.
     """
     body = extracted.body
     if not body or body.isspace():
@@ -86,12 +88,14 @@ def chunk(
 
 
 def estimate_tokens(text: str) -> int:
-    """The estimated number of wordpieces: within a fifth for prose, a quarter for code."""
+    """The estimated number of wordpieces, within 20% of the real number for prose and 25% for code."""
     return _cumulative(text)[len(text)] // _UNIT if text else 0
 
 
 class _Group(NamedTuple):
-    """Neighbouring sections for one chunk. `intro`: it is only the parent's own text so far."""
+    """Adjacent sections that will be one chunk. `intro` is True if it is only the parent's own
+    text so far.
+    """
 
     start: int
     end: int
@@ -126,14 +130,14 @@ class _Cutter:
         self._measure_sections(extracted.headings, title)
 
     def _measure_sections(self, headings: tuple[Heading, ...], title: str) -> None:
-        """For each heading: the start of its section, its path, the space for text under it, and the index
-        after its last subsection.
+        """Computes for each heading the start of its section, its path, the cost left for text under it, and
+        the index after its last subsection.
         """
         count = len(headings)
         self.starts = starts = [heading.start for heading in headings]
         self.ends = ends = [count] * count
         self.paths: list[str] = []
-        self.continued: dict[str, str] = {}  # path of a definition -> path of its later pieces
+        self.continued: dict[str, str] = {}  # path of a definition -> path for its second and later pieces
         self.rooms: list[int] = []
         # A long title or path takes at most half of the space.
         half = self.limit // 2
@@ -165,13 +169,13 @@ class _Cutter:
         self._pack(0, count, "", self.title_room, intro)
 
     def _bare(self, start: int, end: int) -> bool:
-        """Whether this is a heading with nothing under it: one line with letters, the others decoration."""
+        """Whether this is a heading with nothing under it: only one line has letters."""
         return end - start < 400 and len(_LINE_WITH_LETTERS.findall(self.body, start, end)) < 2
 
     def _pack(self, first: int, last: int, path: str, room: int, intro: tuple[int, int]) -> None:
-        """Packs the sections `first..last` under `path`, after the parent's own text `intro`."""
+        """Packs the sections `first..last` under `path` into pieces, after the parent's own text `intro`."""
         costs, starts = self.costs, self.starts
-        group: _Group | None = _Group(*intro, path, True)  # waiting for a neighbour
+        group: _Group | None = _Group(*intro, path, True)  # a section may still be added to it
         if _NON_BLANK.search(self.body, *intro) is None:
             group = None
         elif costs[intro[1]] - costs[intro[0]] > room:
@@ -182,7 +186,7 @@ class _Cutter:
             j = self.ends[i]
             start, end, own_room = starts[i], starts[j], self.rooms[i]
             if group is not None:
-                opens_page = start in self.pages  # a hit names its page, so no chunk spans two
+                opens_page = start in self.pages  # a hit names its page, so no chunk spans two pages
                 joined = None if opens_page else self._joined(group, i, path, room)
                 if joined is not None:
                     group, i = joined, j
@@ -203,7 +207,7 @@ class _Cutter:
             self._add_last(group.start, group.end, group.path)
 
     def _joined(self, group: "_Group", section: int, path: str, room: int) -> "_Group | None":
-        """The group with a section added, if they are small neighbours and fit together; else None."""
+        """The group with a section added, if one of them is small and both fit together; else None."""
         costs = self.costs
         start, end = self.starts[section], self.starts[self.ends[section]]
         group_cost, cost = costs[start] - costs[group.start], costs[end] - costs[start]
@@ -216,8 +220,8 @@ class _Cutter:
         return _Group(group.start, end, self.paths[section] if alone else path, False)
 
     def _needs_next(self, group: "_Group") -> bool:
-        """Whether a group is too small to stand alone and is joined with the next section, although that has
-        a longer path.
+        """Whether a group is so small that it is joined with the next section although that has a longer
+        path.
         """
         cost = self.costs[group.end] - self.costs[group.start]
         if cost >= self.small:
@@ -225,8 +229,8 @@ class _Cutter:
         return (group.intro and cost * 2 < self.small) or self._bare(group.start, group.end)
 
     def _add_last(self, start: int, end: int, path: str) -> None:
-        """Adds the last group of a parent. A heading alone joins the previous piece, which may become an
-        eighth too large.
+        """Adds the last group of a parent. If it is a heading alone, joins it to the previous piece, which
+        may get an eighth too large.
         """
         if start not in self.pages and self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
             before_start, _, before_path = self.pieces[-1]
@@ -237,9 +241,10 @@ class _Cutter:
         self.pieces.append((start, end, path))
 
     def _split(self, start: int, end: int, path: str, room: int) -> None:
-        """Splits text without headings into even pieces, and its long lines into larger ones.
+        """Splits text without headings into even pieces, and its long lines into larger pieces.
 
-        The first piece of a definition has its first line; the other pieces have its signature in their path.
+        The first piece of a definition has its first line; the other pieces get its signature in their
+        heading path.
         """
         continued = self.continued.get(path, path)
         room = max(self.limit // 2, room - max(0, _label_cost(continued) - _label_cost(path)))
@@ -253,7 +258,9 @@ class _Cutter:
         self._cut_evenly(start, end, path, continued, room)
 
     def _cut_evenly(self, start: int, end: int, path: str, continued: str, room: int) -> str:
-        """Splits text into even pieces, the first under `path`. Returns the path for what follows."""
+        """Splits text into even pieces, the first with the heading path `path`, the others with `continued`.
+        Returns the path for the text that follows.
+        """
         costs, body, pieces, overlap = self.costs, self.body, self.pieces, min(self.overlap, room // 2)
         first = start
         while True:
@@ -280,7 +287,9 @@ class _Cutter:
                 start = max(start, body.rfind("\n", start, match.start()) + 1)
 
     def _reach_back(self, first: int, start: int, overlap: int) -> int:
-        """Where a piece that starts at `start` starts with its overlap: at a line, else at a word."""
+        """The start of a piece including its overlap with the previous piece: at a line if possible, else at
+        a word.
+        """
         if not overlap:
             return start
         low = bisect_left(self.costs, self.costs[start] - overlap, first, start)
@@ -293,7 +302,9 @@ class _Cutter:
         return word + 1 if word >= 0 else low
 
     def _cut(self, start: int, ideal: int, high: int, room: int) -> int:
-        """The best end for a piece in (start, high]: by kind of border first, then by distance to `ideal`."""
+        """The best end for a piece in (start, high]: the kind of boundary counts first, then the distance to
+        `ideal`.
+        """
         low = start + (high - start) // 3
         whole, inside = self._atoms_near(start, high, room) if self.atoms else ((), False)
         border = self._border_by_atoms(start, low, ideal, high, room, whole) if whole else None
@@ -310,7 +321,9 @@ class _Cutter:
         return border
 
     def _border_by_lines(self, end: str, low: int, before_stop: int, ideal: int, high: int) -> int | None:
-        """After the nearest line end, or after the first of the two line ends of a blank line."""
+        """The boundary after the line end nearest to `ideal`, or after the first of the two line ends of a
+        blank line; None if there is none.
+        """
         before = self.body.rfind(end, low, before_stop)
         after = self.body.find(end, ideal, high)
         if before >= 0 and (after < 0 or ideal - before < after - ideal):
@@ -320,7 +333,9 @@ class _Cutter:
     def _border_by_atoms(
         self, start: int, low: int, ideal: int, high: int, room: int, whole: Sequence[tuple[int, int]]
     ) -> int | None:
-        """At an end of a block that should stay whole, or at a blank line outside such blocks."""
+        """The boundary nearest to `ideal` that is an end of a block to keep whole, or a blank line outside
+        such blocks; None if there is none.
+        """
         borders = [border for span in whole for border in span if low < border <= high]
         position = self.body.find("\n\n", low, high)
         while position >= 0:
@@ -329,7 +344,7 @@ class _Cutter:
             position = self.body.find("\n\n", position + 2, high)
         if borders:
             return min(borders, key=lambda border: abs(border - ideal))
-        # A block that fits into a chunk of its own crosses the end: leave it for the next chunk.
+        # If a block would be cut but fits into one chunk, leave it for the next chunk.
         for a, _ in whole:
             if start < a <= low and (self.costs[a] - self.costs[start]) * 10 > room:
                 return a
@@ -343,7 +358,9 @@ class _Cutter:
         return self._border_by_lines("\n", low, ideal, ideal, high)
 
     def _border_in_code(self, low: int, ideal: int, high: int) -> int | None:
-        """At the least indented line."""
+        """The start of the least indented line, nearest to `ideal` among equals; None if there is no line
+        end.
+        """
         lines = [
             (len(match[1]), abs(match.start(1) - ideal), match.start(1))
             for match in _INDENT.finditer(self.body, low, high)
@@ -351,8 +368,8 @@ class _Cutter:
         return min(lines)[2] if lines else None
 
     def _atoms_near(self, start: int, high: int, room: int) -> tuple[list[tuple[int, int]], bool]:
-        """The atoms that overlap (start, high) and fit into a chunk of their own; and whether a larger one
-        spans `high`.
+        """The blocks to keep whole that overlap (start, high) and fit into one chunk, and whether a block
+        that does not fit spans `high`.
         """
         atoms, costs = self.atoms, self.costs
         whole, inside = [], False
@@ -395,7 +412,7 @@ class _Cutter:
 
 
 def _path_to(path: str, name: str) -> str:
-    """The path of a heading below another. A path that is too long loses its outer parts."""
+    """The path of a heading under another path. If it gets too long, it loses its outer parts."""
     path = f"{path} > {name}" if path else name
     while len(path) > MAX_PATH_CHARS and " > " in path:
         path = path.partition(" > ")[2]
@@ -407,7 +424,7 @@ def _label_cost(label: str) -> int:
 
 
 def _long_lines(body: str) -> list[tuple[int, int]]:
-    """The spans of lines over LONG_LINE, in order."""
+    """The spans (start, end) of the lines over LONG_LINE characters, in order."""
     stride = LONG_LINE // 2
     spans: list[tuple[int, int]] = []
     size = len(body)
@@ -429,7 +446,7 @@ _bytes_summed = 0
 
 
 def _cumulative(body: str) -> memoryview:
-    """Element i is the cost of body[:i], in hundredths of a token."""
+    """The cumulative cost: element i is the cost of body[:i], in hundredths of a token."""
     if not body.isascii():
         body = _HANGUL.sub(_HANGUL_MARK, body)
     # One byte per character; what Latin-1 lacks becomes "?". The leading NUL makes element 0 zero.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numpy takes 70 ms to import
 
 EMBED_BATCH = 256  # texts per transaction: a crash costs about two seconds of work
 PROGRESS_EVERY = 32  # texts between two progress reports
-CLAIM_S = 300.0  # how long texts stay reserved for a machine that died; a batch takes seconds
+CLAIM_S = 300.0  # how long a machine reserves the texts of a batch, which takes seconds
 
 
 class EmbedReport(NamedTuple):
@@ -27,10 +27,10 @@ class EmbedReport(NamedTuple):
 
 
 def priority(chunk: PendingChunk) -> tuple[bool, int, int, int]:
-    """Chunks with a lower value are embedded first.
+    """The sort key of a chunk; chunks with a lower key are embedded first.
 
-    Sources and pages come before tests, examples and change logs. Then breadth first: the opening of each
-    document, its second chunk, the third and fourth, the fifth to eighth and so on; in each round the
+    Sources and pages come before tests, examples and change logs. Then come the openings of all documents,
+    then their second chunks, then the third and fourth, then the fifth to eighth and so on. In each round,
     documents that changed last come first.
     """
     return chunk.secondary, chunk.ordinal.bit_length(), -chunk.updated_ms, chunk.chunk_no
@@ -38,9 +38,10 @@ def priority(chunk: PendingChunk) -> tuple[bool, int, int, int]:
 
 class EmbeddingQueue:
     """The numbers of the chunks to embed. Chunks added later come first, so a changed document is embedded
-    while a large backlog waits.
+    before a large backlog.
 
-    Nothing of it is stored. `backwards` starts at the end, for a second process that embeds the same chunks.
+    The queue is only in memory. `backwards` reverses the order, for a second process that embeds the same
+    chunks.
     """
 
     def __init__(self, *, backwards: bool = False) -> None:
@@ -57,15 +58,17 @@ class EmbeddingQueue:
         self._numbers.extendleft(numbers)
 
     def take(self, count: int) -> list[int]:
-        """The next `count` numbers, or all there are. One may have been embedded meanwhile."""
+        """Removes and returns the next `count` numbers, or all if there are fewer. Another process may have
+        embedded some of them.
+        """
         return [self._numbers.popleft() for _ in range(min(count, len(self._numbers)))]
 
 
 class EmbeddingRun:
-    """Embeds chunks in the order of a queue, `limit` at most.
+    """Embeds chunks in the order of a queue, at most `limit`.
 
-    `writing()` is the index under its lock, taken once per batch. `working(done, total)` is called after each
-    text, `progress` now and then.
+    `writing()` yields the index under its lock; it is entered once per batch. `working(done, total)` is
+    called after each text, `progress` now and then.
     """
 
     def __init__(
@@ -93,7 +96,9 @@ class EmbeddingRun:
         self._count = 0
 
     def run(self) -> int:
-        """Embeds until nothing is pending; returns how many texts. Raises the embedder's errors."""
+        """Embeds until nothing is pending. Returns the number of embedded texts. Raises the embedder's
+        errors.
+        """
         embedder = None
         while not self._stopped():
             left = EMBED_BATCH if self._limit is None else self._limit - self._count
@@ -103,7 +108,8 @@ class EmbeddingRun:
             embedder = embedder or self._open_embedder()
             if embedder is None:
                 break
-            # Outside the lock, so that another process can index meanwhile: equal hashes have equal vectors.
+            # Outside the lock, so that another process can index meanwhile. If it changes a document, these
+            # vectors are still right, because they are stored by the hash of the text.
             vectors = self._vectors(embedder, texts)
             with self._writing() as index:
                 self._catalog.put_embeddings(self._model, vectors)
@@ -120,7 +126,7 @@ class EmbeddingRun:
     def _vectors(
         self, embedder: Embedder, texts: Sequence[tuple[bytes, str]]
     ) -> "list[tuple[bytes, np.ndarray]]":
-        """(hash, vector) of these texts, or of the first of them after a stop."""
+        """(hash, vector) of these texts; after a stop, only of the first few."""
         vectors = []
         total = self._count + self._catalog.pending_count(self._model)
         embeddings = embedder.embed([text for _, text in texts], stop=self._stop)
@@ -135,14 +141,15 @@ class EmbeddingRun:
         return vectors
 
     def _next_texts(self, size: int) -> list[tuple[bytes, str]]:
-        """The next texts to embed, at most `size`; none if nothing is pending any more."""
+        """(hash, text) of the next texts to embed, at most `size`; empty if nothing is pending."""
         if size <= 0:
             return []
         self._queue.add(self._catalog.pending_chunks(self._model, self._queue.newest))
         texts = self._queued_texts(size)
         if not texts:
-            # A chunk with an old number can become pending again (`ctx embed rebuild` in another process).
-            # Only once: chunks that another machine has reserved stay pending until it has embedded them.
+            # A chunk with an old number can become pending again (`ctx embed rebuild` in another process), so
+            # read all pending chunks. Do this only once, not in a loop: chunks that another machine has
+            # reserved stay pending until it has embedded them.
             self._queue.add(self._catalog.pending_chunks(self._model))
             texts = self._queued_texts(size)
         return texts

@@ -1,8 +1,8 @@
 """Brings the store up to date: indexes sources, then embeds new chunks.
 
 One process writes at a time. It holds a file lock for one run, for one batch of a slow run (a site, a bucket,
-a script), or for one batch of embeddings, so that `ctx index` beside a server waits a few seconds at most. A
-run that first fetches its source takes the lock after that. Searches never wait.
+a script), or for one batch of embeddings, so that `ctx index` waits only a few seconds while a server is
+writing. If a source is fetched first, the lock is taken after that. Searches never wait.
 """
 
 import logging
@@ -25,10 +25,10 @@ from ctx.store.base import Catalog, Projection
 
 logger = logging.getLogger(__name__)
 
-LOCK_TIMEOUT_S = 60.0  # for another process that writes: a run of many documents
-PROBLEMS_LOGGED = 20  # lines per run in the log; the report has all of them
-PUBLISH_EVERY_S = 1.0  # how old the published index may become at the beginning of a run
-# And later in the run: a commit with its merges costs the engine 0.3 s.
+LOCK_TIMEOUT_S = 60.0  # how long to wait while another process writes many documents
+PROBLEMS_LOGGED = 20  # problems to log per run; the report has all of them
+PUBLISH_EVERY_S = 1.0  # seconds between two publications at the beginning of a run
+# The same later in the run: a commit with its merges takes 0.3 s.
 PUBLISH_AT_LAST_S = 10.0
 
 
@@ -42,8 +42,8 @@ class Lock(Protocol):
 
 
 Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.Event | None]]
-"""A block in which no other machine indexes the source of this name, and the event that ends the run early.
-Raises `Busy`.
+"""Called with a source's name and a stop event. Returns a context in which no other machine indexes the
+source, and which yields the event that ends the run early. Raises `Busy`.
 """
 
 
@@ -52,7 +52,7 @@ def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManage
 
 
 class _Task(NamedTuple):
-    """A source to index, and how."""
+    """A source to index, with the options of the run."""
 
     connector: Connector
     full: bool
@@ -63,7 +63,7 @@ class _Task(NamedTuple):
 
 
 class _Publishing:
-    """The index that a run writes to. It is opened at the first use and published now and then."""
+    """The index that a run writes to. It is opened at first use and published from time to time."""
 
     def __init__(self, catalog: Catalog, hold: Callable[[], Projection]) -> None:
         self._catalog = catalog
@@ -72,7 +72,7 @@ class _Publishing:
         self._began_s = self._published_s = 0.0
 
     def begin(self) -> Projection:
-        """Opens the index, which then stays open."""
+        """Opens the index at the first call, and returns it. It stays open."""
         if self._index is None:
             self._index = self._hold()
             self._index.catch_up(self._catalog)
@@ -85,10 +85,10 @@ class _Publishing:
         yield
 
     def publish(self) -> None:
-        """Publishes what was written, if the last time is long enough ago."""
+        """Publishes the written documents if enough time has passed since the last publication."""
         index, now_s = self.begin(), time.monotonic()
-        # After 1, 3 and 9 s, then every 10 s: each commit adds segments, and merging is a fifth of the
-        # engine's work.
+        # Publish after 1, 3 and 9 s, then every 10 s: each commit adds segments, and merging them is a fifth
+        # of the engine's work.
         if now_s - self._published_s > min(
             max(PUBLISH_EVERY_S, (now_s - self._began_s) * 2 / 3), PUBLISH_AT_LAST_S
         ):
@@ -99,10 +99,10 @@ class _Publishing:
 
 
 class Indexer:
-    """Indexes sources and embeds chunks. Safe to use from several threads: one writes, the others wait.
+    """Indexes sources and embeds chunks. Thread-safe: one thread writes, the others wait.
 
-    `open_index()` opens the index for writing; it is closed before the lock is released. `work_lock(work)` is
-    the lock for work that does not need the index: `reading git:site`, `embedding`.
+    `open_index()` opens the index for writing; it is closed before the lock is released. `work_lock(work)`
+    returns a lock for work that does not write to the index, by name: `reading git:site`, `embedding`.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Indexer:
         self._mutex = threading.RLock()
         self._embedding = False
         self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
-        self.reports: dict[str, IndexReport] = {}  # of the last run, by source
-        self._problems: dict[str, set[int]] = {}  # problems of the last run, by source
+        self.reports: dict[str, IndexReport] = {}  # the last report, by source
+        self._problems: dict[str, set[int]] = {}  # hashes of the problems of the last run, by source
 
     def select(self, names: Sequence[str]) -> list[Connector]:
-        """The connectors with these names or types; all of them for none or "all". Raises `NotFound` with the
-        known names.
+        """The connectors with these names or types; all connectors for no names or for "all". Raises
+        `NotFound`, which lists the known names.
         """
         if not names or "all" in names:
             return list(self.connectors.values())
@@ -171,8 +171,8 @@ class Indexer:
         stop: threading.Event | None = None,
         window: Window | None = None,
     ) -> list[IndexReport]:
-        """Indexes these sources (all for none) one after the other and returns their reports. With a
-        `window`, takes only items in it and deletes nothing. Raises `Busy`, `StoreError`.
+        """Indexes these sources (all if there are no names) one after the other and returns their reports.
+        With a `window`, takes only the items in it and deletes nothing. Raises `Busy`, `StoreError`.
         """
         reports = []
         for connector in self.select(names):
@@ -198,7 +198,9 @@ class Indexer:
         stop: threading.Event | None = None,
         items: Items | None = None,
     ) -> IndexReport:
-        """Indexes one source. `items` as for `IndexRun`."""
+        """Indexes one source and returns the report. `items` replaces the connector's `scan`, as in
+        `IndexRun`.
+        """
 
         def report_progress(source: str, done: int, total: int | None) -> None:
             self._now(phase="indexing", source=source, done=done, total=total)
@@ -217,7 +219,7 @@ class Indexer:
             )
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
-        # A failure is logged once, until it changes.
+        # Log a failure once, until it changes.
         news = self.degrade(report.source, None if report.ok else report.note)
         counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
         logger.log(
@@ -229,9 +231,7 @@ class Indexer:
         return report
 
     def _run_at_once(self, task: _Task) -> IndexReport:
-        """Runs under the lock: from the beginning, or from the first batch on if the source is
-        fetched first.
-        """
+        """Runs under the lock. If the source is fetched first, takes the lock only before the first batch."""
         with ExitStack() as stack:
             publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
             fetched = source_kind(task.connector.name) in FETCHED_KINDS
@@ -247,7 +247,7 @@ class Indexer:
         return report
 
     def _run_slowly(self, task: _Task) -> IndexReport:
-        """Runs with the lock only for each batch, so that others can write in between."""
+        """Runs with the lock only for each batch, so that other processes can write in between."""
         with self._reading(task.connector):
             self._now(phase="indexing", source=task.connector.name, done=0, total=None)
             report = self._index(task, None, self._batch)
@@ -258,7 +258,9 @@ class Indexer:
 
     @contextmanager
     def _reading(self, connector: Connector) -> Iterator[None]:
-        """A block in which no one else reads this source: two runs would delete each other's documents."""
+        """A context in which no other process reads this source: two runs would delete each other's
+        documents.
+        """
         lock = self._work_lock(f"reading {connector.name}")
         lock.acquire(self.lock_timeout_s)
         try:
@@ -269,7 +271,7 @@ class Indexer:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """The lock for one batch of a slow run."""
+        """Takes the lock for one batch of a slow run, then updates the index."""
         before = self.activity
         with self._resumed() as index:
             yield
@@ -278,7 +280,7 @@ class Indexer:
 
     @contextmanager
     def _resumed(self) -> Iterator[Projection]:
-        """The index under the lock, for a run in progress; keeps its progress report."""
+        """Yields the index under the lock, for a run in progress, and restores the run's progress report."""
         before = self.activity
         with self.writing() as index:
             self._resume(before)
@@ -288,7 +290,9 @@ class Indexer:
         self._now(phase=activity.phase, source=activity.source, done=activity.done, total=activity.total)
 
     def _log_problems(self, report: IndexReport) -> None:
-        """Logs problems that the last run did not have: a broken file in a polled source is logged once."""
+        """Logs the problems that the last run did not have, so that a broken file in a polled source is
+        logged once.
+        """
         before = self._problems.get(report.source, set())
         news = [problem for problem in report.problems if hash(problem) not in before]
         for problem in news[:PROBLEMS_LOGGED]:
@@ -329,7 +333,9 @@ class Indexer:
         stop: threading.Event | None = None,
         rebuild: bool = False,
     ) -> EmbedReport:
-        """Embeds what is pending; each batch is searchable at once. Raises the embedder's errors."""
+        """Embeds the pending chunks, at most `limit`; each batch is searchable at once. `rebuild` first
+        deletes all embeddings of the model. Raises the embedder's errors.
+        """
         began_s = time.monotonic()
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
@@ -361,7 +367,7 @@ class Indexer:
 
     @contextmanager
     def _embedding_queue(self) -> Iterator[EmbeddingQueue]:
-        """The chunks to embed. If another process embeds too, this one starts at the other end."""
+        """The chunks to embed. If another process is embedding too, this queue starts at the other end."""
         lock = self._work_lock("embedding")
         try:
             lock.acquire(0)
@@ -378,8 +384,8 @@ class Indexer:
         self._now(phase="embedding", source=None, done=done, total=total)
 
     def warm(self, *, documents: bool) -> None:
-        """Loads the model for queries, or for documents, before it is needed. Raises the embedder's
-        errors.
+        """Loads the model for queries or for documents, so that it is ready when needed. Raises the
+        embedder's errors.
         """
         embedder = self._open_embedder() if self.model is not None else None
         if embedder is not None and documents:
@@ -388,7 +394,9 @@ class Indexer:
             embedder.embed_query("warm")
 
     def forget(self, names: Sequence[str]) -> int:
-        """Deletes sources that are no longer configured, with their documents; returns how many documents."""
+        """Deletes sources that are no longer configured, with their documents. Returns the number of
+        documents.
+        """
         dropped = 0
         with self.writing() as index:
             for name in names:
@@ -398,20 +406,22 @@ class Indexer:
         return dropped
 
     def forget_models(self, choose: Callable[[], Sequence[str]]) -> int:
-        """Deletes the embeddings of the models that `choose()` returns under the lock; returns how many."""
+        """Deletes the embeddings of the models that `choose()` returns; it is called under the lock. Returns
+        the number of embeddings.
+        """
         with self.writing() as index:
             count = sum(self.catalog.forget_embeddings(model) for model in choose())
             index.catch_up(self.catalog)
         return count
 
     def repair(self) -> None:
-        """Brings the index up to date with the catalog; rebuilds what is missing or damaged."""
+        """Brings the index up to date with the catalog, and rebuilds missing or damaged parts."""
         with self.writing() as index:
             index.catch_up(self.catalog)
 
     def mend(self, *, adopt: bool = False) -> list[str]:
-        """Reads the whole index, rebuilds it if there are problems, and returns one line for each. `adopt`:
-        also if it belongs to another catalog.
+        """Checks the whole index and rebuilds it if there are problems. Returns one line per problem. With
+        `adopt`, also rebuilds an index that belongs to another catalog.
         """
         with self.writing() as index:
             problems = index.check()
@@ -425,8 +435,8 @@ class Indexer:
 
     @contextmanager
     def writing(self) -> Iterator[Projection]:
-        """The index, opened for writing, under the lock. Raises `Busy` with the holder if the lock is not
-        free in time.
+        """Yields the index, opened for writing, under the lock. Raises `Busy`, which names the holder, if the
+        lock is not free in time.
         """
         with self._mutex:
             before = self.activity
@@ -444,30 +454,30 @@ class Indexer:
                     index.close()
             finally:
                 self._lock.release()
-                # A batch of embeddings may be in progress in another thread, or end with this write.
+                # Another thread may be embedding a batch, or this write may end one.
                 work = before if before.phase == "embedding" else IDLE
                 phase = "embedding" if self._embedding else "idle"
                 self._now(phase=phase, source=None, done=work.done, total=work.total)
 
     def degrade(self, key: str, reason: str | None) -> bool:
-        """Sets, or with None clears, the reason why something does not work; `key` names it. Returns whether
-        that is news.
+        """Sets the reason why something does not work, or clears it with None. `key` is the name of what does
+        not work. Returns whether that changed anything.
         """
         before = self.activity.degraded
         after = tuple(line for line in before if not line.startswith(f"{key}: "))
         if reason:
-            after = (*after, f"{key}: {reason.removeprefix(f'{key}: ')}")  # some errors name their source
+            after = (*after, f"{key}: {reason.removeprefix(f'{key}: ')}")  # some reasons already begin so
         self.activity = self.activity._replace(degraded=after)
         return set(after) != set(before)
 
     def failure(self, key: str) -> str | None:
-        """The reason set by `degrade` for this key."""
+        """The reason that `degrade` set for this key, or None."""
         lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
         return next((line.removeprefix(f"{key}: ") for line in lines), None)
 
     def with_failures(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
-        """The catalog's statuses, with failures it does not know of: on a full disk a failed run cannot be
-        recorded.
+        """The catalog's statuses of sources, plus failures that the catalog does not have: on a full disk a
+        failed run cannot be recorded.
         """
         notes = {status.name: self.failure(status.name) for status in statuses if status.healthy}
         return [
@@ -476,7 +486,9 @@ class Indexer:
         ]
 
     def await_first_run(self) -> None:
-        """Reports indexing before the first run begins, so that nobody takes the store for complete."""
+        """Sets the phase to indexing before the first run begins, so that clients do not take the index for
+        complete.
+        """
         if self.connectors and self.activity.phase == "idle":
             self._now(phase="indexing", source=None, done=0, total=None)
 

@@ -1,10 +1,10 @@
-"""Chooses the embedding model that answers while a newly configured model is still embedding.
+"""Chooses the embedding model for queries while a newly configured model is still embedding.
 
-After another model is configured, every chunk is pending again. Until the new model has embedded as many
-chunks as the old one, the index keeps the old vectors, and queries are embedded with the old model. Then the
-new vectors are built beside the old ones and replace them. The published state names its model. The settings
-of the old model are recorded in the user's own files and not in the project, because a project from a
-stranger must not decide where queries are sent.
+After the configured model changes, every chunk is pending again. Until the new model has embedded as many
+chunks as the old model, the index keeps the old vectors, and queries are embedded with the old model. Then
+the index is rebuilt with the new vectors, which replace the old ones. The published index names its model.
+The settings of the old model are stored in the user's own files, not in the project, because a stranger's
+project must not decide where queries are sent.
 """
 
 import json
@@ -24,14 +24,14 @@ from ctx.store.folder import Stamp, read_state, stamp
 
 logger = logging.getLogger(__name__)
 
-# settings that identify a model; no key is among them
+# The settings that identify a model. API keys are not stored, only the names of their variables.
 _FIELDS = ("provider", "model", "dims", "url", "api_key_env")
 _MODELS_NOTED = 4  # per store
 _STORES_NOTED = 200
 
 
 class ModelSwitch:
-    """The models of one store: the configured one, and the one whose vectors are published."""
+    """The embedding models of one store: the configured model, and the model whose vectors are published."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class ModelSwitch:
         *,
         published: Callable[[], str | None] | None = None,
     ) -> None:
-        """`configured()` is the configured embedder; `notes` is the user's file that records models.
-        `published()` names the model of the published vectors if they are not in the store's folder.
+        """`configured()` returns the configured embedder. `notes` is the path of the user's file that records
+        models. `published()` returns the model of the published vectors; it is needed if the vectors are not
+        in the store's folder.
         """
         self._ask_published = published
         self._settings = settings
@@ -57,7 +58,7 @@ class ModelSwitch:
         self._predecessors: dict[str, Embedder | None] = {}
 
     def answering(self) -> Embedder | None:
-        """The model for queries: the published one if it can be opened, else the configured one."""
+        """The model for queries: the published model if it can be opened, else the configured model."""
         configured = self._configured()
         if configured is None:
             return None
@@ -68,7 +69,7 @@ class ModelSwitch:
         return self._predecessor(name) or configured
 
     def indexed(self, catalog: Catalog) -> Embedder | None:
-        """The model to publish vectors of: the old one, until the new one has embedded as many chunks."""
+        """The model whose vectors to publish: the old model until the new one has embedded as many chunks."""
         configured, answering = self._configured(), self.answering()
         if configured is None or answering is None or answering is configured:
             return configured
@@ -84,12 +85,12 @@ class ModelSwitch:
             try:
                 self._published = (read_state(self._state) or {}).get("model")
             except CtxError:
-                self._published = None  # damaged: reading the vectors reports it
+                self._published = None  # the state is damaged; reading the vectors reports that
             self._seen = current_stamp
         return self._published
 
     def note(self) -> None:
-        """Records the settings of the configured model, for when another one is configured."""
+        """Records the settings of the configured model, to use it after another model is configured."""
         configured = self._configured()
         # Do not store a password in a URL.
         if configured is None or "@" in (self._settings.url or ""):
@@ -123,7 +124,7 @@ class ModelSwitch:
             return self._predecessors[name]
 
     def _opened(self, name: str) -> Embedder | None:
-        """The recorded model of this name, if its settings still open the same model."""
+        """The embedder for a recorded model, or None if its settings no longer open that model."""
         entry = self._noted().get(name)
         if not isinstance(entry, dict) or entry.keys() != set(_FIELDS):
             return None
@@ -147,10 +148,12 @@ class ModelSwitch:
 
 
 def key_of(embedder: Embedder | None) -> tuple[str | None, int | None]:
-    """The name and vector length of a model, as an index takes them."""
+    """The name and vector length of a model, in the form that an index expects; (None, None)
+    without a model.
+    """
     return (None, None) if embedder is None else (embedder.model, embedder.dim)
 
 
 def notes_path(environ: Mapping[str, str]) -> str:
-    """The file that records the models of the user's stores."""
+    """The path of the file that records the models of the user's stores."""
     return os.path.join(files.state_folder(environ), "embedders.json")

@@ -1,11 +1,11 @@
-"""The report of an index run, and why an item was not indexed."""
+"""The report of an index run, and the reasons why items have no text."""
 
 from typing import NamedTuple
 
 from ctx.connectors.base import Problem
 from ctx.models import JSON, Content
 
-MAX_NAMED = 1000  # skipped or changed documents that a report names; it counts all of them
+MAX_NAMED = 1000  # skipped or changed documents to name in a report; the counts include all
 
 
 class Change(NamedTuple):
@@ -16,8 +16,8 @@ class Change(NamedTuple):
 
 
 class IndexReport(NamedTuple):
-    """The result of indexing one source. `ok` is False if the source as a whole could not be read; `note`
-    says why.
+    """The result of indexing one source. `ok` is False if the source as a whole could not be read; then
+    `note` says why.
     """
 
     source: str
@@ -33,8 +33,8 @@ class IndexReport(NamedTuple):
     note: str | None
     revision: str | None
     duration_s: float
-    notes: tuple[Problem, ...] = ()  # remarks about what was indexed
-    skips: tuple[Problem, ...] = ()  # skipped items with the reason, at most MAX_NAMED, empty ones last
+    notes: tuple[Problem, ...] = ()  # remarks about indexed documents
+    skips: tuple[Problem, ...] = ()  # skipped items with the reason, at most MAX_NAMED, empty items last
     changes: tuple[Change, ...] = ()  # stored and deleted documents, at most MAX_NAMED
 
     def answer(self) -> dict[str, JSON]:
@@ -44,7 +44,7 @@ class IndexReport(NamedTuple):
         return {"source": self.source, "ok": self.ok, **counts, "failed": len(self.problems), **about}
 
 
-# Magic numbers of files without text. Longer ones first.
+# Magic numbers of file formats without text, and the reason to report.
 _BEGINNINGS = (
     (b"PK\x03\x04", "an archive, or a document of an unknown format"),
     (b"\xd0\xcf\x11\xe0", "an old Office format: save it in the new format or as text"),
@@ -58,11 +58,11 @@ _BEGINNINGS = (
 )
 
 
-EMPTY = "empty"  # or only white space: such files are common, and nobody misses them
+EMPTY = "empty"  # also for files with only white space
 
 
 def why_no_text(content: Content) -> str:
-    """Why there is nothing to index."""
+    """The reason why an item has no text to index."""
     data = content.data
     if not data.strip():
         return EMPTY

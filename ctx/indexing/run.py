@@ -1,7 +1,7 @@
 """Indexes one source: scan, read, extract, chunk, store, delete.
 
-A bad item becomes a line in the report and does not end the run. Each batch is a transaction of the catalog:
-if a run dies, the store is consistent and the next run completes it.
+A bad item becomes a problem in the report and does not end the run. Each batch is a transaction of the
+catalog: if a run dies, the store is consistent and the next run completes it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.connectors.base import EVERY_TEXT, Connector, Problem, ScanLog
-from ctx.connectors.base import Progress as Progress  # of the whole run, and of a connector's own steps
+from ctx.connectors.base import Progress as Progress
 from ctx.connectors.defaults import BINARY, WORKTREE
 from ctx.errors import SourceError
 from ctx.formats.extract import begin
@@ -29,14 +29,14 @@ from ctx.text.strings import counted
 # A transaction takes about 0.1 s: short for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256
 BATCH_CHARACTERS = 4_000_000
-SINGLE_LOOKUPS = 200  # after so many lookups, read all fingerprints of the source at once
+SINGLE_LOOKUPS = 200  # after this many lookups, read all fingerprints of the source at once
 
 
 _NO_RUN = Run(finished_ms=0, ok=True, note=None, revision=None, signature="")
 
 
 class _Batch:
-    """Documents to be stored."""
+    """Documents that are stored in one transaction."""
 
     def __init__(self) -> None:
         self.put: list[tuple[Document, list[Chunk]]] = []
@@ -48,7 +48,7 @@ class _Batch:
 
 
 class _Reading(NamedTuple):
-    """An item that is being read; `extract` waits for its text."""
+    """An item that is being read. `extract()` waits for its text and returns it."""
 
     item: SourceItem
     content: Content
@@ -57,8 +57,8 @@ class _Reading(NamedTuple):
 
 
 class _Known(Mapping[str, str]):
-    """The fingerprints of a source, read when needed: an edit of one file must not read those of all
-    files.
+    """The fingerprints of a source by item id, read only when needed: after an edit of one file it would be
+    slow to read those of all files.
     """
 
     def __init__(self, catalog: Catalog, source: str) -> None:
@@ -82,7 +82,7 @@ class _Known(Mapping[str, str]):
         return isinstance(source_id, str) and super().__contains__(source_id)
 
     def below(self, tops: Iterable[str]) -> set[str]:
-        """The known ids that are in `tops` or under one of them."""
+        """The known ids that are in `tops` or below one of them."""
         return set(self._catalog.fingerprints(self._source, list(tops)))
 
     def __iter__(self) -> Iterator[str]:
@@ -98,12 +98,12 @@ class _Known(Mapping[str, str]):
 
 
 class ConfigurationFile(NamedTuple):
-    """The file that configures sources, as a path relative to the store: a project can be copied or moved
-    with its store.
+    """The file that configures sources, as a path relative to the store's folder, so that a project can be
+    copied or moved together with its store.
     """
 
     name: str
-    folder: str  # of the store, without links
+    folder: str  # the store's folder, with symbolic links resolved
 
     @classmethod
     def of(cls, path: str, folder: str) -> "ConfigurationFile":
@@ -111,19 +111,21 @@ class ConfigurationFile(NamedTuple):
         return cls(os.path.relpath(os.path.realpath(path), folder), folder)
 
     def beside(self, name: str) -> str:
-        """The path of another configuration with this name."""
+        """The absolute path of a configuration file whose relative name was recorded."""
         return os.path.normpath(os.path.join(self.folder, name))
 
 
 def run_signature(connector: Connector, max_tokens: int, overlap_tokens: int) -> str:
-    """Must be equal for a known fingerprint to mean "unchanged": how the source is read, and how text
-    is cut.
+    """A text that describes how a source is read and how its text is cut. A known fingerprint means
+    "unchanged" only if the last run had an equal signature.
     """
     return f"{connector.signature}|{TEXT_FORMAT}|{max_tokens}|{overlap_tokens}"
 
 
 def read_alike(signature: str, other: str) -> bool:
-    """Whether two signatures differ at most in the place of the source, which differs between machines."""
+    """Whether two signatures are equal, ignoring the path or address of the source, which differs between
+    machines.
+    """
     (place, _, rest), (other_place, _, other_rest) = signature.partition("|"), other.partition("|")
     return place.partition("@")[0] == other_place.partition("@")[0] and rest == other_rest
 
@@ -131,10 +133,10 @@ def read_alike(signature: str, other: str) -> bool:
 class IndexRun:
     """One run of one source; call `run` once.
 
-    `full` reads everything again. `published` is called after each batch, for an index that follows. `items`
-    replaces `connector.scan` to look only at some paths (watch mode); then only `log.gone` is deleted. All
-    writes happen inside `writing()`. `configuration` is the file that configures the source; a source that
-    another file configures differently is left alone.
+    `full` reads everything again. `published` is called after each batch, to update an index. `items`
+    replaces `connector.scan` to scan only some paths (watch mode); then only the ids in `log.gone` are
+    deleted. All writes happen inside `writing()`. `configuration` is the file that configures the source; the
+    run fails if another file configures the source differently.
     """
 
     def __init__(
@@ -175,7 +177,7 @@ class IndexRun:
         self._added = self._updated = self._replaced = self._touched = 0
         self._chunks = self._skipped = self._empty = 0
         self._skips: list[Problem] = []
-        # a separate list, because there may be so many that no others would be listed
+        # Empty items have their own list, because they may be so many that no others would be listed.
         self._voids: list[Problem] = []
         self._changes: list[Change] = []
         self._reading: _Reading | None = None
@@ -191,7 +193,7 @@ class IndexRun:
         )
 
     def run(self) -> IndexReport:
-        """Brings the catalog up to date with the source. Raises `StoreError`."""
+        """Brings the catalog up to date with the source and returns the report. Raises `StoreError`."""
         began_s = time.monotonic()
         note = None
         try:
@@ -231,7 +233,9 @@ class IndexRun:
         )
 
     def _note_defaults(self) -> None:
-        """Notes what was left out because of its name, and that an older version indexed fewer files."""
+        """Adds notes about files left out because of their names, and about an older version that indexed
+        fewer files.
+        """
         left_out = +self._log.left_out
         copies = left_out.pop(WORKTREE, 0)
         del left_out[BINARY]
@@ -252,14 +256,14 @@ class IndexRun:
             )
 
     def _unchanged_count(self, departed: list[str]) -> int:
-        """How many documents did not change."""
+        """The number of documents that did not change."""
         if self._log.news:
             return len(self._existing) - self._replaced - len(departed)
         return len(self._log.unchanged) + self._touched
 
     def _check_whose(self) -> None:
-        """Raises `SourceError` if another configuration file, which still exists, reads this source
-        differently: this run would delete that one's documents.
+        """Raises `SourceError` if another configuration file, which still exists, configures this source
+        differently. This run would delete the documents from that configuration.
         """
         ours, last = self._configuration, self._last
         if ours is None or last.configuration in (None, ours.name) or last.signature == self._signature:
@@ -291,7 +295,7 @@ class IndexRun:
         self._finish_reading()
 
     def _tell(self) -> None:
-        """Reports progress. The total is counted once, and not for a run of a single batch."""
+        """Reports progress. The total is counted once, and not if the run has only one batch."""
         if self._progress is None:
             return
         if self._total is None and self._log.expected is not None:
@@ -299,8 +303,8 @@ class IndexRun:
         self._progress(self._source, len(self._present) + self._skipped + self._empty, self._total)
 
     def _read(self, item: SourceItem) -> None:
-        """Begins to read one item, and puts the one before into the batch. An item without text does not
-        count as present, so that its older version is deleted.
+        """Begins to read one item, and puts the previous item into the batch. An item without text does not
+        count as present, so its older version is deleted.
         """
         try:
             content = item.read()
@@ -313,12 +317,12 @@ class IndexRun:
             extract = begin(content, item.source_id)
         except SourceError as error:
             self._log.problem(item.source_id, error.message)
-            return  # it counts as present: the last good version stays
-        self._finish_reading()  # of the item before, while the other process parses this one
+            return  # the item counts as present, so the last good version stays
+        self._finish_reading()  # the previous item, while another process parses this one
         self._reading = _Reading(item, content, digest, extract)
 
     def _finish_reading(self) -> None:
-        """Puts the item that is being read, if there is one, into the batch."""
+        """Puts the item that is being read, if any, into the batch."""
         reading, self._reading = self._reading, None
         if reading is None:
             return
@@ -345,7 +349,7 @@ class IndexRun:
             names.append(Problem(source_id, reason))
 
     def _unchanged(self, source_id: str, digest: bytes) -> bool:
-        """Whether only the fingerprint of a known item changed."""
+        """Whether the content of a known item is the same, although its fingerprint changed."""
         if self._reread or source_id not in self._existing:
             return False
         return self._catalog.content_hashes(self._source, [source_id]).get(source_id) == digest
@@ -369,7 +373,7 @@ class IndexRun:
         )
         if extracted.note:
             self._log.note(item.source_id, extracted.note)
-        # a dry run reads items, because those without text are not stored, but does not chunk them
+        # A dry run reads items, to count only those with text, but does not chunk them.
         chunks: list[Chunk] = []
         if not self._dry_run:
             chunks = chunk(
@@ -380,7 +384,7 @@ class IndexRun:
         self._chunks += len(chunks)
         known = item.source_id in self._existing
         self._replaced += known
-        if known and self._last is not _NO_RUN:  # a killed first run has reported nothing
+        if known and self._last is not _NO_RUN:  # a killed first run did not report its documents
             self._updated += 1
             self._changed("updated", item.source_id)
         else:
@@ -399,8 +403,8 @@ class IndexRun:
         self._batch = _Batch()
 
     def _departed(self) -> list[str]:
-        """The ids to delete: known, and no longer there. After an incomplete scan, only those known to be
-        gone.
+        """The ids to delete: known ids that the scan did not find. After an incomplete or partial scan, only
+        those known to be gone, or none.
         """
         log, existing = self._log, self._existing
         if self._partial:
@@ -408,7 +412,7 @@ class IndexRun:
         if not log.complete:
             return []
         if len(log.unchanged) == len(existing):
-            return []  # everything known was seen: the usual case, without building three sets
+            return []  # all known items were seen: the usual case, handled without building sets
         departed = set(existing) - self._present - log.unchanged
         if log.withheld:
             prefixes = tuple(log.withheld)
@@ -416,7 +420,9 @@ class IndexRun:
         return sorted(departed)
 
     def _here(self, departed: list[str]) -> list[str]:
-        """Without documents of other machines: only the machine that stored them knows that they are gone."""
+        """The ids to delete without the documents that another machine stored: only that machine can know
+        that they are gone.
+        """
         machines = self._catalog.elsewhere(self._source, departed) if departed else {}
         if machines:
             names = ", ".join(sorted(set(machines.values())))
@@ -428,7 +434,7 @@ class IndexRun:
         return [source_id for source_id in departed if source_id not in machines]
 
     def _end(self, note: str | None, departed: list[str]) -> None:
-        """Writes the rest of the run."""
+        """Stores the last batch, deletes documents and records the run."""
         news = bool(self._batch.put or self._batch.touch or departed)
         with self._writing():
             self._store()
@@ -437,12 +443,12 @@ class IndexRun:
             self._record(note, departed)
             if news and self._published:
                 self._published()
-        if self._log.stored and not self._partial:  # in a partial run many items are not stored
+        if self._log.stored and not self._partial:  # a partial run does not store all items of the source
             self._log.stored()
 
     def _record(self, note: str | None, departed: list[str]) -> None:
         log, last = self._log, self._last
-        # Do not record a look at single paths that found nothing: it would only wake everyone who watches the
+        # Do not record a partial run that found nothing: it would only notify all processes that watch the
         # store.
         news = not self._partial or self._present or departed or log.problems
         if not news or self._stopped():
@@ -461,8 +467,8 @@ class IndexRun:
     def _told_by(self, ok: bool) -> tuple[str, str | None]:
         """The signature and configuration to record for the next run.
 
-        An incomplete run must not record the new signature, or documents read under the old one would count
-        as unchanged. A first run always records its own.
+        An incomplete run must not record a new signature, or documents read under the old signature would
+        count as unchanged. A first run always records its own.
         """
         last = self._last
         read_anew = last.signature != self._signature and not self._first
@@ -472,7 +478,7 @@ class IndexRun:
 
 
 def _content_hash(content: Content) -> bytes:
-    """A hash of everything that is stored, so that a changed title or URL counts as a change."""
+    """A hash of everything that is stored of an item, so that a changed title or URL counts as a change."""
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )

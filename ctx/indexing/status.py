@@ -1,4 +1,4 @@
-"""What the indexer is doing: for `/health`, `/activity`, and in a file for a server's worker processes."""
+"""The state of the indexer for `/health` and `/activity`, also as a file for a server's worker processes."""
 
 import json
 import os
@@ -14,21 +14,21 @@ from ctx.models import JSON
 if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
 
-MAX_PROBLEMS = 200  # problems listed per run; all of them are counted
+MAX_PROBLEMS = 200  # problems to list per run; the counts include all
 PUBLISH_S = 0.5  # between two checks for changes
 
-# Rates are averages over the last minute: steady, but they follow the machine's load.
+# Rates are averages over this time: long enough to be steady, short enough to follow the machine's load.
 PACE_OVER_S = 60.0
-# A starting server answers its first requests before it loads the model and numpy, watches every folder and
+# How long a starting server only answers requests, before it loads the model and numpy, watches folders and
 # scans the sources.
 FIRST_ANSWERS_S = 0.2
-FIRST_ANSWERS_AT_MOST_S = 2.0  # even if requests keep coming
+FIRST_ANSWERS_AT_MOST_S = 2.0  # the longest such time, even if requests keep coming
 PACE_AFTER_S = 1.0  # no rate before that: the first batch mostly measures the start
 
 
 class Activity(NamedTuple):
-    """What is going on now. `phase` is idle | waiting | indexing | embedding; `source` is the one being
-    indexed.
+    """What the indexer is doing. `phase` is idle | waiting | indexing | embedding; `source` is the source
+    being indexed. `done` and `total` count documents or chunks.
     """
 
     phase: str = "idle"
@@ -36,9 +36,9 @@ class Activity(NamedTuple):
     done: int = 0
     total: int | None = None
     watching: str = "off"  # off | native | polling
-    degraded: tuple[str, ...] = ()  # sentences: what does not work, and why
+    degraded: tuple[str, ...] = ()  # lines `what: why it does not work`
     rate: float | None = None  # documents or chunks per second over the last minute; None if not known yet
-    left_s: float | None = None  # remaining time at this rate
+    left_s: float | None = None  # seconds left at this rate
 
     def health(self) -> dict[str, JSON]:
         """The part of `/health` about indexing."""
@@ -54,14 +54,14 @@ IDLE = Activity()
 
 
 class Pace:
-    """Measures the rate of one task."""
+    """Measures the rate of one task in steps per second."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque()  # (seconds, done) of the last minute, oldest first
 
     def rate(self, now_s: float, done: int) -> float | None:
-        """Steps per second over the last minute, given how many are done now. A smaller number than before
-        restarts it.
+        """Records how many steps are done at `now_s` and returns the steps per second over the last minute;
+        None if not known yet. If `done` is smaller than before, the measurement starts again.
         """
         looks = self._looks
         if looks and done < looks[-1][1]:
@@ -74,7 +74,7 @@ class Pace:
 
 
 def indexer_state(indexer: "Indexer") -> dict[str, JSON]:
-    """`health` and `degraded` for `/health`; `activity` and `runs` (the last one of each source) for
+    """`health` and `degraded` for `/health`; `activity` and `runs` (the last run of each source) for
     `/activity`.
     """
     activity = indexer.activity
@@ -102,7 +102,7 @@ def _problems(problems: Sequence[Problem]) -> list[JSON]:
 
 
 def publish(indexer: "Indexer", path: str, stopping: threading.Event) -> None:
-    """Writes the state to a file whenever it has changed, until `stopping`."""
+    """Writes the indexer's state to a file as JSON whenever it changes, until `stopping` is set."""
     written = ""
     while True:
         state = json.dumps(indexer_state(indexer))
@@ -116,7 +116,7 @@ def publish(indexer: "Indexer", path: str, stopping: threading.Event) -> None:
 
 
 def published(path: str) -> dict[str, JSON]:
-    """The state that another process has published."""
+    """The state that another process wrote with `publish`."""
     with open(path, encoding="ascii") as file:
         state: dict[str, JSON] = json.load(file)
     return state

@@ -1,8 +1,8 @@
 """Keeps the store up to date while a server runs.
 
-Three threads: one listens to the file system (watchfiles), one indexes what changed or is due, one embeds.
-Files are searchable by keyword as soon as they are stored; vectors follow. Failures never end the server:
-they are logged, shown as degraded, and retried.
+It has three threads: one listens to the file system (watchfiles), one indexes sources that changed or are
+due, one embeds. Files are searchable by keyword as soon as they are stored; vectors follow. Failures never
+stop the server: they are logged, shown as degraded, and retried.
 """
 
 import logging
@@ -30,19 +30,21 @@ MAX_PATHS = 5000  # for more paths at once (a branch switch) one scan of the who
 # The kernel may drop events silently; an unchanged scan costs one stat per file.
 FULL_SCAN_EVERY_S = 3600.0
 MISSING_ROOT_EVERY_S = 2.0
-RETRY_S = 5.0  # after failures of ours: the store, the lock, the index
+RETRY_S = 5.0  # after a failure of the store, the lock or the index
 SOURCE_RETRY_S = 60.0  # after a source failed; doubled with each further failure
 SOURCE_RETRY_AT_MOST_S = 3600.0
 PUT_OFF_S = 0.2  # the first wait while another process writes, or another machine indexes the source
 PUT_OFF_AT_MOST_S = 2.0  # the wait doubles with each attempt, up to this
 POLL_S = 2.0  # between two scans of a folder whose changes the kernel cannot report
-# Loading fastembed takes a second. It waits for the first replies, but is done before the first edit.
+# Loading fastembed takes a second, so it waits until the first requests are answered.
 WARM_AFTER_S = 2.0
-POLL_SHARE = 10  # slow scans are repeated so rarely that they take a tenth of the time at most
+POLL_SHARE = 10  # pause for this many times the scan's duration, so that scans take a tenth of the time
 
 
 class Intervals(NamedTuple):
-    """How often a source that cannot be watched is scanned: seconds by source name."""
+    """The seconds between two scans of a source that cannot be watched, by source name, and how long to wait
+    for a burst of file changes to end.
+    """
 
     by_source: Mapping[str, float]
     debounce_ms: int = 50
@@ -50,7 +52,7 @@ class Intervals(NamedTuple):
 
 @runtime_checkable
 class Watchable(Protocol):
-    """A connector over a local folder."""
+    """A connector for a local folder, which can scan single paths."""
 
     @property
     def name(self) -> str: ...
@@ -62,11 +64,11 @@ class Watchable(Protocol):
 
 
 _Paths = frozenset[str] | None
-"""The paths of a source to look at; None: all of it."""
+"""The paths of a source to scan; None for the whole source."""
 
 
 class Watcher:
-    """Follows every source until `close`. `start` returns at once and scans the sources in the background."""
+    """Keeps all sources up to date until `close`. `start` returns at once; the work is done in threads."""
 
     def __init__(
         self,
@@ -79,12 +81,12 @@ class Watcher:
         on_report: Callable[[IndexReport], None] | None = None,
         patience_s: float | None = None,
     ) -> None:
-        """Changes in the folders `ignored` (the store's) are ignored. With `follow` False, each source is
+        """Ignores changes in the folders `ignored` (those of the store). If `follow` is False, each source is
         indexed once, and then only on request.
 
-        `before` is called once before the first run, to report on an old configuration. `on_report` gets the
-        report of every run, in the indexing thread. Nothing happens for `patience_s` (None: the default)
-        after `start`, unless `begin` is called.
+        `before` is called once before the first run, to report an old configuration. `on_report` gets the
+        report of every run, in the indexing thread. The work begins `patience_s` seconds after `start` (None:
+        the default), or when `begin` is called.
         """
         self._indexer = indexer
         self._intervals = intervals
@@ -99,20 +101,20 @@ class Watcher:
         self._due: dict[str, _Paths] = {}
         self._embed_due = threading.Event()
         self._next_s: dict[str, float] = {}
-        self._failures: dict[str, int] = {}  # in a row, by source
-        self._put_off_s: dict[str, float] = {}  # the last delay, by source
+        self._failures: dict[str, int] = {}  # consecutive failures by source
+        self._put_off_s: dict[str, float] = {}  # the last wait after `Busy`, by source
         self._slowest_scan_s = 0.0
-        self._look_due = not indexer.connectors  # else after the first source
+        self._look_due = not indexer.connectors  # otherwise the index is checked after the first source
         self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
-        self._unsayable = False  # whether the watcher has met a name that is not UTF-8
+        self._unsayable = False  # whether there was a file name that is not UTF-8
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         now_s = time.monotonic()
         for name, connector in self._indexer.connectors.items():
             if not (self._follow and isinstance(connector, Watchable) and os.path.isdir(connector.root)):
-                # Watched sources are scanned once the watch is set up, and not twice.
+                # Watched sources are scanned later, once the watch is set up.
                 self._due[name] = None
             self._next_s[name] = now_s + self._interval_s(name)
         self._indexer.await_first_run()
@@ -125,7 +127,7 @@ class Watcher:
             self._threads.append(thread)
 
     def begin(self) -> None:
-        """Starts the work now, without waiting longer for the first requests."""
+        """Starts the work now instead of waiting `patience_s` for the first requests."""
         self._begun.set()
 
     def stop(self) -> None:
@@ -137,7 +139,7 @@ class Watcher:
             self._wake.notify_all()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stops and waits for the threads."""
+        """Stops the threads and waits for them, `timeout_s` seconds at most."""
         self.stop()
         ends_s = time.monotonic() + timeout_s
         for thread in self._threads:
@@ -148,9 +150,9 @@ class Watcher:
         self._add(name, None)
 
     def after_run(self, name: str, ok: bool) -> None:
-        """Called after every run of a source, also one that a user requested.
+        """Must be called after every run of a source, including runs that a user requested.
 
-        A source that fails is scanned less and less often: a remote that is down for a day should not be
+        A source that fails is scanned less and less often: a server that is down for a day should not be
         asked every few seconds.
         """
         with self._wake:
@@ -164,14 +166,16 @@ class Watcher:
             self._wake.notify_all()
 
     def look_soon(self) -> None:
-        """Requests a check and repair of the index after a failed search, at most once in `RETRY_S`."""
+        """Requests a check and repair of the index after a failed search, at most once in
+        `RETRY_S` seconds.
+        """
         if time.monotonic() - self._looked_s >= RETRY_S:
             with self._wake:
                 self._look_due = True
                 self._wake.notify_all()
 
     def embed_soon(self) -> None:
-        """Wakes the embedding thread."""
+        """Wakes the embedding thread to embed pending chunks."""
         self._embed_due.set()
 
     def _interval_s(self, name: str) -> float:
@@ -201,11 +205,11 @@ class Watcher:
         self._look_before()
         while not self._stop.is_set():
             if self._look_due and not self._due:
-                # Finds damage before the first edit would, so that answers are not wrong until then. Reading
-                # takes half a second for a million chunks, so the sources come first.
+                # Find damage now; otherwise the first write would find it, and searches before that could be
+                # wrong. Reading the index takes half a second for a million chunks, so sources come first.
                 self._look()
             with self._wake:
-                # Checked under the lock, so that a stop in between is not missed.
+                # Check under the lock, so that a stop in between is not missed.
                 if not (self._due or self._look_due or self._stop.is_set()):
                     self._wake.wait(self._until_next_s())
                 self._poll_due()
@@ -266,7 +270,7 @@ class Watcher:
         self._embed_due.set()
 
     def _note_failure(self, key: str, failure: str, error: Exception) -> None:
-        """Reports that something does not work, and logs it once, not with every attempt."""
+        """Reports a failure as degraded and logs it once, not with every attempt."""
         if isinstance(error, CtxError):
             if self._indexer.degrade(key, error.message):
                 logger.error("%s reason=%s", failure, error.message)
@@ -275,14 +279,14 @@ class Watcher:
 
     def _put_off(self, name: str, reason: str) -> None:
         last_s = self._put_off_s.get(name)
-        if last_s is None:  # once, not with every attempt
+        if last_s is None:  # log once, not with every attempt
             logger.info("index run put off source=%s reason=%s", name, reason)
         pause_s = PUT_OFF_S if last_s is None else min(2 * last_s, PUT_OFF_AT_MOST_S)
         self._put_off_s[name] = pause_s
         self._stop.wait(pause_s)
 
     def _again(self, name: str) -> None:
-        """Retries soon: a full disk may get space again."""
+        """Schedules a retry within `RETRY_S` seconds: a full disk may get space again."""
         with self._wake:
             self._next_s[name] = min(self._next_s[name], time.monotonic() + RETRY_S)
 
@@ -290,7 +294,7 @@ class Watcher:
 
     def _embed_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        if not self._stop.is_set():  # loading a model takes longer than a stop may
+        if not self._stop.is_set():  # do not load a model during a stop: it takes too long
             self._warm(documents=False)
         warm = False
         while not self._stop.is_set():
@@ -305,7 +309,7 @@ class Watcher:
                 self._embed_due.set()
 
     def _embed_pending(self) -> bool:
-        """Embeds what is pending. False if it failed; True also if it is put off."""
+        """Embeds the pending chunks. Returns False after a failure, True also if another process is busy."""
         try:
             self._indexer.embed(stop=self._stop)
             self._indexer.degrade("embeddings", None)
@@ -321,7 +325,7 @@ class Watcher:
         try:
             self._indexer.warm(documents=documents)
         except CtxError as error:
-            # Only documents cause a model to be downloaded.
+            # Only warming for documents downloads a model, so only then is the failure a warning.
             level = logging.WARNING if documents else logging.DEBUG
             logger.log(level, "the embedder is not available yet reason=%s", error.message)
 
@@ -356,9 +360,9 @@ class Watcher:
                 self._scan_whole()
 
     def _scan_whole(self) -> None:
-        """Waits after watchfiles failed at a changed name that is not UTF-8. Other changes at the same time
-        are lost, but the next watch begins with a whole scan. Opening a folder with such a name is a change,
-        too, so this repeats as long as it exists.
+        """Waits after watchfiles failed at a changed file name that is not UTF-8. Other changes at the same
+        time are lost, but the next watch begins with a full scan. Opening a folder with such a name also
+        counts as a change, so this repeats as long as it exists.
         """
         if not self._unsayable:
             logger.info("a changed name is not UTF-8: from now on the sources are scanned as a whole")
@@ -371,9 +375,9 @@ class Watcher:
         logger.warning("watching falls back to polling reason=%s", reason)
 
     def _poll(self, watched: Mapping[str, str]) -> None:
-        """Scans the folders again and again.
+        """Scans the folders again and again until stopped.
 
-        Not with watchfiles' own polling, which compares whole seconds and would miss an edit in the second of
+        watchfiles' own polling is not used: it compares whole seconds and would miss an edit in the second of
         its last scan.
         """
         while not self._stop.is_set():
@@ -382,8 +386,8 @@ class Watcher:
             self._stop.wait(max(POLL_S, POLL_SHARE * self._slowest_scan_s))
 
     def _matters(self, path: str, roots: Sequence[str]) -> bool:
-        """Whether a change at a path can affect the index: the path is below a root, and not in our store or
-        in a folder of version control or builds.
+        """Whether a change at a path can affect the index: the path is below a root, and not in the store's
+        folder or in a folder of version control or build output.
         """
         if path.startswith(self._ignored):
             return False
@@ -393,14 +397,14 @@ class Watcher:
         )
 
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
-        """Listens until stopped or until a root appears or disappears."""
+        """Listens for changes until stopped or until a root folder appears or disappears."""
         roots = sorted(set(present.values()))
         debounce_ms = max(self._intervals.debounce_ms, 2)
-        # A burst of changes has ended when two checks, one step apart, find the same changes. So a single
-        # change is reported after one or two steps.
+        # watchfiles reports a burst of changes when two checks, one step apart, find the same changes. So a
+        # single change is reported after one or two steps.
         step_ms = debounce_ms // 2
         with _listener(roots) as listener:
-            # After the watch is set up: earlier changes are reported by no one.
+            # Scan after the watch is set up, to find changes from before.
             for name in present:
                 self.request(name)
             while not self._stop.is_set():
@@ -414,8 +418,7 @@ class Watcher:
                 if isinstance(changes, str):
                     continue  # timeout, or a stop
                 if any(kind == _ADDED and os.path.isdir(path) for kind, path in changes):
-                    # The kernel may have had no watch left for the new folder; then this raises an error,
-                    # too.
+                    # The kernel may have had no watch left for the new folder. If so, this raises an error.
                     _listener(roots[:1], recursive=False).close()
                 paths = {path for _, path in changes if self._matters(path, roots)}
                 for name, root in present.items():
@@ -429,19 +432,19 @@ def _there(roots: Mapping[str, str]) -> dict[str, str]:
     return {name: root for name, root in roots.items() if os.path.isdir(root)}
 
 
-_ADDED = 1  # a kind of change of watchfiles
+_ADDED = 1  # the number of this kind of change in watchfiles
 
 
 def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:
-    """Starts to listen. Raises `OSError` if the kernel has too few watches.
+    """Starts to listen to folders. Raises `OSError` if the kernel has too few watches.
 
-    This is the class inside `watchfiles.watch`, which starts to listen only when asked for the first change.
+    `watchfiles.watch` uses this class inside, but starts to listen only when the first change is requested.
     """
     try:
         return RustNotify(roots, False, False, 0, recursive, False)
     except PermissionError:
-        # Unreadable folders are skipped. Folders beyond the limit of watches are skipped silently, too, so
-        # probe once more.
+        # Skip unreadable folders. This also skips folders beyond the limit of watches silently, so try one
+        # more watch, which raises an error in that case.
         listener = RustNotify(roots, False, False, 0, recursive, True)
         RustNotify(roots[:1], False, False, 0, False, False).close()
         return listener
@@ -468,8 +471,8 @@ _REMOTE = (
 
 
 def _is_remote(path: str) -> bool:
-    """Whether a folder is on a network file system, where the kernel does not see changes by others. False if
-    unknown.
+    """Whether a folder is on a network file system, where the kernel does not report changes from other
+    machines. False if unknown.
     """
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,4 +1,6 @@
-"""Part of a source: the items of some days, or the first few. The rest of the source stays as it is."""
+"""Index only part of a source: the items in a range of dates, or the first few. The rest of the index does
+not change.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -8,7 +10,9 @@ from ctx.models import SourceItem
 
 
 class Window(NamedTuple):
-    """The new and changed items that a run takes: updated from `since_ms` to `until_ms`, at most `limit`."""
+    """Limits a run to new and changed items updated from `since_ms` to `until_ms` (milliseconds, inclusive),
+    and to `limit` items. None means no limit.
+    """
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -17,15 +21,15 @@ class Window(NamedTuple):
     def items(
         self, connector: Connector, fingerprints: Mapping[str, str]
     ) -> Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]:
-        """The connector's scan, narrowed to the window, for `IndexRun`. Skips items with known
-        `fingerprints`.
+        """The connector's scan, narrowed to the window, for `IndexRun`. It skips items whose fingerprint is
+        in `fingerprints`.
 
-        The fingerprints come from here because the run reads everything again until one run was complete; a
-        limit would then take the same items each time.
+        The scan ignores the fingerprints from the run, because a run passes none until one run was complete.
+        With a `limit`, each run would then take the same items again.
         """
 
         def scan(_: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-            log.complete = False  # items outside the window are neither gone nor read
+            log.complete = False  # so that items outside the window are not deleted
             count = 0
             for item in connector.scan(fingerprints, log):
                 if count == self.limit:
@@ -37,6 +41,6 @@ class Window(NamedTuple):
         return scan
 
     def holds(self, updated_ms: int) -> bool:
-        """Whether an item of this date is in the window."""
+        """Whether an item with this date is in the window."""
         after_begin = self.since_ms is None or updated_ms >= self.since_ms
         return after_begin and (self.until_ms is None or updated_ms <= self.until_ms)

@@ -1,7 +1,7 @@
-"""A worker process: indexes sources and embeds chunks that no other process has taken, into a catalog that
-machines share.
+"""A worker process: indexes sources and embeds chunks, for a catalog that several machines share.
 
-It keeps no index and no state. If it dies, another worker takes its work when its lease or claim expires.
+Workers divide the work among themselves with leases and claims. A worker keeps no state: if it dies, another
+takes its work when the lease or claim expires.
 """
 
 import logging
@@ -17,12 +17,12 @@ from ctx.store.base import Catalog
 logger = logging.getLogger(__name__)
 
 ROLES = ("scan", "embed", "pump")
-SCAN_EVERY_S = 60.0  # for sources without their own interval
-LOOK_EVERY_S = 2.0  # between two looks at pending work
+SCAN_EVERY_S = 60.0  # for sources without a configured interval
+LOOK_EVERY_S = 2.0  # between two checks for pending work
 
 
 class NoProjection:
-    """The index of a machine that does not search."""
+    """An index that does nothing, for a machine that does not search."""
 
     def catch_up(self, catalog: Catalog) -> int:
         return catalog.seq()
@@ -41,7 +41,7 @@ class NoProjection:
 
 
 class NoLock:
-    """A lock for writes that the database orders."""
+    """A lock that does nothing, for a catalog whose database orders the writes."""
 
     def acquire(self, timeout_s: float) -> None:
         pass
@@ -51,14 +51,16 @@ class NoLock:
 
 
 class Worker:
-    """Runs until it is stopped. `intervals_s`: how often each source is indexed, by name."""
+    """Does the work of its roles (`scan`, `embed`, `pump`) until it is stopped. `intervals_s` are the seconds
+    between two scans, by source name.
+    """
 
     def __init__(self, indexer: Indexer, roles: Sequence[str], intervals_s: Mapping[str, float]) -> None:
         self._indexer = indexer
         self._roles = roles
         self._intervals_s = intervals_s
         self._next_s = dict.fromkeys(indexer.connectors, 0.0)
-        self._failing: dict[str, str] = {}  # work that failed the last time -> why; logged once
+        self._failing: dict[str, str] = {}  # work that failed the last time -> its error
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. Failures are logged and retried."""
@@ -68,7 +70,9 @@ class Worker:
             stop.wait(LOOK_EVERY_S)
 
     def work(self, stop: threading.Event) -> bool:
-        """Runs the sources that are due and embeds what is pending, once. Returns whether all succeeded."""
+        """Scans the sources that are due, embeds pending chunks and updates the index, once, as far as the
+        roles say. Returns whether all succeeded.
+        """
         succeeded = True
         if "scan" in self._roles:
             for name in list(self._next_s):
@@ -103,7 +107,9 @@ class Worker:
         return True
 
     def _attempt(self, work: str, action: Callable[[], bool], subject: str = "") -> bool:
-        """The result of `action`. An error is logged once, until its reason changes or the work succeeds."""
+        """Calls `action` and returns its result, or False after an error. An error is logged once, until its
+        message changes or the work succeeds.
+        """
         key = work + subject
         try:
             succeeded = action()
