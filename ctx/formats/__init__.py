@@ -1,1 +1,1 @@
-"""One module for each file format: bytes to text with headings."""
+"""Readers for file formats, one module each: they turn bytes into text with headings."""

@@ -1,5 +1,5 @@
-"""AsciiDoc: sections by their equals signs or underlines. Delimited blocks and tables are not split. The body
-is the source.
+"""AsciiDoc: finds sections by their equals signs or underlines, and delimited blocks and tables, which should
+not be split. The body is the unchanged source.
 """
 
 import re
@@ -12,8 +12,8 @@ _LINE = re.compile(
     r"\n(?:(={1,6}|#{1,6})[ \t]+(\S[^\n]{0,1000})|(-{4,}|\.{4,}|={4,}|\+{4,}|/{4,}|[|,:!]===)[ \t]*(?=\n|\Z)"
     r"|([\w\"'`*_(<&{$][^\n]{1,200})\n(={3,}|-{3,}|~{3,}|\^{3,}|\+{4,})[ \t]*(?=\n|\Z))"
 )
-_UNDERLINES = "=-~^+"  # by level
-_UNDERLINE_SLACK = 2  # characters that a title may be longer or shorter than its underline
+_UNDERLINES = "=-~^+"  # underline characters of levels 1 to 5
+_UNDERLINE_SLACK = 2  # characters by which a title may be longer or shorter than its underline
 _ANCHOR = re.compile(r"\[\[[^\]\n]{1,200}\]\]|\[#[^\]\n]{1,200}\]")
 _LINK = re.compile(
     r"\b(?:link|xref|https?):[^\s\[]{1,500}\[([^\]\n]{1,500})\]|<<[^,>\n]{1,200},([^>\n]{1,200})>>"
@@ -23,9 +23,9 @@ _MARKS = re.compile(r"(?<!\w)(\*\*?|__?|``?|\+\+?|##?)(?=\S)([^\n]+?)(?<=\S)\1(?
 
 
 def parse(text: str) -> Parsed:
-    """An AsciiDoc document; its title is the front matter's, else the first section's."""
+    """Parse an AsciiDoc document. Its title is that of the front matter, else of the first section."""
     front = read_front_matter(text)
-    lines = "\n" + text  # offsets are one more than in `text`
+    lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
     match = _LINE.search(lines, front.end)
@@ -50,7 +50,9 @@ def parse(text: str) -> Parsed:
 
 
 def _is_title(lines: str, match: re.Match[str]) -> bool:
-    """Whether a line over a row of marks is a title: it begins a block, and is about as long as the marks."""
+    """Whether a line above a row of marks is a title: it begins a block, and is about as long as
+    the marks.
+    """
     above = lines[lines.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
     begins = not above or (above[0] == "[" and above[-1] == "]") or above.startswith("//")
     return begins and abs(len(match[4].rstrip()) - len(match[5])) <= _UNDERLINE_SLACK

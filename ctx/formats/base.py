@@ -1,4 +1,4 @@
-"""The result of a format's reader."""
+"""The result type of the readers, and functions that several readers need."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,15 +7,16 @@ from ctx.code.symbols import Definition
 from ctx.models import JSON, NO_METADATA, Heading
 
 LOCKED = "is encrypted: it opens only with a password"
-OLE_MARK = b"\xd0\xcf\x11\xe0"  # begins the old Office formats, and the new ones when encrypted
-MAX_HEADING_CHARS = 160  # a longer heading is cut at a word, because each chunk below it repeats it
+OLE_MARK = b"\xd0\xcf\x11\xe0"  # first bytes of old Office files, and of encrypted new ones
+MAX_HEADING_CHARS = 160  # longer headings are cut at a word, because each chunk below repeats them
 
 
 class Parsed(NamedTuple):
-    """A text with its structure. Spans are as in `Extracted`. `title` is None if the text has none.
+    """A text with its structure. Spans are character offsets, as in `Extracted`. `title` is None if the text
+    has none.
 
-    `note` is for the report (for example that a document has no text). A heading without a title ends the
-    headings of its level and below (for the statement after a function).
+    `note` is a remark for the report, for example that a document has no text. A heading with an empty title
+    ends the sections of its level and below (used for the code after a function).
     """
 
     body: str
@@ -24,11 +25,11 @@ class Parsed(NamedTuple):
     title: str | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
     note: str | None = None
-    definitions: tuple[Definition, ...] = ()  # of source code
+    definitions: tuple[Definition, ...] = ()  # only for source code
 
 
 def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:
-    """The title of the first heading that has one."""
+    """The first heading title that is not empty; None if there is none."""
     for heading in headings:
         if heading.title:
             return heading.title
@@ -36,7 +37,7 @@ def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:
 
 
 def clipped(title: str) -> str:
-    """A heading's title on one line, cut to the maximum length."""
+    """A heading's title on one line, cut to MAX_HEADING_CHARS."""
     title = " ".join(title[: 4 * MAX_HEADING_CHARS].split())
     if len(title) <= MAX_HEADING_CHARS:
         return title
@@ -44,7 +45,7 @@ def clipped(title: str) -> str:
 
 
 def fenced(code: str, language: str = "") -> str:
-    """A code block in Markdown, with a fence that is not in the code."""
+    """A code block in Markdown. The fence is long enough not to occur in the code."""
     fence = "```"
     while fence in code:
         fence += "`"

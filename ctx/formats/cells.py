@@ -1,4 +1,4 @@
-"""Write tables as text: each row repeats the names of its columns, because a chunk may contain one row of
+"""Write tables as text. Each row repeats the column names, because a chunk may contain one row of
 thousands.
 """
 
@@ -7,25 +7,25 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
-MAX_GROWTH_CHARS = 8_000_000  # if the names of columns would add more, they are left out
+MAX_GROWTH_CHARS = 8_000_000  # if repeating the column names would add more, they are left out
 
-ABOVE = "\0"  # a cell that is merged with the one above
+ABOVE = "\0"  # marks a cell that is merged with the cell above
 
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _ADDRESS = re.compile(r"[^\s@]+@[^\s@]+\.\w+|(?:https?://|www\.)\S+")
 _SAMPLE_ROWS = 100
-_MAX_NAME_CHARS = 100  # of a column or a row; a longer text is not a name
-_LEAST_PAIRS, _MAX_PAIRS = 3, 30  # rows of a form
-_LEAST_MIXED = 2  # of its values that are words, and that are numbers or addresses
-_MAX_TITLE_ROWS = 8  # above a sheet's header: its title, a date, who made it
+_MAX_NAME_CHARS = 100  # longer texts are not names of columns or rows
+_LEAST_PAIRS, _MAX_PAIRS = 3, 30  # number of rows that a form has
+_LEAST_MIXED = 2  # a form has at least this many values that are words, and that are numbers or addresses
+_MAX_TITLE_ROWS = 8  # rows above a sheet's header: a title, a date, an author
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]:
-    """A line for each row that is not blank.
+    """One line of text for each row that is not blank.
 
-    Below a header a row is "name: value; name: value", without empty cells; in a table without a header
-    "value | value"; in a form, whose first column has the names, "name: value". Rows with a single cell do
-    not change. Merged names are repeated in each row. After a blank row another table may begin.
+    A row below a header becomes "name: value; name: value", without empty cells. In a table without a header
+    it becomes "value | value", and in a form (names in the first column) "name: value". Rows with a single
+    cell do not change. Merged names are repeated in each row. A new table may begin after a blank row.
     """
     joined: list[list[list[str]]] = []
     above = _Header([], [], set())
@@ -40,13 +40,15 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
 
 
 def _between_blanks(rows: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
-    """The runs of rows that are not blank, each cell on one line."""
+    """The groups of rows between blank rows, with each cell on one line."""
     lines = ([" ".join(cell.split()) for cell in row] for row in _filled_down(rows))
     return (list(run) for filled, run in groupby(lines, any) if filled)
 
 
 def _filled_down(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """The rows with `ABOVE` replaced by the name above, but not in rows of only `ABOVE` or by long texts."""
+    """The rows with `ABOVE` replaced by the name in the cell above. Long texts are not repeated, and rows of
+    only `ABOVE` become empty.
+    """
     above: Sequence[str] = ()
     for row in rows:
         blank = ABOVE in row and not any(cell and cell != ABOVE for cell in row)
@@ -60,7 +62,7 @@ def _name_above(above: Sequence[str], column: int) -> str:
 
 
 class _Header(NamedTuple):
-    """The names of a table's columns, its first rows below them, and which columns hold numbers there."""
+    """The column names of a table, its first rows below them, and the indexes of the columns with numbers."""
 
     names: Sequence[str]
     below: Sequence[Sequence[str]]
@@ -75,8 +77,9 @@ def _header(table: Sequence[Sequence[str]]) -> _Header | None:
 
 
 def _begins_anew(table: _Header, above: _Header) -> bool:
-    """Whether rows after a blank row are a new table and not a continuation: they have names above numbers,
-    or repeat the names; or all fill other columns; or they have words where the table above has numbers.
+    """Whether the rows after a blank row are a new table rather than a continuation: they have a header above
+    numbers or the same header again, or they fill other columns, or they have words where the table above has
+    numbers.
     """
     if table.numeric or table.names == above.names:
         return True
@@ -88,16 +91,16 @@ def _begins_anew(table: _Header, above: _Header) -> bool:
 
 
 def _filled(cells: Sequence[str]) -> list[int]:
-    """The columns that are not empty."""
+    """The indexes of the cells that are not empty."""
     return [column for column, cell in enumerate(cells) if cell]
 
 
 def _is_form(table: Sequence[Sequence[str]]) -> bool:
-    """Whether each row is a name and its value ("City: | Paris"), so the first row is not a header.
+    """Whether each row is a name and its value ("City: | Paris"), so that the first row is not a header.
 
-    Either the names end in colons, or the values mix words with numbers or addresses, which is rare in one
-    column. This is a guess, for short tables only: there a header is in the same chunk as its rows, so a
-    wrong guess loses nothing.
+    That is so if all names end in colons, or if the values mix words with numbers or addresses, which is rare
+    in one column of a table. The second rule is a guess, so it applies only to short tables: there a header
+    is in the same chunk as its rows, and a wrong guess loses nothing.
     """
     if any(not cells[0] or len(_filled(cells)) > 2 for cells in table):
         return False
@@ -108,7 +111,9 @@ def _is_form(table: Sequence[Sequence[str]]) -> bool:
 
 
 def _are_mixed(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Whether some values of a few names are words, and others numbers or addresses."""
+    """Whether a table is short, has different names, and some values are words and others numbers or
+    addresses.
+    """
     names = [name for name, _ in pairs]
     if len(pairs) > _MAX_PAIRS or len(set(names)) < len(names) or not _are_words(names):
         return False
@@ -147,7 +152,9 @@ def _named(names: Sequence[str], cells: Sequence[str], bullet: str) -> str:
 
 
 def _header_index(table: Sequence[Sequence[str]]) -> int | None:
-    """The index of the header: the first row that is about as wide as most, if all its cells can be names."""
+    """The index of the header: the first row with about as many cells as most rows, if all its cells can be
+    names; else None.
+    """
     widths = sorted(sum(map(bool, cells)) for cells in table[:_SAMPLE_ROWS])
     if len(table) < 2 or widths[-1] < 2:
         return None
@@ -161,8 +168,8 @@ def _header_index(table: Sequence[Sequence[str]]) -> int | None:
 
 
 def _are_names(names: Sequence[str], table: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether the cells of a row can be names of columns: they differ, or are above numbers, or some repeat
-    ("Name, Phone, Phone") and none is a value below.
+    """Whether the cells of a row can be column names: all differ, or some are above numbers, or some repeat
+    ("Name, Phone, Phone") and none occurs as a value below.
     """
     kinds = set(names)
     if len(kinds) == len(names) or _numeric(table, index):
@@ -176,7 +183,9 @@ def _are_words(cells: Sequence[str]) -> bool:
 
 
 def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:
-    """The columns with words in this row and numbers below, which shows that it is a header."""
+    """The indexes of the columns with a word in this row and numbers below, which shows that the row is a
+    header.
+    """
     below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
     return {column for column, name in enumerate(table[index]) if name and _are_numbers(below, column)}
 

@@ -1,8 +1,8 @@
-"""Source code and configuration: definitions become headings, so a chunk of a method is below `Class >
-method`.
+"""Source code and configuration: definitions become headings, so that a chunk of a method has the path `Class
+> method`.
 
-Languages without a grammar have one pattern each for lines with a definition; indentation shows the nesting.
-A wrong guess puts a chunk border in the wrong place but loses no text.
+For languages without a grammar, a regular expression finds lines with definitions, and indentation shows the
+nesting. A wrong guess puts a chunk boundary in the wrong place but loses no text.
 """
 
 import re
@@ -20,14 +20,15 @@ from ctx.text.analyze import DEFINING
 from ctx.text.filetypes import is_code
 
 NO_BORDER = frozenset(("variable", "constant", "field", "property"))
-MAX_DEPTH = 5  # deeper definitions are part of the one around them
+MAX_DEPTH = 5  # definitions nested deeper get no heading
 
 
 class _Language(NamedTuple):
-    """The patterns of a language. `definition` matches at the start of a line; "\\Z" in it is the line's end.
+    """The patterns of a language. `definition` matches at the start of a line; "\\Z" in it matches the end of
+    the line.
 
-    Group 1 is the indentation, the others are parts of the name. `comment` are the starts of lines that
-    belong to the definition below them. `scoped`: indentation shows where a definition ends.
+    Group 1 of `definition` is the indentation, the other groups are parts of the name. Lines that start with
+    one of `comment` belong to the definition below them. `scoped`: indentation shows where a definition ends.
     """
 
     media_type: str
@@ -218,7 +219,7 @@ _PROGRAMS: Mapping[str, str] = {
 
 
 def kind_of(suffix: str, name: str, text: str) -> str | None:
-    """The media type of a file of code or data by its suffix, name or first line; None if unknown."""
+    """The media type of a code or data file, from its suffix, name or first line; None if unknown."""
     language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower()) or _of_program(text)
     if language is None and name.lower().startswith(("dockerfile", "containerfile")):
         return "text/x-dockerfile"
@@ -226,13 +227,15 @@ def kind_of(suffix: str, name: str, text: str) -> str | None:
 
 
 def has_grammar(suffix: str) -> bool:
-    """True if files with this suffix are parsed by a grammar, which is native code: they are read apart."""
+    """Whether files with this suffix are parsed by a grammar. Grammars are native code, so these files are
+    read in the separate process.
+    """
     language = _LANGUAGES.get(_SUFFIXES.get(suffix, ""))
     return language is not None and language.media_type in GRAMMARS
 
 
 def _of_program(text: str) -> str | None:
-    """The language of a script by the program in its first line; None if there is none."""
+    """The language of a script, from the program in its `#!` line; None if there is none."""
     if text[:2] != "#!":
         return None
     words = [word for word in text[2:300].split("\n")[0].split() if word[0] != "-" and "=" not in word]
@@ -244,9 +247,10 @@ def _of_program(text: str) -> str | None:
 
 @cache
 def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
-    """The reader for a media type: by its grammar, else by patterns for its language, else as plain lines.
+    """The reader for a media type: with its grammar, else with the patterns for its language, else one that
+    returns plain lines.
 
-    Grammars are native code, so a file of unknown origin is parsed in the reading process.
+    Grammars are native code, so files of unknown origin must be parsed in the reading process.
     """
     by_patterns = _pattern_reader(media_type)
     if media_type not in GRAMMARS or not grammar:
@@ -261,13 +265,15 @@ def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
     return parse
 
 
-_CLOSING = re.compile(r"(?:[\s})\];,]|\bend\b)*")  # what may follow a definition and is of the one around it
+_CLOSING = re.compile(r"(?:[\s})\];,]|\bend\b)*")  # text after a definition that belongs to the enclosing one
 
 
 def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
-    """A heading for each definition that starts a chunk; a blank one where other code follows its end."""
+    """A heading for each definition that starts a chunk, and an empty heading where other code follows a
+    definition.
+    """
     starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
-    open_: list[tuple[int, str]] = []  # (last line, qualified name) of the definitions around
+    open_: list[tuple[int, str]] = []  # (last line, qualified name) of the enclosing definitions
 
     def close(line: int) -> Iterator[Heading]:
         """End the definitions before a line."""
@@ -300,8 +306,8 @@ def _pattern_reader(media_type: str) -> Callable[[str], Parsed]:
     return lambda text: Parsed(text, definitions=definitions_by_patterns(text, media_type))
 
 
-# A statement no deeper than the definition above it, which thereby has ended; {0} is that one's indentation.
-# Closing brackets and the words that go on with a block are no statements of their own, nor are labels.
+# A statement that is not indented deeper than the definition above, which has therefore ended. {0} is the
+# definition's indentation. Closing brackets, labels and words that continue a block (`else`) do not count.
 _STATEMENT = (
     r"\n[ \t]{{0,{0}}}(?!\w+:[ \t]*(?:\n|\Z)"
     r"|(?:end|rescue|ensure|else|elif|elsif|except|finally|begin|where|AS|BEGIN|END|EOF)\b)"
@@ -314,8 +320,8 @@ def _statement(indent: int) -> re.Pattern[str]:
     return re.compile(_STATEMENT.format(indent))
 
 
-# What defines a name and is no border between chunks: constants and variables at the top, `exports.find =
-# function` of JavaScript, and any assignment at the top of Python.
+# Further lines that define a name but do not start a chunk: top-level constants and variables, JavaScript's
+# `exports.find = function`, and any top-level assignment in Python.
 _ALSO: Mapping[str, str] = {
     **dict.fromkeys(
         ("text/javascript", "text/x-typescript"),
@@ -329,14 +335,15 @@ _ALSO: Mapping[str, str] = {
     r"(?:mut[ \t]+)?(\w+)[ \t]*:",
     **dict.fromkeys(("text/x-c", "text/x-c++"), r"#[ \t]*define[ \t]+(\w+)"),
 }
-# Of languages without a pattern: a defining word, behind what may stand before it on its line.
+# For languages without a pattern: a defining keyword and a name, with up to four words before the keyword.
 _ANY = r"[ \t]{0,60}(?:[^\s#*/\"']{1,60}[ \t]+){0,4}?(?:" + "|".join(DEFINING) + r")[ \t]+(\w+)"
 
 
 def definitions_by_patterns(text: str, media_type: str) -> tuple[Definition, ...]:
-    """The definitions that patterns find where there is no grammar, in the order of their start.
+    """The definitions that regular expressions find in a language without a grammar, in the order of their
+    start.
 
-    A definition ends before the next one that is indented no deeper.
+    A definition ends before the next one that is not indented deeper.
     """
     found = sorted(set(_defined_names(text, media_type)))
     if not found:
@@ -345,7 +352,7 @@ def definitions_by_patterns(text: str, media_type: str) -> tuple[Definition, ...
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     places = [(bisect_right(starts, offset), name, block) for offset, name, block in found]
     indents = [len(lines[line - 1]) - len(lines[line - 1].lstrip()) for line, _, _ in places]
-    around: list[tuple[int, str]] = []  # (indentation, qualified name) of the definitions around
+    around: list[tuple[int, str]] = []  # (indentation, qualified name) of the enclosing definitions
     definitions: list[Definition] = []
     for i, ((line, name, block), indent) in enumerate(zip(places, indents, strict=True)):
         while around and around[-1][0] >= indent:
@@ -369,13 +376,13 @@ _DEFINING_WORD = re.compile(rf"\b(?:{'|'.join(DEFINING)})\b")
 
 
 def _defined_names(text: str, media_type: str) -> Iterator[tuple[int, str, bool]]:
-    """(offset, name without what it is in, whether a block follows), not in order."""
+    """(offset, unqualified name, whether a block follows) of each definition, in no order."""
     lines = "\n" + text
     for pattern, block in _name_patterns(media_type):
         for match in pattern.finditer(lines):
             group = match.lastindex or 0
             name = _last_part(match[group])
-            if name and not match[0].lstrip().startswith("impl"):  # of a type that is defined elsewhere
+            if name and not match[0].lstrip().startswith("impl"):  # `impl` does not define its type
                 yield match.start(group) - 1, name, block
 
 
@@ -390,7 +397,9 @@ def _name_patterns(media_type: str) -> list[tuple[re.Pattern[str], bool]]:
 
 
 def _last_part(name: str) -> str:
-    """`find` of `self.find` and of `Store::find`; "" of what is no name, as `Display for Store`."""
+    """The last part of a name: `find` for `self.find` and `Store::find`; "" if it is no identifier (`Display
+    for Store`).
+    """
     last = re.split(r"::|[.:]", name.strip("`\"'?!= "))[-1]
     return last if last.isidentifier() else ""
 
@@ -407,10 +416,10 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
     code = is_code(language.media_type)
 
     def parse(text: str) -> Parsed:
-        lines = "\n" + text  # offsets in it are one more than in `text`
+        lines = "\n" + text  # offsets in `lines` are one more than in `text`
         headings: list[Heading] = []
-        open_: list[int] = []  # the indentation of the definitions around, by level
-        floor = 0  # what lies before belongs to a heading already
+        open_: list[int] = []  # the indentation of the enclosing definitions, by level
+        floor = 0  # text before this offset already belongs to a heading
         for match in pattern.finditer(lines):
             indent = len(match[1])
             name = clipped(
@@ -437,7 +446,7 @@ def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
 
 
 def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], split_return: bool) -> int:
-    """Where a definition at `at` begins, with the comments and decorators right above it."""
+    """The start of the definition at offset `at`, including the comments and decorators right above it."""
     start = at
     while start > floor:
         above = lines.rfind("\n", floor, start)
@@ -456,7 +465,9 @@ def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], sp
 def _close(
     lines: str, open_: list[int], end: int, language: _Language, headings: list[Heading], floor: int
 ) -> int:
-    """Ends the scopes that statements between `floor` and `end` show to have ended; the new floor."""
+    """Ends the enclosing definitions that have ended before a statement between `floor` and `end`. Returns
+    the new `floor`.
+    """
     while open_ and (match := _statement(open_[-1]).search(lines, floor, end)) is not None:
         indent = match.end() - match.start() - 2  # the match is a newline, the indentation and one character
         while open_ and open_[-1] >= indent:

@@ -1,4 +1,4 @@
-"""CSV and TSV: each row becomes a line with the names of its columns, at the row's line in the file."""
+"""CSV and TSV: each row becomes a line with its column names, at the same line number as in the file."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ from ctx.formats.base import Parsed
 from ctx.formats.cells import table_lines
 
 _SEPARATORS = ",;\t|"
-_BLANKS = True  # a quotation mark after a comma and a blank also begins a cell
+_BLANKS = True  # a cell in quotation marks may have a blank in front
 _SAMPLE_CHARS = 65_536
 _SAMPLE_ROWS = 10
 
@@ -17,14 +17,15 @@ _SAMPLE_ROWS = 10
 def parse(text: str) -> Parsed:
     """A table as lines of "name: value". A file that is not a table is read as plain text.
 
-    A row of several lines is followed by blank ones, so that line numbers do not change.
+    A row that has several lines in the file becomes one line and blank lines, so that line numbers do not
+    change.
     """
     separator = max(_SEPARATORS, key=lambda mark: _columns(text, mark))
     if _columns(text, separator)[1] < 2:
         return Parsed(text)
     reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=_BLANKS)
     rows: list[Sequence[str]] = []
-    starts: list[int] = []  # the line of each row in the file, from 0
+    starts: list[int] = []  # the first line of each row in the file, counted from 0
     end = 0
     try:
         for row in reader:
@@ -41,7 +42,9 @@ def parse(text: str) -> Parsed:
 
 
 def _columns(text: str, separator: str) -> tuple[int, int]:
-    """(cells in the narrowest row, cells in the first) of the first rows, split by this separator."""
+    """(cells in the narrowest row, cells in the first row) of the first few rows, if split by
+    this separator.
+    """
     reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator, skipinitialspace=_BLANKS)
     try:
         widths = list(islice((len(row) for row in reader if any(map(str.strip, row))), _SAMPLE_ROWS))

@@ -1,5 +1,5 @@
-"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Deleted text (tracked
-changes) and hidden text are left out.
+"""Word documents (OOXML): headings by their styles, paragraphs, lists, tables, notes. Leaves out deleted text
+(tracked changes) and hidden text.
 """
 
 import posixpath
@@ -12,7 +12,8 @@ from ctx.formats.cells import ABOVE
 from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, properties
 
-# Of a run's properties only the hidden mark matters. These others are most of a document, and are skipped.
+# Properties of text runs to skip. They are the largest part of a document, and only `vanish` (hidden text) is
+# needed.
 _LOOKS = "rFonts b bCs i iCs color sz szCs lang u noProof kern spacing highlight vertAlign shd rPrChange"
 # "rt" is the pronunciation above a Japanese word.
 _LEFT_OUT = frozenset(("Fallback", "del", "moveFrom", "instrText", "sectPr", "tblPr", "rt", *_LOOKS.split()))
@@ -22,14 +23,14 @@ _CONTAINERS = frozenset(
 )
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
-_MAX_BASES = 11  # of a style, the limit in Word
-MAX_COLUMNS = 63  # of a table, the limit in Word
+_MAX_BASES = 11  # maximum length of a chain of base styles in Word
+MAX_COLUMNS = 63  # maximum columns of a table in Word
 _NOTES = ("footnotes", "endnotes", "comments")
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of a Word document. Its title is the paragraph with that style, the title in its properties,
-    or the first heading.
+    """The text of a Word document. Its title is the first paragraph with the style Title, the title in its
+    properties, or the first heading.
     """
     with Package(data) as package:
         main = package.main_part("word/document.xml")
@@ -43,7 +44,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _levels(styles: Sequence[Element]) -> dict[str, int]:
-    """Style id -> heading level, its own or that of its base style; 0 for the title."""
+    """Style id -> heading level, its own or that of its base style. The style Title has level 0."""
     levels: dict[str, int | None] = {}
     bases: dict[str, str] = {}
     for style in styles:
@@ -70,14 +71,14 @@ def _level_of(style_id: str, levels: Mapping[str, int | None], bases: Mapping[st
     base = style_id
     for _ in range(_MAX_BASES):
         if base in levels:
-            # What looks like the title is none.
+            # A style based on Title is not a title.
             return levels[base] if base == style_id else levels[base] or None
         base = bases.get(base, "")
     return None
 
 
 def _hidden(styles: Sequence[Element]) -> frozenset[str]:
-    """The styles that hide their text, themselves or through a base style."""
+    """The ids of the styles that hide their text, directly or through a base style."""
     by_id = {style.get(":styleId", ""): style for style in styles}
     return frozenset(style_id for style_id in by_id if _hides(style_id, by_id))
 
@@ -95,7 +96,7 @@ def _hides(style_id: str, styles: Mapping[str, Element]) -> bool:
 
 
 def _vanishes(element: Element) -> bool | None:
-    """Whether a style or a run hides its text; None if it does not say."""
+    """Whether a style or a run hides its text; None if it does not specify that."""
     vanish = element.find("rPr/vanish")
     return None if vanish is None else vanish.get(":val", "1") not in ("0", "false", "off")
 
@@ -105,7 +106,7 @@ def _value(element: Element | None) -> str:
 
 
 class _Reader:
-    """Writes a document's blocks into `manuscript`, in order."""
+    """Writes a document's headings, paragraphs and tables into `manuscript`, in order."""
 
     def __init__(self, styles: Element | None) -> None:
         self.manuscript = Manuscript()
@@ -113,15 +114,15 @@ class _Reader:
         self.first_heading: str | None = None
         entries = list(styles.iter("style")) if styles is not None else []
         self._levels = _levels(entries)
-        # Of the items of a list.
+        # The styles of list items.
         self._lists = {style.get(":styleId", "") for style in entries if style.find("pPr/numPr") is not None}
         self._hidden = _hidden(entries)
-        # Which style a run has matters only where one of them hides.
+        # The style of a run matters only if some style hides its text.
         self.left_out = _LEFT_OUT if self._hidden else _LEFT_OUT | {"rStyle"}
         self._list: list[str] = []
 
     def blocks(self, parent: Element | None) -> None:
-        """All blocks below an element."""
+        """Write all paragraphs and tables below an element."""
         for block in _inside(parent, "p", "tbl") if parent is not None else ():
             if block.tag == "p":
                 self._paragraph(block)
@@ -130,7 +131,7 @@ class _Reader:
         self._end_list()
 
     def notes(self, kind: str, root: Element) -> None:
-        """Footnotes, endnotes or comments, each a paragraph under one heading."""
+        """Write footnotes, endnotes or comments, each as a paragraph under one common heading."""
         texts = [
             " ".join(map(self._text, note.iter("p"))).strip() for note in root if note.get(":type") is None
         ]
@@ -177,7 +178,7 @@ class _Reader:
     def _table(self, table: Element) -> None:
         self._end_list()
         rows = [list(_inside(row, "tc")) for row in _inside(table, "tr")]
-        if all(len(cells) < 2 for cells in rows):  # a frame around text, not a table
+        if all(len(cells) < 2 for cells in rows):  # a frame around text rather than a table
             for cells in rows:
                 for cell in cells:
                     self.blocks(cell)
@@ -185,7 +186,7 @@ class _Reader:
         self.manuscript.table([list(self._texts(cells)) for cells in rows])
 
     def _texts(self, cells: list[Element]) -> Iterator[str]:
-        """The texts of a row. A cell over several columns is followed by empty ones."""
+        """The texts of a row's cells. A cell over several columns is followed by empty texts."""
         for cell in cells:
             text = " ".join(map(self._text, cell.iter("p")))
             merged = cell.find("tcPr/vMerge")
@@ -195,7 +196,7 @@ class _Reader:
             yield from [""] * (min(int(span), MAX_COLUMNS) - 1 if span.isdigit() and len(span) < 6 else 0)
 
     def _text(self, paragraph: Element) -> str:
-        """The text of a paragraph. Text boxes in it are on lines of their own."""
+        """The text of a paragraph. Text boxes in it get lines of their own."""
         parts: list[str] = []
         self._write(paragraph, parts)
         return "".join(parts)
@@ -219,7 +220,9 @@ class _Reader:
                 waiting += reversed(element)
 
     def _is_hidden(self, run: Element, style_hides: bool) -> bool:
-        """Whether a run is hidden. Its own style toggles the paragraph's (ISO 29500-1, 17.7.3)."""
+        """Whether a run is hidden. The run's style inverts what the paragraph's style says (ISO 29500-1,
+        17.7.3).
+        """
         hidden = _vanishes(run)
         if hidden is not None:
             return hidden
@@ -227,7 +230,7 @@ class _Reader:
 
 
 def _inside(parent: Element, *names: str) -> Iterator[Element]:
-    """The child elements with these names, also inside elements that only wrap them."""
+    """The child elements with these names, also those inside elements that only wrap them."""
     for child in parent:
         if child.tag in names:
             yield child

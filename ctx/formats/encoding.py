@@ -4,18 +4,18 @@ import codecs
 import re
 from collections.abc import Sequence
 
-SNIFF_BYTES = 8192  # read to distinguish text from binary
+SNIFF_BYTES = 8192  # bytes to look at to distinguish text from binary data
 _SAMPLE = 16_384  # bytes to guess an encoding from
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16: it begins with the mark of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is the beginning of this one
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _BOM_BYTES = (b"\xef", b"\xff", b"\xfe", b"\0")
-# Binary formats whose first bytes may have no NUL.
+# First bytes of binary formats that may have no NUL at the start.
 _BINARY_HEADS = (
     b"%PDF-", b"\x89PNG", b"PK\x03\x04", b"GIF87a", b"GIF89a", b"\xff\xd8\xff", b"\x7fELF", b"BZh91AY",
     b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
@@ -25,13 +25,13 @@ _BINARY_HEADS = (
 )  # fmt: skip
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _MAX_CONTROL_SHARE = 0.05
-_MAX_BROKEN, _MAX_BROKEN_SHARE = 8, 0.1  # what a text that was cut, or has a few letters of Latin-1, may have
+_MAX_BROKEN, _MAX_BROKEN_SHARE = 8, 0.1  # a text may have so many broken characters
 _DECLARED = re.compile(
     rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE
 )
-# What is ruled out by now, and codecs of Python's that no text is written in.
+# Declared encodings to ignore: UTF and ASCII, which did not fit, and Python codecs that no text uses.
 _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
-# Encodings whose name is also used for a larger one, as in browsers (WHATWG Encoding Standard).
+# Encodings whose name is also used for a superset, as in browsers (WHATWG Encoding Standard).
 _LARGER = {
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
@@ -44,21 +44,21 @@ _LARGER = {
     "big5": "big5hkscs",
 }
 _C1_CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
-# In a word: letters of two alphabets, a sign, or a capital after a small letter.
+# Signs of a wrong encoding in a word: letters of two alphabets, a sign, or a capital after a small letter.
 _ODD_IN_WORD = re.compile(
     "[A-Za-z][\u0370-\u07ff\ufb50-\ufeff]|[\u0370-\u07ff\ufb50-\ufeff][A-Za-z]"
     "|[^\\W\\d_][¡-¬®-¶¸-¿×÷ˆ-˝–—“-„†-…‰‹›€™][^\\W\\d_]"
     "|[a-zß-öø-ÿα-ώа-я][À-ÖØ-ÞŠŒŽΑ-ΩА-Я]"
 )
 _MAX_ODD_SHARE = 0.25  # of characters beyond ASCII
-_CLEARLY = 1.5
+_CLEARLY = 1.5  # another encoding must have this many times the confidence of the first guess
 # Letters and marks of Western European languages beyond ASCII.
 _WESTERN = frozenset(
     "àáâãäåæçèéêëìíîïñòóôõöøùúûüÿßÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜ¿¡ªº‘’“”„–—…•«»°§©®™£€¥·×±µ¼½¾²³\xa0"
 )
-_SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")  # such signs are letters of another encoding
-_FEW_LETTERS = 3  # different ones: too few to tell a language
-_MIXED_SHARE = 0.1  # of bytes beyond ASCII at most, where lines are told apart
+_SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")  # in another encoding these signs are letters
+_FEW_LETTERS = 3  # with at most this many different letters, a language cannot be guessed
+_MIXED_SHARE = 0.1  # maximum share of non-ASCII bytes to decode line by line
 _ASCII = bytes(range(128))
 _NO_ASCII = dict.fromkeys(range(128))
 
@@ -66,8 +66,9 @@ _NO_ASCII = dict.fromkeys(range(128))
 def decode(data: bytes, declared: str | None = None) -> str | None:
     """Decode bytes to text without a byte order mark; None for binary data.
 
-    The encoding is UTF-8 if it fits; else the one of a byte order mark, of the caller (`declared`) or of the
-    text itself; else the one chardet finds in a sample. Invalid bytes become U+FFFD. Raises no errors.
+    The encoding is UTF-8 if it fits. Else it is that of a byte order mark, that given by the caller
+    (`declared`), or that declared in the text; else chardet guesses it from a sample. Invalid bytes become
+    U+FFFD. Raises no errors.
     """
     head = data[:SNIFF_BYTES]
     if data[:1] in _BOM_BYTES and (text := _by_mark(data)) is not None:
@@ -84,7 +85,7 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
 
 
 def _by_mark(data: bytes) -> str | None:
-    """The text after a byte order mark; None without one."""
+    """The text after a byte order mark; None if there is no mark."""
     for mark, name in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace")
@@ -92,7 +93,7 @@ def _by_mark(data: bytes) -> str | None:
 
 
 def _otherwise(data: bytes, declared: str | None, first_bad: int) -> str:
-    """Decode text that is not valid UTF-8, by its declared or its likeliest encoding."""
+    """Decode text that is not valid UTF-8, with its declared or its most likely encoding."""
     text = _as_declared(data, declared)
     if text is not None:
         return text
@@ -103,7 +104,9 @@ def _otherwise(data: bytes, declared: str | None, first_bad: int) -> str:
 
 
 def _as_declared(data: bytes, declared: str | None) -> str | None:
-    """Decode by the encoding that the caller or the text itself declares; None if neither does."""
+    """Decode with the encoding that the caller or the text itself declares; None if there is none
+    that fits.
+    """
     declaration = _DECLARED.search(data[:1024])
     for encoding in (declared, declaration[1].decode("ascii") if declaration else None):
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
@@ -115,7 +118,7 @@ def _as_declared(data: bytes, declared: str | None) -> str | None:
 
 
 def _decoded(data: bytes, encoding: str) -> str:
-    """Decode by an encoding, or by the larger one that its name is also used for. Raises `ValueError`."""
+    """Decode with an encoding, or with its superset (see `_LARGER`) if that fits. Raises `ValueError`."""
     try:
         return data.decode(_LARGER.get(encoding, encoding))
     except ValueError:
@@ -130,7 +133,7 @@ def _looks_binary(head: bytes) -> bool:
 
 
 def is_misread(text: str) -> bool:
-    """Whether a text is binary data, or text in another encoding, that was decoded as UTF-8."""
+    """Whether a text is really binary data, or text in another encoding, that was decoded as UTF-8."""
     head = text[:SNIFF_BYTES]
     broken = head.count("\ufffd")
     if broken > _MAX_BROKEN and broken > len(head) * _MAX_BROKEN_SHARE:
@@ -146,7 +149,9 @@ def _jis(data: bytes) -> str:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark, by the positions of NULs: such text has at least ASCII blanks."""
+    """UTF-16 or UTF-32 without a byte order mark, recognised by the positions of NUL bytes; None if it is
+    neither.
+    """
     head = head[: len(head) // 4 * 4]
     if len(head) < 4:
         return None
@@ -157,7 +162,9 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _by_nuls(nuls: Sequence[int], quarter: int) -> str | None:
-    """The encoding with these numbers of NULs in each of four positions, at most `quarter`."""
+    """The encoding for the number of NULs at each of the four positions in groups of four bytes. `quarter` is
+    the number of groups.
+    """
     if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
         return "utf-32-le"
     if nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
@@ -170,18 +177,22 @@ def _by_nuls(nuls: Sequence[int], quarter: int) -> str | None:
 
 
 def _mostly_utf8(data: bytes) -> bool:
-    """Whether it is UTF-8 with a few bad bytes: at least four good non-ASCII characters for each."""
+    """Whether data is UTF-8 with a few invalid bytes: at least four valid non-ASCII characters for each
+    invalid byte.
+    """
     sample = data[: 64 * _SAMPLE]
     text = sample.decode("utf-8", "replace")
     misfits = text.count("\ufffd")
-    fits = len(sample) - len(text) - misfits  # at least: each takes two bytes or more
+    fits = len(sample) - len(text) - misfits  # a lower bound of the valid ones, which take two bytes or more
     return fits >= 4 * misfits
 
 
 def _line_by_line(data: bytes) -> str | None:
-    """Decode a text in which only some lines are UTF-8, as in a log of several programs; None if none is.
+    """Decode a text in which only some lines are UTF-8, such as a log of several programs; None if no line
+    is.
 
-    Only if nearly all of it is ASCII: in other scripts a line may be valid in two encodings by chance.
+    Also None unless nearly all of it is ASCII: in other scripts a line may be valid in two encodings by
+    chance.
     """
     sample = data[: 64 * _SAMPLE]
     if len(sample.translate(None, _ASCII)) > len(sample) * _MIXED_SHARE:
@@ -191,7 +202,7 @@ def _line_by_line(data: bytes) -> str | None:
     has_utf8 = False
     for line in data.split(b"\n"):
         text = line.decode("utf-8", "replace")
-        # An invalid byte becomes one character, so a text shorter than its bytes has characters of several.
+        # An invalid byte becomes one character, so a text shorter than its bytes has multi-byte characters.
         fits, misfits = len(line) - len(text), text.count("\ufffd")
         has_utf8 |= fits > 0 and fits >= misfits
         lines.append(text if fits >= misfits else None)
@@ -205,9 +216,9 @@ def _line_by_line(data: bytes) -> str | None:
 
 
 def _guess(data: bytes, first_bad: int) -> str:
-    """The likeliest encoding of text that is not UTF-8, from a sample around the first invalid byte."""
+    """The most likely encoding of text that is not UTF-8, from a sample around the first invalid byte."""
     start = max(0, first_bad - _SAMPLE // 4)
-    start = data.rfind(b"\n", 0, start) + 1  # not inside a character
+    start = data.rfind(b"\n", 0, start) + 1  # at a line, to start at a whole character
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
     if _is_western(sample.decode("cp1252", "replace")):
         return "cp1252"
@@ -218,7 +229,7 @@ def _guess(data: bytes, first_bad: int) -> str:
     least = (
         first["confidence"] if _is_plausible(sample.decode(first["encoding"] or "cp1252", "replace")) else 0
     )
-    # The encodings of DOS and Mac mislead it, so they must be clearly better.
+    # DOS and Mac encodings mislead chardet, so they must be clearly better.
     for entry in chardet.detect_all(sample, compat_names=False):
         name = entry["encoding"]
         if name and entry["confidence"] >= least * _CLEARLY and _is_plausible(sample.decode(name, "replace")):
@@ -227,13 +238,15 @@ def _guess(data: bytes, first_bad: int) -> str:
 
 
 def _is_plausible(text: str) -> bool:
-    """Whether a decoded text has no control characters beyond ASCII and few odd words."""
+    """Whether a decoded text has no C1 control characters and few words with signs of a wrong encoding."""
     beyond = len(text.translate(_NO_ASCII))
     return not _C1_CONTROL.search(text) and len(_ODD_IN_WORD.findall(text)) <= beyond * _MAX_ODD_SHARE
 
 
 def _is_western(text: str) -> bool:
-    """Whether a text decoded as cp1252 has only few different non-ASCII letters, all Western European."""
+    """Whether the non-ASCII characters of a text decoded as cp1252 are all Western European, with few
+    different letters.
+    """
     beyond = {char for char in text if char > "\x7f"}
     few = sum(map(str.isalpha, beyond)) <= _FEW_LETTERS
     return few and beyond <= _WESTERN and not _SIGN_IN_WORD.search(text)

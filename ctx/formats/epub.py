@@ -33,7 +33,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _note(missing: int, total: int) -> str | None:
-    """A note on chapters that the book lists but does not contain."""
+    """A note for the report if the book lists chapters that it does not contain, or lists none; else None."""
     if not total:
         return "this e-book lists no chapter: nothing of it is read but its title"
     if not missing:
@@ -42,8 +42,8 @@ def _note(missing: int, total: int) -> str | None:
 
 
 def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str | None) -> None:
-    """Add a chapter. Without a heading it gets its `<title>`, unless that is the file's name or the book's
-    title.
+    """Add a chapter. If it has no heading, its `<title>` becomes one, unless that is the file's name or the
+    book's title.
     """
     page = html.parse(text.replace(f"<title>{name}</title>", ""))
     declared = str(page.metadata.get("title") or "")
@@ -58,8 +58,8 @@ def _main_part(package: Package) -> str:
 
 
 def _chapters(book: Element, folder: str) -> list[str]:
-    """The parts of the spine, in order, or of a book without a spine all its pages. An entry of the spine
-    that the book does not list is returned as a part that does not exist.
+    """The names of the parts in reading order (the spine); for a book without a spine, all its pages. For a
+    spine entry that the book does not declare, a name that does not exist.
     """
     items = {item.get("id"): item for item in book.iter("item")}
     pages = {key: item for key, item in items.items() if "html" in item.get("media-type", "")}
@@ -71,7 +71,7 @@ def _chapters(book: Element, folder: str) -> list[str]:
 
 
 def _encrypted(package: Package) -> set[str]:
-    """The encrypted parts. Encrypted fonts are common and harmless."""
+    """The names of the encrypted parts. Encrypted fonts are common and harmless."""
     root = package.optional_xml("META-INF/encryption.xml")
     references = root.iter("CipherReference") if root is not None else ()
     return {joined_name("", reference.get("URI", "")) for reference in references}

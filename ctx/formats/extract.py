@@ -1,8 +1,8 @@
 """Extract the text of an item in any encoding and format.
 
-For a text, first the encoding is detected, then the format by media type, name and first bytes; then a reader
-of this package finds title, headings and blocks. Readers of text raise no errors: a text that does not parse
-is indexed as plain text. Binary documents (PDF, Office, mail) and large texts are read in a separate process.
+For text, the encoding is detected, then the format from media type, name and first characters. The format's
+reader then finds title, headings and blocks. Readers of text raise no errors: what does not parse is indexed
+as plain text. Binary documents (PDF, Office, mail) and large texts are read in a separate process.
 """
 
 import re
@@ -21,18 +21,19 @@ from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
 from ctx.models import Content, Extracted
 from ctx.text.strings import sound
 
-# Bytes or characters to read in this process. A reader may take 2 s for a million unusual ones, and a regular
-# expression blocks other threads.
+# Longer texts (bytes or characters) are read in the separate process: a reader may take 2 s for a million
+# characters, and regular expressions block other threads.
 MAX_TEXT = 1 << 20
-MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; a compressed text file has a few thousand
+MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; ordinary compressed text files have a few thousand
 
-_HEAD = 1024  # bytes that identify a document
+_HEAD = 1024  # bytes in which to look for a document's format
 _PDF_MARK = b"%PDF-"
 _RTF_MARK = b"{\\rtf"  # old versions of Word also save it as .doc
 _APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: metadata that a Mac stores next to a file, as "._NAME"
 _OWNER_PREFIX = "~$"  # a file in which Office stores who has a document open
-_MAX_OWNER = 512  # bytes; it has 162 or 165
-# A mailbox of Thunderbird's is a file without an ending, a message in a Maildir one named by its second.
+_MAX_OWNER = 512  # bytes; such a file has 162 or 165
+# Names of mail files without a suffix: Thunderbird's mailboxes, and messages in a Maildir, whose names begin
+# with the time in seconds.
 _UNTOLD = re.compile(r"(?:.*/)?(?:[^./]+|\d{9,11}\.[^/]+)\Z")
 _HEADERS = re.compile(rb"(From [^\n]*\n)?((?:[!-9;-~]{1,100}:[^\n]*\n(?:[ \t][^\n]*\n)*)+)(?:\r?\n|[^\n]*\Z)")
 _OF_MAIL = frozenset(
@@ -42,18 +43,18 @@ _LOCKED_OFFICE = f"{LOCKED} (or it is an old Office file)"
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
-    """Read one item; None if there is nothing to index: binary data, or neither text nor title.
+    """Read one item. None if there is nothing to index: binary data, or neither text nor title.
 
-    The title is the connector's, the front matter's, the first heading, or the name's stem. In the body every
-    line end is "\n" and the data of a `data:` URI is "…". Raises `SourceError` for a document (PDF, Office,
-    mail) or a compressed file that cannot be read.
+    The title comes from the connector, the front matter, the first heading, or the file's name. In the body
+    every line end is "\\n" and the data of a `data:` URI is "…". Raises `SourceError` for a document (PDF,
+    Office, mail) or a compressed file that cannot be read.
     """
     return begin(content, source_id)()
 
 
 def begin(content: Content, source_id: str) -> Callable[[], Extracted | None]:
-    """Begin to `extract` an item: source code is parsed in another process while the caller goes on. The
-    function that is returned waits for the end; it and this one raise `SourceError`.
+    """Begin to `extract` an item, and return a function that waits for the result. Source code is parsed in
+    another process meanwhile. Both functions raise `SourceError`.
     """
     name, data = _plain(source_id.rsplit("/", 1)[-1], content.data)
     declared, charset = declared_type(content.media_type)
@@ -77,7 +78,7 @@ def _extracted(
     title = clipped(sound(content.title)) if content.title else own_title
     if not (title or note or body.strip()):
         return None
-    # The address of a folder ends in a slash.
+    # The URL of a folder ends in a slash.
     untitled = _stem(name) if name else source_id.rstrip("/").rpartition("/")[2]
     return Extracted(title or untitled, body, media_type, headings, atoms, metadata, note, found)
 
@@ -89,8 +90,8 @@ def _read_document(row: Format, data: bytes | str) -> tuple[str, Parsed]:
 def _begin_text(
     declared: str | None, charset: str | None, name: str, data: bytes | str
 ) -> Callable[[], tuple[str, Parsed] | None]:
-    """A function that returns the media type and the text; None for binary data. It raises `SourceError` if a
-    large text takes too much time or memory.
+    """Begin to read a text, and return a function that waits for the media type and the text, or for None if
+    the data is binary. It raises `SourceError` if a large text takes too much time or memory.
     """
     text = Text(declared, charset, name, isinstance(data, str))
     if len(data) <= MAX_TEXT and not has_grammar(suffix_of(name)):
@@ -104,26 +105,26 @@ def _begin_text(
         except SourceError:
             if len(data) > MAX_TEXT:
                 raise
-            return read_text(text, data)  # the grammar failed: patterns find most definitions
+            return read_text(text, data)  # the grammar failed; patterns find most definitions
 
     return read
 
 
 def _plain(name: str, data: bytes | str) -> tuple[str, bytes | str]:
-    """Decompress a file, and remove the suffix from its name."""
+    """Decompress a .gz file. Returns its name without the suffix, and the data."""
     if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
         return name[:-3], _unzipped(data)
     return name, data
 
 
 def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
-    """The format of a binary document; None for a text. Raises `SourceError` if no reader supports it.
+    """The format of a binary document; None for text. Raises `SourceError` if no reader supports it.
 
-    The bytes decide and not the name: a PDF may be called `.docx`, a new Word document `.doc`, an HTML page
+    The bytes decide, not the name: a PDF may be called `.docx`, a new Word document `.doc`, an HTML page
     `.pdf`, a text table `.xls`.
     """
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
-    if isinstance(data, str):  # already decoded: of the documents only mail is text
+    if isinstance(data, str):  # already decoded; mail is the only document format that is text
         return row if row is not None and row.reader == "mail" and row.media_type == declared else None
     package = _told_by_bytes(data)
     kinds = {(known.reader, known.paged) for known in (row, package) if known}
@@ -135,7 +136,7 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
 
 
 def _told_by_bytes(data: bytes) -> Format | None:
-    """The format of a file by its first bytes."""
+    """The format of a file according to its first bytes; None if unknown."""
     if data.startswith(_PDF_MARK):
         return PDF
     if data.startswith(_RTF_MARK):
@@ -144,8 +145,8 @@ def _told_by_bytes(data: bytes) -> Format | None:
 
 
 def _is_sound(row: Format, name: str, data: bytes) -> bool:
-    """Whether a file can be read in the format of its name; False for a text. Raises `SourceError` if it
-    cannot be read at all.
+    """Whether a file can be read in the format that its name says; False if it is text. Raises `SourceError`
+    if it cannot be read at all.
     """
     head = data[:_HEAD]
     if not row.document or head.startswith(_APPLE_MARK):
@@ -160,7 +161,9 @@ def _is_sound(row: Format, name: str, data: bytes) -> bool:
 
 
 def _mail(head: bytes) -> Format | None:
-    """The format of a file that begins with headers, of which at least two are specific to e-mail."""
+    """The mail format of a file that begins with headers, if at least two are specific to e-mail;
+    else None.
+    """
     match = _HEADERS.match(head)
     if match is None:
         return None
@@ -169,7 +172,7 @@ def _mail(head: bytes) -> Format | None:
 
 
 def _begins_as(row: Format, head: bytes) -> bool:
-    """Whether the first bytes fit a format."""
+    """Whether the first bytes fit a document format."""
     if row is PDF:
         return _PDF_MARK in head
     if row.reader == "mail":

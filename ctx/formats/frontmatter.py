@@ -1,7 +1,7 @@
 """Front matter: the metadata block at the start of a Markdown, reStructuredText or HTML file.
 
-It is YAML between `---`, TOML between `+++`, or a JSON object. If a block is not valid YAML, its `key: value`
-lines are read; without such lines it is part of the text.
+It is YAML between `---`, TOML between `+++`, or a JSON object. If a block is not valid YAML, its lines `key:
+value` are read. If it has no such lines, it counts as text.
 """
 
 import json
@@ -19,12 +19,12 @@ from ctx.models import JSON
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter
 MAX_VALUE_CHARS = 2000
 MAX_KEYS = 100
-MAX_BITS = 10_000  # of a number: Python prints at most 4,300 digits, and TOML may have longer hex numbers
+MAX_BITS = 10_000  # of an integer: Python prints at most 4,300 digits, and TOML may have longer hex numbers
 MAX_DEPTH = 20  # of nested tables and lists
 
 _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _TOML_END = re.compile(r"\n\+\+\+[ \t]*(?=\n|\Z)")
-# Of a block that is not YAML.
+# A line `key: value` in a block that is not valid YAML.
 _PAIR = re.compile(r"([A-Za-z_][\w .\-]{0,99}?)[ \t]*:[ \t]+(\S.{0,1999}?)[ \t]*\Z")
 _SCALARS = (
     ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), "tTfF"),
@@ -34,7 +34,7 @@ _SCALARS = (
 
 
 class FrontMatter(NamedTuple):
-    """`end` is where the text after the block starts (characters)."""
+    """The metadata in a front matter block. `end` is the offset where the text after the block starts."""
 
     end: int
     metadata: dict[str, JSON]
@@ -44,7 +44,7 @@ NO_FRONT_MATTER = FrontMatter(0, {})
 
 
 def read_front_matter(text: str) -> FrontMatter:
-    """The block at the start of a text; `NO_FRONT_MATTER` if there is none that can be read."""
+    """The front matter at the start of a text; `NO_FRONT_MATTER` if there is none or it cannot be read."""
     if text.startswith("---\n"):
         return _fenced(text, _YAML_END, _yaml)
     if text.startswith("+++\n"):
@@ -53,9 +53,9 @@ def read_front_matter(text: str) -> FrontMatter:
 
 
 def _fenced(text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, JSON] | None]) -> FrontMatter:
-    """The block up to the line that ends it; none if no line does, or nothing can be read."""
+    """The block up to its end line; `NO_FRONT_MATTER` if there is no end line or nothing can be read."""
     fence = ending.search(text, 3, MAX_FRONT_MATTER)
-    # "---" is also a ruler: a block without anything like a key is text between two rulers.
+    # "---" is also a ruler: a block without keys is text between two rulers.
     metadata = read(text[4 : fence.start() + 1]) if fence else None
     if fence is None or metadata is None:
         return NO_FRONT_MATTER
@@ -73,7 +73,7 @@ def _json(text: str) -> FrontMatter:
 
 
 def front_title(front: FrontMatter) -> str | None:
-    """The title in a block, or None."""
+    """The title in the front matter, or None."""
     title = front.metadata.get("title", front.metadata.get("Title"))
     if isinstance(title, str | int | float) and not isinstance(title, bool):
         return clipped(str(title)) or None
@@ -87,7 +87,7 @@ def _after(text: str, end: int) -> int:
 def _toml(block: str) -> dict[str, JSON]:
     try:
         return _bounded(tomli.loads(block))
-    except (ValueError, RecursionError):  # among them a number of more digits than Python reads
+    except (ValueError, RecursionError):  # also for a number with more digits than Python reads
         return {}
 
 
@@ -96,7 +96,7 @@ def _bounded(value: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:
 
 
 def _json_value(value: JSON, depth: int) -> JSON:
-    """Convert a value to JSON. Dates become text; long and deep values are cut."""
+    """Convert a value to JSON. Dates become text; long and deeply nested values are cut."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         return hex(value)[:MAX_VALUE_CHARS]
     if isinstance(value, int | float | None):
@@ -109,9 +109,11 @@ def _json_value(value: JSON, depth: int) -> JSON:
 
 
 def _yaml(block: str) -> dict[str, JSON] | None:
-    """The mapping of a YAML block; None if it is invalid."""
+    """The mapping in a YAML block. If the YAML is invalid, its `key: value` lines; None if there is nothing
+    to read.
+    """
     try:
-        # With a few aliases a small block can expand to a very large one.
+        # Refuse aliases: with a few of them, a small block can expand to a very large one.
         if (depth := yaml_depth(block, _loader(), MAX_DEPTH)) is None or depth > MAX_DEPTH:
             return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
@@ -121,9 +123,9 @@ def _yaml(block: str) -> dict[str, JSON] | None:
 
 
 def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | None:
-    """The nesting depth of YAML, at most one above `most`; None if it has an alias. Raises `YAMLError`.
+    """The nesting depth of YAML, counted up to `most` + 1; None if it has an alias. Raises `YAMLError`.
 
-    The library in C has no limit, and deep nesting would crash the process.
+    The C library has no limit, and deep nesting would crash the process.
     """
     depth = deepest = 0
     for event in yaml.parse(text, Loader=loader):
@@ -137,7 +139,7 @@ def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | N
 
 
 def _pairs(block: str) -> dict[str, JSON] | None:
-    """The lines `name: words` of a block that is not valid YAML; None if it has none."""
+    """The `key: value` lines of a block that is not valid YAML; None if it has none."""
     pairs = {match[1]: match[2] for line in block.split("\n") if (match := _PAIR.match(line))}
     if not pairs:
         return None
@@ -149,9 +151,9 @@ def _pairs(block: str) -> dict[str, JSON] | None:
 
 @cache
 def _loader() -> "type[yaml.SafeLoader]":
-    """A safe loader that reads plain scalars as text.
+    """A safe YAML loader that reads most plain scalars as text.
 
-    In YAML 1.1 `12:30` is 750 and `no` is false, which authors of front matter do not mean.
+    In YAML 1.1 `12:30` is the number 750 and `no` is false, which authors of front matter do not mean.
     """
     base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -1,9 +1,8 @@
 """HTML to text in the style of Markdown: headings, lists, code blocks, tables; without scripts, styles and
 navigation.
 
-The page is read as a stream of tags and not as a tree. An HTML 5 tree takes quadratic time on deep nesting,
-and Python's own parser on unclosed tags; reading a stream takes linear time. If a page marks its main part,
-that part is the body.
+The page is read as a stream of tags, which takes linear time. An HTML 5 tree takes quadratic time on deep
+nesting, and Python's own parser on unclosed tags. If a page marks its main part, only that part is the body.
 """
 
 import html
@@ -14,14 +13,14 @@ from typing import NamedTuple
 from ctx.formats.base import Parsed, clipped, fenced, first_title
 from ctx.models import JSON, Heading
 
-# A shorter "main" part without a heading is usually filled by a script: then the whole page is read.
+# A shorter main part without a heading is usually filled by a script. Then the whole page is used.
 MIN_MAIN_CHARS = 200
-MAX_ATTRIBUTES = 4000  # characters of a tag in which to look for attributes
+MAX_ATTRIBUTES = 4000  # characters per tag in which to look for attributes
 
-MAX_COLUMNS, MAX_ROWS = 100, 10_000  # that one cell may cover
+MAX_COLUMNS, MAX_ROWS = 100, 10_000  # limits for a cell that covers several
 _NO_ROWS = (-1, -1)
-_MAX_REPEATED_CHARS = 60  # of a cell over several rows, in each further row
-MAX_PADDING = 20_000  # empty cells of a page
+_MAX_REPEATED_CHARS = 60  # longer texts of a cell over several rows are not repeated
+MAX_PADDING = 20_000  # empty cells to add per page
 
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
@@ -30,7 +29,7 @@ _ATTRIBUTE = re.compile(
     r"([A-Za-z][\w:-]{0,40})\s{0,9}=\s{0,9}(?:\"([^\"]{0,2000})\"|'([^']{0,2000})'|([^\s\"'>]{1,500}))"
 )
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|brush:)-?\s?([a-z0-9+#]{1,20})\b")
-_PERMALINK = " ¶§#🔗\n"  # at either end of a heading
+_PERMALINK = " ¶§#🔗\n"  # characters to remove at both ends of a heading
 _RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp", "object"})
 _DROPPED = frozenset(
     "nav svg template button footer noscript select math dialog canvas audio video".split()  # noqa: SIM905
@@ -61,8 +60,9 @@ class _Tag(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """Parse an HTML page. Its title is its first level-1 heading, or its `<title>`. A different `<title>` is
-    the body's first line. `<title>` and the description are metadata. Raises no errors.
+    """Parse an HTML page. Its title is its first level-1 heading, else its `<title>`. If the two have no word
+    in common, the `<title>` becomes the first line of the body. `<title>` and description are also metadata.
+    Raises no errors.
     """
     page = _Page()
     position = 0
@@ -78,9 +78,11 @@ def parse(text: str) -> Parsed:
 
 
 def _tags(source: str) -> Iterator[_Tag]:
-    """The tags and comments in order; comments have no name. A tag that is not closed is text."""
+    """The tags and comments of a page, in order. Comments have no name. A tag that is not closed counts as
+    text.
+    """
     position = 0
-    unclosed: set[str] = set()  # quotation marks and comment ends that do not occur again
+    unclosed: set[str] = set()  # quotation marks and comment ends that no longer occur
     while (start := source.find("<", position)) >= 0:
         mark = source[start + 1 : start + 2]
         if mark in ("!", "?"):
@@ -105,7 +107,7 @@ def _tags(source: str) -> Iterator[_Tag]:
 
 
 def _comment_end(source: str, start: int, unclosed: set[str]) -> int | None:
-    """The end of a comment or declaration; 0 for a comment that is not closed, None if no later one is."""
+    """The end of a comment or declaration. 0 if a comment is not closed; None if no `>` follows at all."""
     if source.startswith("<!--", start):
         end = source.find("-->", start + 2) if "-->" not in unclosed else -1
         if end < 0:
@@ -131,7 +133,7 @@ def _tag_stop(source: str, end: int, unclosed: set[str]) -> int | None:
 
 
 def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The opening tags with these (lower-case) names and their attributes, in order, but not those inside
+    """The opening tags with these (lower-case) names, as (name, attributes) in order, without those inside
     scripts and styles. Raises no errors.
     """
     skip_to = 0
@@ -150,14 +152,16 @@ def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str,
 
 
 def _titles(declared: str, headings: list[Heading]) -> tuple[str | None, str]:
-    """A page's title, and the text before its body: the declared title if the top heading differs."""
+    """A page's title, and the text to put before its body: the `<title>` if it has no word in common with the
+    first level-1 heading.
+    """
     top = first_title([heading for heading in headings if heading.level == 1])
     lead = f"{declared}\n\n" if top and declared and _differ(top, declared) else ""
     return top or declared or first_title(headings), lead
 
 
 class _Page:
-    """Builds the text of a page."""
+    """Builds the text of a page from its tags and the text between them."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -165,19 +169,19 @@ class _Page:
         self.headings: list[Heading] = []
         self.atoms: list[tuple[int, int]] = []
         self.metadata: dict[str, JSON] = {}
-        self.skip_to = 0  # skip the source before this position
+        self.skip_to = 0  # go on reading the source at this offset
         self.line: list[str] = []  # the inline text of the current block
         self.prefix = ""  # the list mark of the current block
         self.heading = 0
         self.pre = 0
         self.language = ""
-        self.lists: list[int] = []  # the next number, or -1 for a list without numbers
+        self.lists: list[int] = []  # open lists: the next number, or -1 for a list without numbers
         self.rows: list[list[str]] = []
         self.tables = 0
-        self.pending = 0  # further columns that the current cell covers
-        self.covered: dict[int, tuple[int, int]] = {}  # column -> last and first row of a cell above
-        self.padding = MAX_PADDING  # empty cells that may still be added for covered places
-        self.dropped = ""  # the element that is skipped, and its depth in others of its name
+        self.pending = 0  # number of further columns that the current cell covers
+        self.covered: dict[int, tuple[int, int]] = {}  # column -> (last row, first row) of a tall cell
+        self.padding = MAX_PADDING  # empty cells that may still be added
+        self.dropped = ""  # the name of the element that is being skipped, or ""
         self.dropped_depth = 0
         self.never_closed: set[str] = set()
         self.main_tag = ""
@@ -234,7 +238,7 @@ class _Page:
         if name in _VOID or name in self.never_closed or tag.attributes.endswith("/"):
             return
         close = re.compile(f"</{re.escape(name)}(?![\\w-])", re.IGNORECASE).search(source, tag.end)
-        if close is None:  # not closed: skipping it would skip the rest of the page
+        if close is None:  # if it is not closed, skipping it would skip the rest of the page
             self.never_closed.add(name)
             return
         if name in _RAW:
@@ -244,7 +248,7 @@ class _Page:
             self.dropped, self.dropped_depth = name, 1
 
     def _raw(self, name: str, text: str) -> None:
-        """Handle the content of an element that has no tags inside, such as a script."""
+        """Handle the content of an element that cannot contain tags, such as `<title>` or a script."""
         if name == "title" and "title" not in self.metadata:
             self.metadata["title"] = clipped(_unescaped(text[:2000]))
         elif name in ("textarea", "xmp"):
@@ -274,7 +278,9 @@ class _Page:
             self.metadata.setdefault(key.removeprefix("og:"), content[:2000])
 
     def _block(self, tag: _Tag) -> bool:
-        """End the current block. A heading ends only at its own end tag."""
+        """End the current block, except inside a heading, which ends only at its own end tag. Returns whether
+        it ended.
+        """
         if self.heading:
             self.line.append(" ")
         else:
@@ -324,7 +330,7 @@ class _Page:
                 self._flush_pre()
 
     def _table(self, tag: _Tag) -> None:
-        """Handle rows of the outermost table. A table inside a cell is part of the cell's text."""
+        """Begin or end a table. A table inside a cell is part of the cell's text."""
         if not tag.closing:
             if not self.tables:
                 self._flush()
@@ -348,7 +354,9 @@ class _Page:
                 self._begin_cell(self.rows[-1], len(self.rows) - 1, tag)
 
     def _begin_cell(self, row: list[str], row_no: int, tag: _Tag) -> None:
-        """Add empty cells for places that other cells cover, so that a cell is below its column's name."""
+        """Begin a cell. First add cells for columns that other cells cover, so that the cell is below its
+        column's name.
+        """
         begin = len(row) + self.pending
         while self.covered.get(begin, _NO_ROWS)[0] >= row_no:
             begin += 1
@@ -370,7 +378,9 @@ class _Page:
 
     # -- output ----------------------------------------------------------------------------------------------
     def _put(self, text: str, close: bool = False) -> int:
-        """Add a block after a blank line, or with `close` on the next line. Returns its start."""
+        """Add a block after a blank line, or directly on the next line if `close`. Returns its start in the
+        body.
+        """
         if self.parts:
             gap = "\n" if close else "\n\n"
             self.parts.append(gap)
@@ -381,13 +391,13 @@ class _Page:
         return start
 
     def _flush(self) -> None:
-        """End the current block."""
+        """Write the current block, if it has text."""
         if self.pre or not self.line:
             return
         if self.tables:
             self.line.append(" ")
             return
-        # Each line has single blanks.
+        # Collapse white space in each line.
         text = "\n".join(" ".join(line.split()) for line in "".join(self.line).split("\0")).strip()
         self.line = []
         if text:
@@ -403,7 +413,7 @@ class _Page:
         after_item = bool(self.prefix) and bool(self.parts) and self.parts[-1].lstrip()[:2] in _ITEM_MARKS
         self._put(self.prefix + text, after_item or self.prefix == "    ")
         if self.prefix.strip():
-            self.prefix = " " * len(self.prefix)  # the next lines of the item are indented
+            self.prefix = " " * len(self.prefix)  # indent the next lines of the item
 
     def _flush_pre(self) -> None:
         code = "".join(self.line).strip("\n").rstrip()
@@ -421,7 +431,7 @@ class _Page:
             self.rows[-1][-1] = " ".join("".join(self.line).replace("\0", " ").split()).replace("|", "\\|")
         elif text := " ".join("".join(self.line).split()):
             if self.rows:
-                self.rows.append([text])  # between rows
+                self.rows.append([text])  # text between rows
             else:
                 self._put(text)  # a caption
         self.line = []
@@ -441,7 +451,7 @@ class _Page:
         self.atoms.append((start, self.size))
 
     def parsed(self) -> Parsed:
-        """The result: the page, or its main part."""
+        """The parsed page, or its main part."""
         self._finish()
         body = "".join(self.parts)
         start, end = self._main_span(body)
@@ -452,7 +462,7 @@ class _Page:
         return Parsed(lead + body[start:end], tuple(headings), tuple(atoms), title, self.metadata)
 
     def _finish(self) -> None:
-        """End the elements that are still open."""
+        """End all elements that are still open."""
         if self.tables:
             self.tables = 0
             self._flush_table()
@@ -464,7 +474,9 @@ class _Page:
             self.mains.append((self.main_start, len(self.parts)))
 
     def _main_span(self, body: str) -> tuple[int, int]:
-        """The span from the start of the first main part to the end of the last; all if that is too short."""
+        """The span from the start of the first main part to the end of the last; the whole body if that is
+        too short.
+        """
         if not self.mains:
             return 0, len(body)
         first, last = self.mains[0][0], self.mains[-1][1]
@@ -479,7 +491,7 @@ class _Page:
 def _moved(
     headings: list[Heading], atoms: list[tuple[int, int]], characters: int
 ) -> tuple[list[Heading], list[tuple[int, int]]]:
-    """Shift both by a number of characters."""
+    """The headings and atoms, shifted by a number of characters."""
     return (
         [heading._replace(start=heading.start + characters) for heading in headings],
         [(start + characters, end + characters) for start, end in atoms],
@@ -487,13 +499,15 @@ def _moved(
 
 
 def _differ(heading: str, declared: str) -> bool:
-    """Whether two titles have no word in common: "Installing" and "Installing - the site" do not differ."""
+    """Whether two titles have no word in common. "Installing" and "Installing - the site" do not differ."""
     first, second = (set(_WORD.findall(title.casefold())) for title in (heading, declared))
     return first.isdisjoint(second)
 
 
 def _span(tag: _Tag, name: str, most: int) -> int:
-    """The number of columns or rows that a cell covers."""
+    """The number of columns or rows that a cell covers, from its attribute `name`; at least 1, at most
+    `most`.
+    """
     text = _attributes(tag.attributes).get(name, "").strip()
     return max(1, min(int(text), most)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
 

@@ -1,4 +1,6 @@
-"""LaTeX: sections by their commands. Tables, formulas and listings are not split. The body is the source."""
+"""LaTeX: finds sections by their commands, and tables, formulas and listings, which should not be split. The
+body is the unchanged source.
+"""
 
 import re
 import unicodedata
@@ -6,7 +8,7 @@ import unicodedata
 from ctx.formats.base import Parsed, clipped, first_title
 from ctx.models import Heading
 
-MAX_TITLE_CHARS = 1000  # in which to look for a title's closing brace
+MAX_TITLE_CHARS = 1000  # how far to look for a title's closing brace
 
 _LINE = re.compile(
     r"\n[ \t]{0,20}\\(?:(part|chapter|section|subsection|subsubsection|paragraph|subparagraph)\*?[ \t]*"
@@ -30,15 +32,15 @@ _MARKS = {
 
 
 def _listing_end(lines: str, begin: re.Match[str]) -> int:
-    """The end of a listing; of one that is not closed, the end of its first line."""
+    """The end of a listing; if it is not closed, the end of its first line."""
     ending = f"\\end{{{begin[3]}{begin[4]}}}"
     end = lines.find(ending, begin.end())
     return end + len(ending) if end >= 0 else begin.end()
 
 
 def parse(text: str) -> Parsed:
-    """Parse a LaTeX source. Its title is `\\title` or the first section."""
-    lines = "\n" + text  # offsets are one more than in `text`
+    """Parse LaTeX. The title is that of `\\title`, or else of the first section."""
+    lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []
     title = None
@@ -60,7 +62,7 @@ def parse(text: str) -> Parsed:
 
 
 def _braced(lines: str, start: int) -> str:
-    """The text between the brace at `start` and its closing one; "" if that is missing or too far away."""
+    """The text between the brace at `start` and its closing brace; "" if that is missing or too far away."""
     depth = 0
     for position in range(start, min(len(lines), start + MAX_TITLE_CHARS)):
         char = lines[position]

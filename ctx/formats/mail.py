@@ -1,5 +1,5 @@
-"""E-mail: a message or a mailbox. Each message is below its subject, followed by forwarded messages. Other
-attachments are named but not read.
+"""E-mail: one message or a mailbox. Each message is under a heading with its subject, followed by the
+messages it forwards. Other attachments are named but not read.
 """
 
 import re
@@ -21,16 +21,17 @@ from ctx.formats.encoding import decode
 from ctx.formats.manuscript import Manuscript, readable
 
 MAX_MESSAGES = 50_000
-MAX_PARTS = 200  # of one message
-MAX_DEPTH = 20  # of parts in parts, and of messages in messages
+MAX_PARTS = 200  # per message
+MAX_DEPTH = 20  # of nested parts, and of nested messages
 _LEFT_OUT = (
     f"of a message only {MAX_PARTS} parts are read, and {MAX_DEPTH} within each other: the rest is left out"
 )
-MAX_HEADER_BYTES = 1 << 20  # of one message: the library takes more than linear time
-_VALUES_CHARS = 1 << 14  # of a header with several values: the library takes quadratic time
-_TOGETHER_CHARS = 1 << 12  # of a header with encoded words: the library takes quadratic time
+MAX_HEADER_BYTES = 1 << 20  # per message, because the library takes more than linear time
+_VALUES_CHARS = 1 << 14  # per header with several values, because the library takes quadratic time
+_TOGETHER_CHARS = 1 << 12  # of encoded words to decode at once, because the library takes quadratic time
 
-# The line before a message: sender and time, then headers. A text may also begin "From now on".
+# The line before each message of a mailbox: "From", sender and time, with headers below. Other lines may
+# begin with "From" too, such as "From now on".
 _SEPARATOR = re.compile(
     rb"(?:\A|^(?=From (?:[^\n]{1,1000}\d\d:\d\d|\S{1,320}[ \t]*\n)))From [^\n]{1,1000}\n"
     rb"(?=>From |[!-9;-~]{1,100}:)",
@@ -53,7 +54,7 @@ _HEADER = re.compile(rb"(?:[!-9;-~]{1,100}:|From )")
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of the messages. A single one also gives the document's title, author and date."""
+    """The text of one or more messages. A single message also gives the document's title, author and date."""
     manuscript = Manuscript()
     subjects: list[str] = []
     about: dict[str, str] = {}
@@ -72,7 +73,9 @@ def parse(data: bytes) -> Parsed:
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
-    """Each message of a mailbox (separated by lines with "From "), or the only one."""
+    """Each message of a mailbox, whose messages are separated by lines with "From "; else the
+    only message.
+    """
     data = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n").lstrip()
     if not _HEADER.match(data):
         raise SourceError("is damaged: no e-mail, since it does not begin with a header")
@@ -87,13 +90,13 @@ def _messages(data: bytes) -> Iterator[bytes]:
 
 
 class _Message(Message):
-    """A message, or a part of one, which may be hostile."""
+    """A message or a part of a message. Reading its parameters is safe even if it is hostile."""
 
     def get_param(
         self, param: str, failobj: Any = None, header: str = "content-type", unquote: bool = True
     ) -> Any:
-        """A parameter of a header, such as a name, boundary or charset, as one text. `failobj` also if the
-        library raises: for pieces without order, or an unsuitable charset.
+        """A parameter of a header, such as a name, boundary or charset, as one text. Also returns `failobj`
+        if the library fails, for example at numbered pieces out of order or an unsuitable charset.
         """
         value = str(self.get(header, ""))
         if len(value) > _VALUES_CHARS:
@@ -106,7 +109,7 @@ class _Message(Message):
 
 
 def _read(content: bytes) -> Message:
-    """Parse a message, with headers of limited length and without a boundary that contains a line break."""
+    """Parse a message. Limits the length of its headers, and removes line breaks inside the boundary."""
     content = _FOLDED_BOUNDARY.sub(rb"\1", content)
     headers, blank, body = content.partition(b"\n\n")
     if len(headers) > MAX_HEADER_BYTES:
@@ -144,7 +147,7 @@ class _Parts:
             self.texts.append(part)
 
     def _add_all(self, parts: list[Message], depth: int, chosen: Message | None) -> None:
-        """Add parts; of alternatives only the chosen one."""
+        """Add parts. If one of them is `chosen` among alternatives, add only that one."""
         for part in parts:
             if chosen in (None, part):
                 self._add(part, depth)
@@ -152,7 +155,7 @@ class _Parts:
                 self._pass_over(part)
 
     def _pass_over(self, part: Message) -> None:
-        """Skip an alternative of a text that was already read, but list its attachments."""
+        """Skip an alternative version of the text, but list its attachments and invitations."""
         for each in islice(part.walk(), MAX_PARTS):
             self._name(each.get_filename())
             if each.get_content_type() == "text/calendar":
@@ -164,8 +167,10 @@ class _Parts:
 
 
 def _unpacked(message: Message) -> Message:
-    """Decode a forwarded message that is encoded as a whole, which some gateways do against the standard."""
-    payload = message.get_payload(decode=True)  # as bytes, whatever its charset
+    """Decode a forwarded message that is base64 as a whole. The standard forbids that, but some gateways do
+    it.
+    """
+    payload = message.get_payload(decode=True)  # bytes
     if message.keys() or not isinstance(payload, bytes):
         return message
     try:
@@ -180,7 +185,7 @@ def _children(part: Message) -> list[Message]:
 
 
 def _chosen(alternatives: list[Message]) -> Message:
-    """The alternative to read: the plain text if it has words, else HTML."""
+    """The alternative to read: plain text if it has words, else HTML, else the last one."""
     for kind in ("text/plain", "text/html"):
         for form in alternatives:
             if _has_words(form, kind):
@@ -213,7 +218,7 @@ def _shown_head(about: Mapping[str, str]) -> str:
 
 
 def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
-    """Add a message and the ones it forwards. Returns whether it was complete."""
+    """Add a message and the messages it forwards. Returns whether all parts were read."""
     manuscript.heading(level, _subject(message))
     manuscript.paragraph(_shown_head(_about(message)))
     parts = _Parts(message)
@@ -230,7 +235,7 @@ def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
 
 
 def _event(calendar: str) -> str:
-    """The lines of an invitation: what, where and when (RFC 5545)."""
+    """The summary, place, times and description of a calendar invitation, as lines (RFC 5545)."""
     lines = calendar.replace("\n ", "").replace("\n\t", "").split("\n")
     values: dict[str, str] = {}
     for line in lines:
@@ -242,7 +247,7 @@ def _event(calendar: str) -> str:
 
 
 def _content(part: Message) -> str:
-    """The text of a part, without lines of binary data."""
+    """The text of a part. If it looks binary, lines with binary data are left out."""
     payload = part.get_payload(decode=True)
     content = payload if isinstance(payload, bytes) else b""
     text = decode(content, part.get_content_charset())
@@ -253,14 +258,14 @@ def _content(part: Message) -> str:
 
 
 def _header(message: Message, name: str) -> str:
-    """A header on one line; "" if there is none."""
+    """The value of a header on one line; "" if it is missing."""
     values = (str(value) for key, value in message.raw_items() if key.lower() == name.lower())
-    raw = next(values, "").encode("utf-8", "surrogateescape")  # its bytes, which need not be ASCII
+    raw = next(values, "").encode("utf-8", "surrogateescape")  # the raw bytes, which may not be ASCII
     return " ".join(readable(_decoded(decode(raw) or "")).split())
 
 
 def _decoded(words: str) -> str:
-    """Decode the encoded words of a header (RFC 2047). Words in an unknown encoding do not change."""
+    """Decode the encoded words of a header (RFC 2047). Invalid ones do not change."""
     decoded = []
     while "=?" in words:
         end = len(words)
@@ -279,7 +284,7 @@ def _decoded_together(words: str) -> str:
 
 
 def _decoded_word(match: re.Match[str]) -> str:
-    """Decode one encoded word. For an unknown charset the encoding is guessed."""
+    """Decode one encoded word. If its charset is unknown, the encoding is guessed."""
     try:
         [(data, charset)] = decode_header(match[0])
     except (HeaderParseError, ValueError):

@@ -1,4 +1,6 @@
-"""Build a Markdown body from the parts of a document: headings, paragraphs, tables, results of readers."""
+"""Build a Markdown body from the parts of a document: headings, paragraphs, tables, and results of other
+readers.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +11,11 @@ from ctx.formats.cells import table_lines
 from ctx.models import JSON, Heading
 from ctx.text.strings import sound
 
-MAX_CHARS = 20_000_000  # of one document's text: ten thousand pages
+MAX_CHARS = 20_000_000  # of text per document: ten thousand pages
 TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"
 
 _CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
-_SYMBOL = re.compile("[\uf000-\uf0ff]")  # characters of symbol fonts, nearly always bullets
+_SYMBOL = re.compile("[\uf000-\uf0ff]")  # private characters of symbol fonts, nearly always bullets
 _MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
 _JUNK_TITLE = re.compile(
     r"(?:untitled|\(anonymous\)|\(unspecified\)|document|title|slide|presentation|powerpoint|microsoft "
@@ -23,7 +25,7 @@ _JUNK_TITLE = re.compile(
 
 
 def readable(text: str) -> str:
-    """Clean a text: "\\n" for every line end, no control characters, no lone surrogates, at most one blank
+    """Clean a text: "\\n" for every line end, no control characters or lone surrogates, and at most one blank
     line in a row.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n\n").replace("\xa0", " ")
@@ -32,13 +34,17 @@ def readable(text: str) -> str:
 
 
 def telling_title(title: str | None) -> str | None:
-    """The title in a file's properties; None for a default of some program (a file's name, "Untitled")."""
+    """The title from a file's properties; None if it is only a program's default (a file name,
+    "Untitled").
+    """
     words = clipped(readable(title or ""))
     return None if not words or _JUNK_TITLE.match(words) else words
 
 
 class Manuscript:
-    """Collects the parts; `parsed` returns the result. Raises `SourceError` above `MAX_CHARS`."""
+    """Collects the parts of a document; `parsed` returns the result. Adding more than `MAX_CHARS` raises
+    `SourceError`.
+    """
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -47,7 +53,7 @@ class Manuscript:
         self._atoms: list[tuple[int, int]] = []
 
     def heading(self, level: int, title: str) -> None:
-        """Add a heading, unless its title is empty."""
+        """Add a heading, unless its title is blank."""
         words = clipped(readable(title))
         if words:
             start = self._write(f"{'#' * min(level, 6)} {words}")
@@ -71,7 +77,7 @@ class Manuscript:
             self._atoms.append((start, self._size))
 
     def insert(self, part: Parsed, below: int) -> None:
-        """Add another reader's result, with its headings `below` this level."""
+        """Add the result of another reader, with its headings moved `below` levels down."""
         if not part.body.strip():
             return
         start = self._write(part.body)
@@ -82,12 +88,12 @@ class Manuscript:
         self._atoms += [(start + first, start + last) for first, last in part.atoms]
 
     def parsed(self, title: str | None, metadata: Mapping[str, JSON], note: str | None = None) -> Parsed:
-        """The result."""
+        """The collected document. Empty metadata is left out."""
         about = {name: value for name, value in metadata.items() if value}
         return Parsed("".join(self._parts), tuple(self._headings), tuple(self._atoms), title, about, note)
 
     def _write(self, text: str) -> int:
-        """Add text, and return its start in the body."""
+        """Add text after a blank line, and return its start in the body."""
         if self._parts:
             self._parts.append("\n\n")
             self._size += 2

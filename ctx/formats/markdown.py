@@ -1,6 +1,6 @@
-"""Markdown: headings, also `<h1>` in HTML, code blocks and tables (CommonMark 0.31, by markdown-it-py).
+"""Markdown: headings (also `<h1>` in HTML), code blocks and tables (CommonMark 0.31, by markdown-it-py).
 
-The body is the unchanged source with its front matter, so line numbers are those of the file.
+The body is the unchanged source including front matter, so line numbers are those of the file.
 """
 
 import html
@@ -15,14 +15,14 @@ from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.models import Heading
 
-# Only blocks: inline markup matters only in headings, and link definitions take quadratic time.
+# Parse only blocks: inline markup matters only in headings, and link definitions take quadratic time.
 _BLOCKS = MarkdownIt("commonmark", {"maxNesting": 20}).disable("reference")
 _BLOCKS.core.ruler.enableOnly(["block"])
 
 _ROWS = re.compile(r"^ {0,3}\|[^\n]*(?:\n {0,3}\|[^\n]*)*", re.M)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _HTML_HEADING = re.compile(r"^[ \t]*<h([1-6])(?:\s[^<>]{0,300})?>(.{0,600}?)</h\1", re.S | re.M | re.I)
-# A table row above a ruler, or a link definition.
+# Text that is no title: a table row above a ruler, or a link definition.
 _NO_TITLE = re.compile(r"^(?:\||\[[^\]\n]{1,200}\]:)", re.M)
 _MARKUP = re.compile(r"[\\<\[*{~&\t\n]|(?<!\w)_|  ")
 _ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.:][^{}]*\}[ \t]*\Z")
@@ -32,7 +32,7 @@ _LINK = re.compile(r"\[([^\[\]]+)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])?")
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
 _EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?!\w)|~~([^~]+)~~")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
-# Markup in headings, in this order: (marks of which one must be present, the pattern, its replacement).
+# Inline markup to remove, in this order: (characters, one of which must be present, pattern, replacement).
 _INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("!", _IMAGE, r"\1"),
     ("[", _WIKI_LINK, r"\1"),
@@ -44,7 +44,7 @@ _INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
 
 
 def parse(text: str) -> Parsed:
-    """Parse a Markdown text. Raises no errors: other text is plain text."""
+    """Parse a Markdown text. Raises no errors, because any text is valid Markdown."""
     front = read_front_matter(text)
     lines = text[front.end :].split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=front.end))
@@ -61,7 +61,7 @@ def parse(text: str) -> Parsed:
 
 
 def _headings(tokens: list[Token], lines: list[str], starts: list[int]) -> Iterator[Heading]:
-    quotes = 0  # headings inside a quote are not part of the outline
+    quotes = 0  # depth of quotations, whose headings are not part of the outline
     for number, token in enumerate(tokens):
         if token.type in ("blockquote_open", "blockquote_close"):
             quotes += token.nesting
@@ -86,7 +86,7 @@ def _html_headings(block: str, start: int) -> Iterator[Heading]:
 
 
 def _disjoint(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The spans in order, without those inside another (rows of a table in a code block)."""
+    """The spans in order, without those inside another span, such as rows of a table in a code block."""
     end = 0
     for span in sorted(spans):
         if span[0] >= end and span[1] > span[0]:
@@ -95,7 +95,7 @@ def _disjoint(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def plain_inline(words: str) -> str:
-    """A line of Markdown without its markup."""
+    """A line of Markdown without its inline markup."""
     if len(words) <= MAX_HEADING_CHARS and not _MARKUP.search(words):
         return words.replace("`", "")
     words = " ".join(words[:1000].split())
@@ -105,7 +105,7 @@ def plain_inline(words: str) -> str:
     if len(parts) % 2 == 0:
         return clipped(html.unescape(_without_marks(words)))
     words = _without_marks("\0".join(parts[::2]))
-    for code in parts[1::2]:  # code is not changed
+    for code in parts[1::2]:  # inline code does not change
         words = words.replace("\0", code, 1)
     return clipped(html.unescape(words))
 

@@ -1,6 +1,4 @@
-"""Jupyter notebooks: Markdown and code cells in order, with the code's output if it is short (nbformat 3 and
-4).
-"""
+"""Jupyter notebooks (nbformat 3 and 4): Markdown and code cells in order, with short output of the code."""
 
 import json
 import re
@@ -11,14 +9,14 @@ from ctx.formats.base import Parsed, fenced
 from ctx.models import JSON, as_table
 from ctx.text.strings import sound
 
-MAX_OUTPUT_CHARS = 1000  # of one output; longer ones are often tables of numbers
+MAX_OUTPUT_CHARS = 1000  # per output; longer outputs are often tables of numbers
 MAX_CELL_OUTPUT_CHARS = 2000
 
-_OBJECT = re.compile(r"<[\w.]+ object[^\n>]*>")  # the text of an output that has only another form
+_OBJECT = re.compile(r"<[\w.]+ object[^\n>]*>")  # the text of an output without a useful text form
 
 
 def parse(text: str) -> Parsed:
-    """A notebook as Markdown. A file that is not one is read as plain text."""
+    """A notebook as Markdown. A file that is not a notebook is read as plain text."""
     try:
         notebook = json.loads(text)
     except (ValueError, RecursionError):
@@ -33,7 +31,7 @@ def parse(text: str) -> Parsed:
 
 
 def _parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
-    """A cell as Markdown: its text, or its code and output."""
+    """The Markdown blocks of a cell: its text, or its code and output."""
     source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     kind = cell.get("cell_type")
     if source.strip():
@@ -46,7 +44,7 @@ def _parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
 
 
 def _words(source: str, level: JSON) -> str:
-    """A text cell. One with a level is a heading of nbformat 3."""
+    """The text of a text cell. With a `level` it is a heading cell of nbformat 3."""
     return f"{'#' * min(level, 6)} {source}" if isinstance(level, int) and level > 0 else source
 
 
@@ -93,7 +91,7 @@ def _printed(output: dict[str, JSON]) -> str:
 
 
 def _outputs(outputs: JSON) -> str:
-    """The text of a cell's outputs; pictures, widgets and tracebacks are left out."""
+    """The text of a cell's outputs without pictures, widgets and tracebacks; long outputs are cut."""
     parts: list[str] = []
     for output in outputs if isinstance(outputs, list) else []:
         if not isinstance(output, dict):

@@ -13,9 +13,9 @@ from ctx.formats.package import Package, parse_xml, properties, run_parser
 _DELETED = frozenset(("tracked-changes",))
 _LEFT_OUT = _DELETED | {"annotation", "forms", "note-citation", "ruby-text", "page-number"}
 _LEVELS = frozenset("123456789")
-_MAX_BLANKS = 100  # of a run of blanks
-_MAX_ROWS = 1 << 20  # of a sheet
-_MAX_REPEATS = 50  # of a cell or row: sheets often end with a million blank ones
+_MAX_BLANKS = 100  # in one run of blanks
+_MAX_ROWS = 1 << 20  # per sheet
+_MAX_REPEATS = 50  # per cell or row, because sheets often end with a million blank ones
 
 
 def _refuse_locked(package: Package) -> None:
@@ -25,7 +25,9 @@ def _refuse_locked(package: Package) -> None:
 
 
 def parse(data: bytes) -> Parsed:
-    """Parse a text or a presentation. Its title is in its properties, or the first heading or slide."""
+    """Parse a text or a presentation. The title is that of its properties, else of the first heading or
+    slide.
+    """
     with Package(data) as package:
         _refuse_locked(package)
         content = package.read("content.xml")
@@ -43,14 +45,14 @@ def parse(data: bytes) -> Parsed:
 
 
 class _Reader:
-    """Writes a document's blocks into `manuscript`, in order."""
+    """Writes a document's headings, paragraphs and tables into `manuscript`, in order."""
 
     def __init__(self) -> None:
         self.manuscript = Manuscript()
         self.first_heading: str | None = None
 
     def slide(self, page: Element, number: int) -> None:
-        """One slide: its title, content and speaker's notes."""
+        """Write one slide: its title, content and speaker notes."""
         frames = [element for element in page if element.tag != "notes"]
         title = next(filter(None, (_line(frame) for frame in frames if _titles(frame))), "")
         self.first_heading = self.first_heading or title
@@ -62,7 +64,7 @@ class _Reader:
             self.manuscript.paragraph(f"Notes: {notes}")
 
     def blocks(self, parent: Element) -> None:
-        """The blocks in an element."""
+        """Write the headings, paragraphs, lists and tables in an element."""
         for element in parent:
             if element.tag == "h":
                 self._heading(element)
@@ -77,7 +79,7 @@ class _Reader:
                 self.blocks(element)
 
     def comments(self, content: bytes) -> None:
-        """The comments, as paragraphs below one heading."""
+        """Write the comments as paragraphs under one heading."""
         if b"annotation" not in content:
             return
         annotations = parse_xml(content, _DELETED).iter("annotation")
@@ -99,7 +101,7 @@ def _titles(frame: Element) -> bool:
 
 
 def _rows(table: Element) -> Iterator[list[str]]:
-    ends: dict[int, int] = {}  # column -> the last row of the cell in it
+    ends: dict[int, int] = {}  # column -> last row of the cell that covers it
     for number, row in enumerate(table.iter("table-row")):
         texts: list[str] = []
         for cell in _cells(row):
@@ -125,19 +127,19 @@ def _count(text: str | None) -> int:
     return count if 0 < count <= _MAX_ROWS else 1
 
 
-Ranges = list[tuple[tuple[int, int], tuple[int, int]]]  # (top, left), (bottom, right), counted from 0
+Ranges = list[tuple[tuple[int, int], tuple[int, int]]]  # ((top, left), (bottom, right)), counted from 0
 
 
 def tall_cells(content: bytes) -> dict[str, Ranges]:
-    """Sheet -> the positions of its cells over several rows, in a spreadsheet's `content.xml`.
+    """Sheet name -> the positions of its cells that cover several rows, from a spreadsheet's `content.xml`.
 
-    Read as a stream, because a tree of a million cells would be too large. Raises `SourceError`.
+    Reads the XML as a stream, because a tree of a million cells would be too large. Raises `SourceError`.
     """
     sheets: dict[str, Ranges] = {}
     if b"rows-spanned" not in content:
         return sheets
     parser = expat.ParserCreate(namespace_separator=" ")
-    depth = row = next_row = column = 0  # `depth` of tables: a cell or a chart may contain another
+    depth = row = next_row = column = 0  # `depth` counts nested tables: cells and charts may contain some
     ranges: Ranges = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -180,12 +182,12 @@ def _line(element: Element) -> str:
 
 
 def _text(element: Element) -> str:
-    """The text of a paragraph, with footnotes in brackets at their marks."""
+    """The text of a paragraph, with footnotes in brackets where their marks are."""
     return "".join(_pieces(element))
 
 
 def _blanks(element: Element) -> str:
-    """The whitespace that an element represents."""
+    """The white space that an element stands for; "" for other elements."""
     if element.tag == "s":
         count = element.get(":c", "1")
         return " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)

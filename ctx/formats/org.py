@@ -1,5 +1,5 @@
-"""Org: headings by their stars, the title from `#+TITLE:`. Blocks and tables are not split. The body is the
-source.
+"""Org: finds headings by their stars, the title in `#+TITLE:`, and blocks, which should not be split. The
+body is the unchanged source.
 """
 
 import re
@@ -18,7 +18,7 @@ _MARKS = re.compile(r"(?<!\w)([*/=~_+])(?=\S)([^\n]+?)(?<=\S)\1(?!\w)")
 
 
 def _block_end(low: str, begin: re.Match[str]) -> int:
-    """The end of a block; of one that is not closed, the end of its first line. `low` is in lower case."""
+    """The end of a block; if it is not closed, the end of its first line. `low` is the text in lower case."""
     end = low.find(f"\n#+end_{begin[4].lower()}", begin.end())
     if end < 0:
         return begin.end()
@@ -27,8 +27,8 @@ def _block_end(low: str, begin: re.Match[str]) -> int:
 
 
 def parse(text: str) -> Parsed:
-    """Parse an Org document. Without `#+TITLE:` its first heading is the title."""
-    lines = "\n" + text  # offsets are one more than in `text`
+    """Parse an Org document. Without `#+TITLE:`, the first heading is the title."""
+    lines = "\n" + text  # offsets in `lines` are one more than in `text`
     low = lines.lower() if len(lines.lower()) == len(lines) else lines
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Read documents that are a zip of XML, safe against entities, zip bombs and encrypted parts."""
+"""Read documents that are zip files of XML, safely against entities, zip bombs and encrypted parts."""
 
 import io
 import posixpath
@@ -14,16 +14,18 @@ from ctx.errors import SourceError
 from ctx.formats.base import LOCKED
 from ctx.formats.manuscript import telling_title
 
-MAX_PART_BYTES = 64 << 20  # of one part, unpacked; a novel has 2 MB
-MAX_PARTS_BYTES = 256 << 20  # of all parts that are read of one document
+MAX_PART_BYTES = 64 << 20  # per part, unpacked; a novel has 2 MB
+MAX_PARTS_BYTES = 256 << 20  # for all parts read from one document
 MAX_PARTS = 20_000
-MAX_DEPTH = 500  # of nested elements; ordinary documents have 40
+MAX_DEPTH = 500  # levels of nested elements; ordinary documents have 40
 
 _ENCRYPTED = 0x1
 
 
 class Package:
-    """The parts of a zipped document. Raises `SourceError` if it is damaged, encrypted or too large."""
+    """The parts of a zipped document. Its methods raise `SourceError` if it is damaged, encrypted or too
+    large.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._room = MAX_PARTS_BYTES
@@ -46,12 +48,12 @@ class Package:
         return name in self.names
 
     def refuse_above(self, limit: int) -> None:
-        """Raises `SourceError` if the declared sizes of all parts exceed the limit."""
+        """Raises `SourceError` if the declared sizes of all parts add up to more than `limit` bytes."""
         if sum(info.file_size for info in self._zip.infolist()) > limit:
             raise SourceError(f"unpacks to more than {limit >> 20} MiB")
 
     def spelled(self, name: str) -> str:
-        """The name of a part in the package's own case: some lists of parts differ in case."""
+        """The name of a part as the zip spells it, because some lists of parts use another letter case."""
         if name in self.names:
             return name
         if not self._spellings:
@@ -59,11 +61,11 @@ class Package:
         return self._spellings.get(name.casefold(), name)
 
     def size(self, name: str) -> int:
-        """The declared size of a part, unpacked."""
+        """The declared unpacked size of a part in bytes."""
         return self._zip.getinfo(name).file_size
 
     def read(self, name: str) -> bytes:
-        """The bytes of a part."""
+        """The bytes of a part. Raises `SourceError` if it is missing, damaged, encrypted or too large."""
         if name not in self.names:
             raise SourceError(f"is damaged: its part {name[:80]!r} is missing")
         info = self._zip.getinfo(name)
@@ -81,18 +83,20 @@ class Package:
         return content
 
     def xml(self, name: str, without: frozenset[str] = frozenset()) -> Element:
-        """The root element of a part (`parse_xml`)."""
+        """The root element of a part, parsed by `parse_xml`."""
         return parse_xml(self.read(name), without)
 
     def optional_xml(self, name: str) -> Element | None:
-        """The root element of an optional part; None if it is missing or damaged."""
+        """The root element of a part that may be absent; None if it is missing or damaged."""
         try:
             return self.xml(name) if name in self else None
         except SourceError:
             return None
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
-        """The relations of an Office part: id -> (last word of the type, name of the part), in order."""
+        """The relations of an Office part, in order: id -> (last word of the relation type, name of the
+        target part).
+        """
         folder, base = posixpath.split(name)
         root = self.optional_xml(posixpath.join(folder, "_rels", f"{base}.rels"))
         targets = {}
@@ -104,7 +108,7 @@ class Package:
         return targets
 
     def main_part(self, default: str) -> str:
-        """The main part of an Office document."""
+        """The name of the main part of an Office document; `default` if it is not declared."""
         for kind, target in self.relations("").values():
             if kind == "officeDocument" and target in self:
                 return target
@@ -112,20 +116,21 @@ class Package:
 
 
 def joined_name(folder: str, target: str) -> str:
-    """Resolve the address of a part relative to `folder`."""
+    """The name of the part at the relative address `target` in `folder`."""
     path = unquote(urldefrag(target)[0])
     return path.lstrip("/") if path.startswith("/") else posixpath.normpath(posixpath.join(folder, path))
 
 
 def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
-    """The root element of XML. Names have no namespace; a namespaced attribute is ":name".
+    """The root element of an XML document. Names lose their namespace; an attribute with a namespace becomes
+    ":name".
 
-    Elements in `without` are left out with their content. Raises `SourceError` if the XML is damaged or
-    declares an entity: no document needs one, but bombs do.
+    Elements named in `without` are left out with their content. Raises `SourceError` if the XML is damaged or
+    declares entities, which documents do not need and XML bombs do.
     """
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator=" ")
-    depth = skipped = 0  # `skipped`: the depth of the element that is left out
+    depth = skipped = 0  # `skipped`: the depth of the element that is being left out
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth, skipped
@@ -158,7 +163,7 @@ def parse_xml(data: bytes, without: frozenset[str] = frozenset()) -> Element:
 
 
 def run_parser(parser: expat.XMLParserType, data: bytes) -> None:
-    """Run a parser on XML. Raises `SourceError` as `parse_xml` does."""
+    """Run a parser on XML. Raises `SourceError` if the XML is damaged or declares entities."""
 
     def entity(*declaration: object) -> None:
         raise SourceError("declares entities in its XML, as bombs do")
@@ -176,7 +181,7 @@ def _attribute(pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def properties(root: Element | None) -> tuple[str | None, str | None]:
-    """Title and author, which all these formats store as Dublin Core."""
+    """Title and author, which all these formats store as Dublin Core elements; None for what is missing."""
     if root is None:
         return None, None
     title = next(words(root, "title"), None)
@@ -184,7 +189,7 @@ def properties(root: Element | None) -> tuple[str | None, str | None]:
 
 
 def words(root: Element, name: str) -> Iterator[str]:
-    """The text of each element with a name, if not empty."""
+    """The text of each element with this name, without empty ones."""
     for element in root.iter(name):
         text = "".join(element.itertext()).strip()
         if text:

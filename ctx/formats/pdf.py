@@ -1,4 +1,6 @@
-"""PDF: the text of each page below its number. There is no OCR; the report says which PDFs have no text."""
+"""PDF: the text of each page under a heading with its number. There is no OCR; the report says which PDFs
+have no text.
+"""
 
 import re
 from bisect import bisect_right
@@ -16,13 +18,13 @@ MAX_OUTLINE_ENTRIES = 20_000
 MAX_OUTLINE_DEPTH = 3
 
 _PASSWORD, _SECURITY = 4, 5  # PDFium's FPDF_ERR_*
-_BREAK = "\ufffe"  # PDFium puts it where it joined a hyphenated word
+_BREAK = "\ufffe"  # PDFium writes it where it joined a hyphenated word
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _MAX_WORD_CHARS = 100
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of a PDF. Each page with text begins with a heading, "Page 3" or "Page 3: its section"."""
+    """The text of a PDF. Each page with text begins with a heading: "Page 3", or "Page 3: its section"."""
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
@@ -60,7 +62,7 @@ def _properties(document: pdfium.PdfDocument) -> dict[str, str]:
 
 
 def _page_text(document: pdfium.PdfDocument, number: int) -> str:
-    """The text of a page; "" if it is damaged, because the other pages may be readable."""
+    """The text of a page; "" if the page is damaged, because other pages may be readable."""
     try:
         if document.formenv is not None:
             with closing(document[number - 1]) as page:
@@ -85,7 +87,7 @@ def _page_texts(document: pdfium.PdfDocument) -> list[str]:
 
 
 def _unbroken(pages: list[str]) -> list[str]:
-    """Pages whose words are whole, each with the hyphen that belongs to it."""
+    """The pages with hyphenated words joined. Hyphens that belong to the words stay."""
     if not any(_BREAK in page for page in pages):
         return pages
     words = {word.lower() for page in pages for word in _WORD.findall(page)}
@@ -103,9 +105,9 @@ def _mended(pieces: list[str], words: set[str]) -> Iterator[str]:
 
 
 def _is_compound(before: str, after: str, words: set[str]) -> bool:
-    """Whether the hyphen at a line's end is the word's own: the document has the word so elsewhere and
-    nowhere without; or it stands behind a number or an acronym ("UTF-8", "SSH-server") or before a capital
-    ("Debian-Paket"), and the document has the word nowhere without.
+    """Whether the hyphen at the end of a line belongs to the word. It does if the document has the word with
+    a hyphen elsewhere, or if the hyphen is next to a number, after an acronym or before a capital ("UTF-8",
+    "SSH-server", "Debian-Paket"). It does not if the document has the word without a hyphen.
     """
     if f"{before}{after}".lower() in words:
         return False
@@ -116,7 +118,7 @@ def _is_compound(before: str, after: str, words: set[str]) -> bool:
 
 
 def _sections(document: pdfium.PdfDocument) -> list[tuple[int, str]]:
-    """The outline in order of pages: (page number, title)."""
+    """The document's outline as (page number, title), in the order of pages."""
     entries: list[tuple[int, str]] = []
     try:
         for bookmark in islice(document.get_toc(max_depth=MAX_OUTLINE_DEPTH), MAX_OUTLINE_ENTRIES):
@@ -125,13 +127,15 @@ def _sections(document: pdfium.PdfDocument) -> list[tuple[int, str]]:
             if index is not None:
                 entries.append((index + 1, bookmark.get_title()))
     except (pdfium.PdfiumError, UnicodeError):
-        pass  # the pages are there, though their outline is damaged
+        pass  # the outline is damaged, but the pages may be readable
     entries.sort(key=lambda entry: entry[0])
     return entries
 
 
 def _section(sections: list[tuple[int, str]], number: int) -> str:
-    """The first section that begins on a page, else the one that reaches over it; "" where there is none."""
+    """The title of the first section that begins on a page, else of the section that continues on it; "" if
+    there is none.
+    """
     index = bisect_right(sections, number - 1, key=lambda entry: entry[0])
     if index < len(sections) and sections[index][0] == number:
         return sections[index][1]

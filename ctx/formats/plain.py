@@ -1,4 +1,6 @@
-"""Plain text: headings in capitals at the margin, as in manual pages and RFCs, and underlined headings."""
+"""Plain text: finds headings in capitals at the margin, as in manual pages and RFCs, and
+underlined headings.
+"""
 
 import re
 
@@ -14,7 +16,9 @@ _STRUCK = re.compile(r"[^\n]\x08")
 
 
 def without_overstrike(text: str) -> str:
-    """A formatted manual page as text: "a\\ba" is a bold a, "_\\ba" an underlined one."""
+    """The text of a formatted manual page without backspaces: "a\\ba" means a bold a, "_\\ba" an underlined
+    a.
+    """
     while "\x08" in text:
         shorter = _STRUCK.sub("", text)
         if shorter == text:
@@ -24,11 +28,11 @@ def without_overstrike(text: str) -> str:
 
 
 def parse(text: str) -> Parsed:
-    """Parse a plain text. Its first heading is the title if the text begins with it."""
+    """Parse a plain text. The first heading is the title if the text begins with it."""
     text = without_overstrike(text)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    lines = "\n" + text  # offsets are one more than in `text`
+    lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []
     for match in _LINE.finditer(lines):
         heading = _heading(lines, match)
@@ -39,7 +43,7 @@ def parse(text: str) -> Parsed:
 
 
 def _heading(lines: str, match: re.Match[str]) -> Heading | None:
-    """The heading in a line, or above an underline."""
+    """The heading that a match is, or that a matching underline is below; None if it is not a heading."""
     start, end = match.span()
     if match[2]:
         return _underlined(lines, start, end - start - 1, 1 if match[2] in "=*#" else 2)
@@ -49,13 +53,15 @@ def _heading(lines: str, match: re.Match[str]) -> Heading | None:
 
 
 def _stands_alone(lines: str, at: int, end: int) -> bool:
-    """Whether there is a blank line above, and a blank or indented one below."""
+    """Whether the line above is blank, and the line below blank or indented."""
     above = at == 0 or lines[at - 1] == "\n"
     return above and lines[end + 1 : end + 2] in ("\n", " ", "\t")
 
 
 def _underlined(lines: str, at: int, width: int, level: int) -> Heading | None:
-    """The heading above an underline of about its width: one line, below a blank line or an overline."""
+    """The heading above an underline of about the same width; None unless it is a single line below a blank
+    line or an overline.
+    """
     start = lines.rfind("\n", max(0, at - 200), at)
     if start < 0:
         return None

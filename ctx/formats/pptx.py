@@ -1,4 +1,6 @@
-"""Presentations (OOXML): each slide below its number and title, with tables, diagrams and speaker's notes."""
+"""Presentations (OOXML): each slide under a heading with its number and title, with tables, diagrams and
+speaker notes.
+"""
 
 from xml.etree.ElementTree import Element
 
@@ -14,7 +16,7 @@ _PICTURES_WITH_WORDS = ("diagramData", "chart")
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of a presentation. Its title is the first slide's, or the one in its properties."""
+    """The text of a presentation. Its title is the first slide's title, or the title in its properties."""
     with Package(data) as package:
         main = package.main_part("ppt/presentation.xml")
         relations = package.relations(main)
@@ -30,7 +32,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> str:
-    """Write one slide and return its title."""
+    """Write one slide and return its title; "" if it has none."""
     root = package.xml(name, _LEFT_OUT)
     shapes = [(_placeholder(shape), shape) for shape in root.iter("sp")]
     title = next(filter(None, (_line(shape) for kind, shape in shapes if kind in _TITLES)), "")
@@ -46,7 +48,7 @@ def _slide(package: Package, name: str, number: int, manuscript: Manuscript) -> 
 
 
 def _beside(package: Package, kind: str, target: str) -> str:
-    """The text of a part that a slide refers to: notes, a diagram, a chart; "" for others."""
+    """The text of a related part of a slide: notes, a diagram or a chart; "" for other kinds."""
     part = package.optional_xml(target) if kind in (*_PICTURES_WITH_WORDS, "notesSlide") else None
     if part is None:
         return ""
@@ -54,7 +56,7 @@ def _beside(package: Package, kind: str, target: str) -> str:
 
 
 def _notes(part: Element) -> str:
-    """The text of the speaker's notes."""
+    """The speaker notes as text; "" if they are empty."""
     shapes = (shape for shape in part.iter("sp") if _placeholder(shape) not in _FURNITURE)
     paragraphs = [paragraph for shape in shapes for paragraph in _paragraphs(shape)]
     return "Notes: " + "\n".join(paragraphs) if paragraphs else ""
@@ -66,7 +68,7 @@ def _placeholder(shape: Element) -> str | None:
 
 
 def _paragraphs(shape: Element) -> list[str]:
-    """The text of each paragraph that is not empty."""
+    """The text of each non-empty paragraph of a shape."""
     paragraphs = []
     for paragraph in shape.iter("p"):
         runs = [
@@ -89,7 +91,7 @@ def _cell(cell: Element) -> str:
 
 
 def _drawn_words(part: Element) -> list[str]:
-    """The texts of a diagram or a chart, with a chart's series and categories."""
+    """The texts in a diagram, or in a chart with its series and categories."""
     texts = list(words(part, "t"))
     for cache in part.iter("strCache"):
         texts += words(cache, "v")

@@ -1,5 +1,5 @@
 """Read documents in a separate process. If a hostile or damaged document crashes it or exceeds its limits,
-that is one line of the report.
+only that document fails.
 """
 
 import atexit
@@ -20,23 +20,25 @@ from ctx.formats.texts import Text, packed
 from ctx.formats.worker import OUT_OF_MEMORY, REPLY, REQUEST, received
 from ctx.models import JSON, Heading
 
-CPU_S = 30  # a thousand pages take 3 s
-WALL_S = 300.0  # for a process that hangs
+CPU_S = 30  # per document; a thousand pages take 3 s
+WALL_S = 300.0  # until a process counts as hung
 MEMORY_MB = 1024
-IDLE_S = 30  # after which the process ends, to free its memory
+IDLE_S = 30  # after this time the process ends, to free its memory
 MAX_REPLY_BYTES = 256 << 20
 
 _BOOT = """
 import sys; sys.path += sys.argv[4:]
 from ctx.formats.worker import main; main(*map(int, sys.argv[1:4]))
 """
-# A Python outside the system's folders may need these to find its libraries.
+# Variables that a Python outside the system's folders may need to find its libraries.
 _LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _END_TIMEOUT_S = 5.0
 
 
 class _Ended(SourceError):
-    """The process ended without a reply. `certain`: this document caused it, not an earlier one."""
+    """The process ended without a reply. `certain` is True if this document caused it, False if an earlier
+    one may have.
+    """
 
     def __init__(self, reason: str, *, certain: bool = False) -> None:
         super().__init__(reason)
@@ -45,7 +47,7 @@ class _Ended(SourceError):
 
 @dataclass(eq=False)
 class _Request:
-    """One document for the process. `reused`: the process had read others before."""
+    """A document to read, and its reply. `reused` is True if the process had read other documents before."""
 
     message: bytes
     reused: bool = False
@@ -54,7 +56,9 @@ class _Request:
 
 
 class ReadingProcess:
-    """One process for many documents, started for the first one and restarted if it ends. Thread-safe."""
+    """A process that reads many documents. It is started for the first document and restarted if it ends.
+    Thread-safe.
+    """
 
     def __init__(
         self,
@@ -71,20 +75,20 @@ class ReadingProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._current: _Request | None = None  # which has no reply yet
+        self._current: _Request | None = None  # the request without a reply
 
     @property
     def pid(self) -> int | None:
-        """The pid of the process; None if it does not run."""
+        """The pid of the process; None if it is not running."""
         return self._process.pid if self._process else None
 
     def read(self, reader: str, data: bytes) -> Parsed:
-        """Read bytes with a reader of this package. Raises `SourceError`."""
+        """Read bytes with the reader module `reader` of this package. Raises `SourceError`."""
         return _parsed(self._reply_to(self._begin(reader, data)))
 
     def begin_text(self, text: Text, data: bytes) -> Callable[[], tuple[str, Parsed] | None]:
-        """Begin to run `texts.read_text` in the process. The function that is returned waits for the end; it
-        raises `SourceError` if that takes too much time or memory.
+        """Begin to run `texts.read_text` in the process. Returns a function that waits for the result; it
+        raises `SourceError` if reading takes too much time or memory.
         """
         request = self._begin("texts", packed(text, data))
 
@@ -100,7 +104,7 @@ class ReadingProcess:
             self._end()
 
     def _begin(self, reader: str, data: bytes) -> _Request:
-        """Send a request, once the process has replied to the one before."""
+        """Send a request as soon as the process has replied to the previous one."""
         request = _Request(REQUEST.pack(len(reader), len(data)) + reader.encode() + data)
         with self._lock:
             self._receive()
@@ -108,7 +112,9 @@ class ReadingProcess:
         return request
 
     def _reply_to(self, request: _Request) -> JSON:
-        """The reply of the process. Raises `SourceError`."""
+        """The reply to a request. Sends the request again if the process may have ended for another reason.
+        Raises `SourceError`.
+        """
         with self._lock:
             if self._current is request:
                 self._receive()
@@ -130,13 +136,13 @@ class ReadingProcess:
         try:
             channel.sendall(request.message)
         except OSError:
-            pass  # the process has ended, or hangs: there will be no reply
+            pass  # the process has ended or hangs, so there will be no reply
         except BaseException:
             self._end()
             raise
 
     def _receive(self) -> None:
-        """Receive the reply to the current request, if the process owes one."""
+        """Receive the reply to the current request, if there is one without a reply."""
         request, channel, self._current = self._current, self._channel, None
         if request is None:
             return
@@ -150,7 +156,7 @@ class ReadingProcess:
             return
         except OSError:
             reply = None
-        except BaseException:  # interrupted: a late reply would look like the next one's
+        except BaseException:  # after an interrupt, a late reply would be taken for the next one
             self._end()
             raise
         if reply is None:
@@ -178,7 +184,9 @@ class ReadingProcess:
         return mine
 
     def _end(self, *, dying: bool = False) -> int:
-        """End the process and return its exit code. `dying`: it closed its socket and is about to exit."""
+        """End the process and return its exit code. `dying`: it has closed its socket and is
+        about to exit.
+        """
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if process is None or channel is None:
@@ -208,6 +216,6 @@ def _parsed(reply: JSON) -> Parsed:
 
 
 READER = ReadingProcess()
-"""The one that this process has."""
+"""The reading process that all code in this process uses."""
 
 atexit.register(READER.close)

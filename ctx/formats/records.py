@@ -1,4 +1,4 @@
-"""JSON and JSON lines as readable text: names and values, each record with its name as heading."""
+"""JSON and JSON lines as readable text: names and values, with each record's name as a heading."""
 
 import json
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from ctx.formats.base import Parsed, clipped
 from ctx.models import JSON, Heading
 from ctx.text.strings import sound
 
-MAX_GROWTH = 4  # times the length of the source: deeply nested data would be mostly indentation
-MAX_INDENT = 8  # levels that are indented
-MIN_RECORD_CHARS = 40  # a shorter named part is a line without a heading
+MAX_GROWTH = 4  # maximum text length / source length: deeply nested data would be mostly indentation
+MAX_INDENT = 8  # deeper levels are indented the same
+MIN_RECORD_CHARS = 40  # a shorter record with a name gets no heading
 
 _NAMES = ("title", "name", "subject", "label", "heading", "question", "key", "id", "slug", "path", "url")
 
@@ -19,7 +19,7 @@ class _TooLarge(Exception):
 
 
 def parse(text: str) -> Parsed:
-    """Data as text. A file that is not JSON (or has comments) is read as plain text."""
+    """Parse JSON or JSON lines. Other text, also JSON with comments, is read as plain text."""
     try:
         return _written(_value(text), MAX_GROWTH * len(text) + 10_000)
     except (ValueError, RecursionError, _TooLarge):
@@ -38,7 +38,7 @@ def _value(text: str) -> JSON:
 
 
 def _last(line: str) -> JSON:
-    """The last record, or its text if it is incomplete because a program is still writing it."""
+    """The last record; its text if it is incomplete because a program is still writing it."""
     try:
         return _loads(line)
     except ValueError:
@@ -46,11 +46,13 @@ def _last(line: str) -> JSON:
 
 
 def _loads(text: str) -> JSON:
-    return json.loads(text, parse_float=str)  # keeps a price of 7.50 as it is written
+    return json.loads(text, parse_float=str)  # keeps a price such as 7.50 unchanged
 
 
 def _written(value: JSON, room: int) -> Parsed:
-    """The parts of the value, with a blank line between records."""
+    """The text of a JSON value: one block for each record or entry, with blank lines between. Raises
+    `_TooLarge` if it has more than `room` characters.
+    """
     body: list[str] = []
     headings: list[Heading] = []
     size = 0
@@ -74,7 +76,9 @@ def _title(value: JSON) -> str | None:
 
 
 def _block(part: JSON, room: int) -> str:
-    """The lines of one part. Raises `_TooLarge`."""
+    """The lines of one record or entry as text. Raises `_TooLarge` if they have more than `room`
+    characters.
+    """
     lines = []
     for line in _lines(part, 0):
         lines.append(line)
@@ -85,7 +89,7 @@ def _block(part: JSON, room: int) -> str:
 
 
 def _parts(value: JSON) -> Iterator[tuple[str | None, JSON]]:
-    """(name or None, value) of the records of a list or the entries of an object."""
+    """(name or None, value) of each record of a list, or of each entry of an object."""
     if isinstance(value, list):
         for record in value:
             yield (_name(record) if isinstance(record, dict) else None), record
@@ -126,7 +130,7 @@ def _lines(value: JSON, depth: int) -> Iterator[str]:
 
 
 def _flat(value: JSON) -> bool:
-    """Whether a value is a scalar, or a list of short ones."""
+    """Whether a value fits on one line: a scalar, or a list of short scalars."""
     if isinstance(value, list):
         return bool(value) and all(
             not isinstance(entry, dict | list) and (not isinstance(entry, str) or len(entry) < 80)

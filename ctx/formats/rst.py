@@ -1,5 +1,5 @@
-"""reStructuredText: sections by under- and overlines, with levels in the order of first use; literal blocks
-and tables. The body is the source.
+"""reStructuredText: finds sections by under- and overlines, with levels in the order of first use, and
+literal blocks and tables. The body is the unchanged source.
 """
 
 import re
@@ -22,17 +22,17 @@ _TARGET = re.compile(r"[ \t]*<[^<>]{1,300}>\Z")
 _MARKUP = re.compile(
     r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)"
 )
-MAX_ANNOUNCEMENT = 500  # characters of a paragraph to keep with the block it introduces: about six lines
+MAX_ANNOUNCEMENT = 500  # a paragraph up to this long stays with the block it introduces: about six lines
 _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 
 def parse(text: str) -> Parsed:
     """Parse a reStructuredText document. Raises no errors: other text is plain text."""
     front = read_front_matter(text)
-    lines = "\n" + text  # offsets are one more than in `text`
+    lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []
-    styles: list[str] = []  # by level
-    consumed = front.end  # the text before already belongs to a heading
+    styles: list[str] = []  # the style of each level
+    consumed = front.end  # text before this offset already belongs to a heading
     for match in _ADORNMENT.finditer(lines, consumed):
         section = _section(lines, match, consumed) if match.start() >= consumed else None
         if section is None:
@@ -48,7 +48,9 @@ def parse(text: str) -> Parsed:
 
 
 def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str, str] | None:
-    """The start of a section, its style (one mark, two with an overline) and its title."""
+    """The start of a section, its style (the mark, twice if there is an overline) and its title; None if the
+    match is not the underline of a title.
+    """
     position, mark = underline.start(), underline[1]
     line_start = lines.rfind("\n", max(floor, position - 1000), position)
     title = lines[line_start + 1 : position] if line_start >= 0 else ""
@@ -71,20 +73,20 @@ def _section(lines: str, underline: re.Match[str], floor: int) -> tuple[int, str
 
 
 def _line_above(lines: str, start: int, floor: int) -> str:
-    """The line that ends at `start`; "" if it is longer than a thousand characters."""
+    """The line that ends at offset `start`; "" if it is longer than a thousand characters."""
     over = lines.rfind("\n", max(floor, start - 1000), start)
     return lines[over + 1 : start].rstrip() if over >= 0 else ""
 
 
 def _columns(title: str) -> int:
-    """The width of a title as in docutils: a wide character has two columns."""
+    """The width of a title in columns, as docutils counts: a wide character has two columns."""
     if title.isascii():
         return len(title)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in title)
 
 
 def _with_anchors(lines: str, start: int, floor: int) -> int:
-    """The start of a section including the targets and index entries above its title."""
+    """The start of a section, including the link targets and index entries above its title."""
     position = start
     while position > floor:
         above = lines.rfind("\n", max(floor, position - 400), position)
@@ -100,7 +102,7 @@ def _with_anchors(lines: str, start: int, floor: int) -> int:
 
 
 def _blocks(lines: str) -> list[tuple[int, int]]:
-    """The spans of literal blocks, code directives and tables, in order and disjoint."""
+    """The spans of literal blocks, code directives and tables, in order and without overlaps."""
     spans = sorted((*_literals(lines), *_tables(lines)))
     disjoint: list[tuple[int, int]] = []
     for start, end in spans:
@@ -127,9 +129,11 @@ def _literals(lines: str) -> Iterator[tuple[int, int]]:
 
 
 def _paragraph_start(lines: str, line_start: int, floor: int) -> int:
-    """The start of the paragraph that introduces a block, or of its last line if the paragraph is long.
+    """The start of the paragraph that introduces a block; if the paragraph is long, the start of its last
+    line.
 
-    Both offsets are of the newline before a line. A chunk must not begin inside a sentence.
+    Both offsets point to the newline before a line. The paragraph stays with the block because a chunk must
+    not begin inside a sentence.
     """
     start = line_start
     while start > floor:
@@ -137,7 +141,7 @@ def _paragraph_start(lines: str, line_start: int, floor: int) -> int:
         if above < 0:
             return line_start
         line = lines[above + 1 : start].strip()
-        if not line or line == line[0] * len(line):  # a blank line, or the one below a heading
+        if not line or line == line[0] * len(line):  # a blank line, or a heading's underline
             break
         start = above
     return start
@@ -154,7 +158,7 @@ def _tables(lines: str) -> Iterator[tuple[int, int]]:
 
 
 def _block_end(lines: str, position: int, indent: int) -> int:
-    """The end of the lines after `position` that are blank or indented more than `indent`."""
+    """The end of the lines after `position` that are blank or indented by more than `indent` characters."""
     end = position
     while position < len(lines):
         line_end = lines.find("\n", position)
@@ -170,7 +174,7 @@ def _block_end(lines: str, position: int, indent: int) -> int:
 
 
 def plain_inline(words: str) -> str:
-    """A title without roles and marks."""
+    """A title without roles and inline markup."""
     words = " ".join(words[:1000].split())
     if any(mark in words for mark in "`*|_\\"):
         words = _ROLE.sub(lambda match: _TARGET.sub("", match[1]), words)

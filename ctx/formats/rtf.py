@@ -13,11 +13,11 @@ _CHARACTER_SET = re.compile(rb"\\(mac|pca|pc)(?![a-z])")
 _SETS = {b"mac": "mac_roman", b"pc": "cp437", b"pca": "cp850"}
 _NOTE = re.compile(r"(?<!\\)((?:\\\\)*)\\footnote(?![a-z])")
 _TITLE = re.compile(r"\{\\title ((?:[^{}\\]|\\.){1,2000})\}", re.S)
-_HEAD = 4096  # characters with the code page and the properties
+_HEAD = 4096  # characters in which to look for the code page and the properties
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of a file with footnotes at their marks, without headers, footers and pictures."""
+    """The text of an RTF file with footnotes at their marks, without headers, footers and pictures."""
     declared, character_set = _CODE_PAGE.search(data[:_HEAD]), _CHARACTER_SET.search(data[:_HEAD])
     encoding = _SETS[character_set[1]] if character_set else "cp1252"
     if declared:
@@ -27,7 +27,7 @@ def parse(data: bytes) -> Parsed:
     except LookupError:
         encoding = "cp1252"
     source = data.decode("latin-1")  # RTF is ASCII; other bytes belong to the code page
-    # The library leaves out notes, so their text becomes part of the paragraph.
+    # The library leaves out footnotes, so make their text part of the paragraph.
     text = readable(_plain(_NOTE.sub(r"\1 ", source), encoding))
     if len(text) > MAX_CHARS:
         raise SourceError(TOO_LONG)

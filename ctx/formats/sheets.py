@@ -1,4 +1,4 @@
-"""Spreadsheets: each sheet becomes a heading, each row a line with the names of its columns."""
+"""Spreadsheets: each sheet gets a heading, and each row becomes a line with its column names."""
 
 import datetime
 import io
@@ -14,9 +14,9 @@ from ctx.formats.odf import Ranges, tall_cells
 from ctx.formats.package import MAX_PART_BYTES, Package, properties
 from ctx.formats.sparse import without_gaps
 
-MAX_UNPACKED_BYTES = 512 << 20  # declared by the file; if it unpacks to more, the memory limit applies
+MAX_UNPACKED_BYTES = 512 << 20  # limit for the declared size; the memory limit catches false declarations
 
-_EXACT_BELOW = 2.0**53  # whole numbers below are exact; a sheet shows 15 digits of others
+_EXACT_BELOW = 2.0**53  # smaller integers are exact; of other numbers a sheet shows 15 digits
 _META = ("docProps/core.xml", "meta.xml")
 
 
@@ -32,7 +32,7 @@ def _opened(data: bytes) -> calamine.CalamineWorkbook:
 
 
 def parse(data: bytes) -> Parsed:
-    """The text of a workbook: the shown values of its cells, for a formula its last value."""
+    """The text of a workbook: the displayed values of its cells. A formula has its last stored value."""
     title = author = None
     tall: Mapping[str, Ranges] = {}
     if not data.startswith(OLE_MARK):
@@ -53,7 +53,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], bytes]:
-    """Title, author and merged cells of a workbook that is a zip, and the bytes to open."""
+    """Title, author and merged cells of a zipped workbook, and the bytes to open."""
     with Package(data) as package:
         package.refuse_above(MAX_UNPACKED_BYTES)
         meta = next((name for name in _META if name in package), "")
@@ -66,12 +66,12 @@ def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], b
 def _tall_cells(package: Package) -> Mapping[str, Ranges]:
     """The merged cells of an OpenDocument workbook, which the library does not read."""
     if "content.xml" not in package or package.size("content.xml") > MAX_PART_BYTES:
-        return {}  # too large: it is read without repeating merged names
+        return {}  # too large; names of merged cells are not repeated then
     return tall_cells(package.read("content.xml"))
 
 
 def _rows(sheet: calamine.CalamineSheet, tall: Ranges) -> list[list[str]]:
-    """The rows as shown. Several blank rows become one."""
+    """The displayed values of all rows. Several blank rows become one."""
     rows: list[list[str]] = []
     size = 0
     tops = _tops(sheet, sheet.merged_cell_ranges or tall)
@@ -93,7 +93,7 @@ def _rows(sheet: calamine.CalamineSheet, tall: Ranges) -> list[list[str]]:
 
 
 def _tops(sheet: calamine.CalamineSheet, ranges: Ranges) -> dict[int, list[tuple[int, int]]]:
-    """Row -> (column, last row) of the merged cells that begin there."""
+    """Row -> (column, last row) of the merged cells that begin in that row."""
     tops: dict[int, list[tuple[int, int]]] = {}
     if sheet.start is not None:
         for (top, left), (bottom, _) in ranges:

@@ -1,4 +1,6 @@
-"""Move distant cells of a workbook closer: the library allocates memory for every cell between them."""
+"""Move distant cells of a workbook closer together, because the spreadsheet library allocates memory for
+every cell between them.
+"""
 
 import io
 import re
@@ -8,17 +10,17 @@ from collections.abc import Iterable, Iterator
 from ctx.errors import SourceError
 from ctx.formats.package import Package
 
-MAX_CELLS = 4_000_000  # of a sheet's rectangle, full or not: 130 MB
+MAX_CELLS = 4_000_000  # limit of rows times columns per sheet, including empty cells; they take 130 MB
 
 _PLACE = re.compile(rb'(<(?:\w+:)?(?:c|row)\s(?:[^<>]*?\s)?r=")([A-Z]{0,3})(\d{1,7})(?=")')
-_ROW, _CELLS, _DIMENSION = 0, range(1, 12), 148  # kinds of records
+_ROW, _CELLS, _DIMENSION = 0, range(1, 12), 148  # record types
 _REPEATED = re.compile(rb'(?<=number-)(row|column)s-repeated="(\d{1,9})"')
 _MAX_ROWS_REPEATED = 100
 _MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)  # removed: their positions would be wrong
 
 
 def without_gaps(package: Package, data: bytes) -> bytes:
-    """The workbook with distant cells moved closer, unchanged if no sheet needs that."""
+    """The bytes of the workbook with distant cells moved closer; unchanged if no sheet needs that."""
     moved = {}
     for name in package.names:
         shrink = next((shrink for pattern, shrink in _SHRINKERS if pattern.fullmatch(name)), None)
@@ -38,7 +40,7 @@ def without_gaps(package: Package, data: bytes) -> bytes:
 
 
 def _moved(part: bytes) -> bytes | None:
-    """A sheet with at most one empty row or column between its cells; None if it is already small."""
+    """An OOXML sheet with at most one empty row or column between its cells; None if it is already small."""
     places = [(_number(match[2]), int(match[3])) for match in _PLACE.finditer(part)]
     columns, rows = {column for column, _ in places if column}, {row for _, row in places}
     if max(rows, default=0) * max(columns, default=0) <= MAX_CELLS:
@@ -53,7 +55,9 @@ def _moved(part: bytes) -> bytes | None:
 
 
 def _repeated_less(part: bytes) -> bytes | None:
-    """The sheets of an OpenDocument workbook with fewer equal rows and columns; None if all are small."""
+    """The `content.xml` of an OpenDocument workbook with fewer repetitions of equal rows and columns; None if
+    there are few already.
+    """
     repeats = [(match[1], int(match[2])) for match in _REPEATED.finditer(part)]
     rows = sum(min(count, _MAX_ROWS_REPEATED) for kind, count in repeats if kind == b"row")
     rows += part.count(b"table-row>")
@@ -68,8 +72,8 @@ def _repeated_less(part: bytes) -> bytes | None:
 
 
 def _moved_records(part: bytes) -> bytes | None:
-    """A sheet of a binary workbook ([MS-XLSB]) as `_moved` makes it: numbers of rows and columns, 4 bytes
-    each, begin the records of rows and cells.
+    """A sheet of a binary workbook ([MS-XLSB]) with its cells moved closer, as in `_moved`; None if it is
+    already small. Records of rows and cells begin with the row or column number in 4 bytes.
     """
     places = list(_records(part))
     rows = {_uint(part, start) for kind, start in places if kind == _ROW}
@@ -90,7 +94,9 @@ def _moved_records(part: bytes) -> bytes | None:
 
 
 def _records(part: bytes) -> Iterator[tuple[int, int]]:
-    """The kind and the start of the content of each record: both numbers before it have 7 bits a byte."""
+    """The type of each record and the offset of its content. Before the content come the type and the length,
+    both as variable-length numbers with 7 bits per byte.
+    """
     position = 0
     while position < len(part):
         numbers = []
@@ -113,7 +119,7 @@ def _uint(part: bytes, start: int) -> int:
 
 
 def _closer(numbers: Iterable[int]) -> dict[int, int]:
-    """Number -> new number, in the same order with gaps of at most one."""
+    """Old number -> new number, in the same order, with at most one unused number between two."""
     closer: dict[int, int] = {}
     last = place = 0
     for number in sorted(numbers):

@@ -1,5 +1,5 @@
-"""The table of formats: suffixes, media types, readers and versions. `ctx/text/filetypes.py` says which are
-prose.
+"""The table of formats: suffixes, media types, readers and versions. `ctx/text/filetypes.py` says which
+formats are prose.
 """
 
 import zlib
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 
 class Format(NamedTuple):
-    """`reader` is the module of this package whose `parse` reads the text, or the bytes of a `document` in a
-    separate process.
+    """One format. `reader` is the module of this package whose `parse` function reads a text, or for a
+    `document` its bytes in a separate process.
 
-    `version` is increased when the reader's result changes: every source is then read again. `paged`: no
-    chunk crosses a level-1 heading, so that a hit names its page, slide, sheet or message. `refusal` is the
-    message for a format that ctx does not read.
+    Increase `version` when the reader's result changes; every source is then read again. `paged`: no chunk
+    crosses a level-1 heading, so that a hit names its page, slide, sheet or message. `refusal` is the error
+    message for a format that ctx cannot read.
     """
 
     media_type: str
@@ -63,7 +63,7 @@ TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6
 JSON = Format("application/json", "records", ("json", "canvas", "geojson"), version=3)
 JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2)
 PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
-CODE = Format("text/x-code", "code", ())  # the languages are in code.py
+CODE = Format("text/x-code", "code", ())  # code.py has the languages
 
 RTF = _document("application/rtf", "rtf", "rtf", aliases=("text/rtf", "text/richtext"))
 PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
@@ -99,9 +99,9 @@ PAGED = frozenset(row.media_type for row in FORMATS if row.paged)
 DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
     suffix for row in FORMATS if row.document for suffix in row.suffixes
 )
-"""The suffixes of binary documents that have a reader."""
+"""The suffixes of binary document formats."""
 
-CUTTING = 9  # increased when chunking or decoding changes
+CUTTING = 9  # increase it when chunking or decoding changes
 TEXT_FORMAT = (
     f"{CUTTING}-"
     f"{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"

@@ -18,7 +18,7 @@ _HTML_HEAD = re.compile(
     re.I | re.S,
 )
 _MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
-# An embedded picture or font, which is useless for a search.
+# Embedded data, such as a picture or a font, which is useless for search.
 _CARRIED = re.compile(
     r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}"
 )
@@ -26,10 +26,11 @@ SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
 
 
 class Text(NamedTuple):
-    """What is known about a text before it is read: declared media type and charset, and its name.
+    """Facts about a text that are known before it is read: the declared media type and charset, and the
+    file's name.
 
-    `decoded`: it was already decoded, and its bytes are UTF-8. `grammar`: source code may be parsed by a
-    grammar, which is native code.
+    `decoded`: the text was already decoded, so its bytes are UTF-8. `grammar`: source code may be parsed with
+    a grammar, which is native code.
     """
 
     media_type: str | None
@@ -50,14 +51,14 @@ def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
 
 
 def parse(request: bytes) -> tuple[str, Parsed] | None:
-    """As `read_text`, for the bytes that `packed` makes. The reading process calls it."""
+    """Like `read_text`, for a request made by `packed`. Called in the reading process."""
     head, _, data = request.partition(b"\n")
     text = Text(*json.loads(head))
     return read_text(text, data.decode() if text.decoded else data)
 
 
 def packed(text: Text, data: bytes) -> bytes:
-    """Encode a text and what is known about it, for `parse`."""
+    """Encodes a text and the facts about it as a request for `parse`."""
     return json.dumps(text).encode() + b"\n" + data
 
 
@@ -70,7 +71,7 @@ def _normalised(text: str) -> str:
 
 
 def _without_carried(text: str) -> str:
-    """The text with "…" in place of embedded data. Line numbers do not change."""
+    """The text with "…" in place of embedded base64 data. Line numbers do not change."""
     return _CARRIED.sub(r"\1…", text) if ";base64," in text else text
 
 
@@ -85,17 +86,19 @@ def _code(suffix: str, name: str, text: str, grammar: bool) -> tuple[str, Callab
 
 
 def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
-    """The media type of a text and its reader. A declared type wins over the name, except "text/plain"."""
+    """The media type of a text and the `parse` function of its reader. A declared type wins over the name,
+    except "text/plain".
+    """
     media_type, name = known.media_type, known.name
     suffix = suffix_of(name)
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
-    if row is not None and row.document:  # the name is wrong: its bytes are text
+    if row is not None and row.document:  # the name is wrong, because the file is text
         row, suffix = None, ""
     if row is None and (code := _code(suffix, name, text, known.grammar)) is not None:
         return code
     if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
         row = _by_head(text)
-    # Imported when first used, because each reader compiles its patterns.
+    # Import at first use, because each reader compiles its patterns.
     return row.media_type, import_module(f"ctx.formats.{row.reader}").parse
 
 
@@ -107,7 +110,7 @@ def _by_head(text: str) -> Format:
 
 
 def declared_type(declared: str | None) -> tuple[str | None, str | None]:
-    """The media type and the charset in a declared content type."""
+    """The media type and the charset in a Content-Type header; None for what is missing."""
     if not declared:
         return None, None
     kind, _, parameters = declared.partition(";")

@@ -1,7 +1,7 @@
-"""The process that reads documents, with few privileges: untrusted bytes in, text out.
+"""The process that reads documents, with few privileges: it gets untrusted bytes and returns text.
 
-It serves one request at a time on its standard input, a socket (`process.py` is the other end), keeps no
-state between documents, and ends when it is idle.
+It serves one request at a time on its standard input, which is a socket (`process.py` is the other end). It
+keeps no state between documents, and ends when it is idle.
 """
 
 import gc
@@ -17,14 +17,16 @@ from ctx.errors import SourceError
 
 REQUEST = struct.Struct(">HQ")  # length of the reader's name, length of the data
 REPLY = struct.Struct(">Q")
-OUT_OF_MEMORY = 3  # the exit code if a reader exceeds the memory limit
+OUT_OF_MEMORY = 3  # exit code if a reader exceeds the memory limit
 
 _MAX_OPEN_FILES = 64
-_LARGE = 1 << 20  # bytes of a document and its reply, after which garbage is collected at once
+_LARGE = 1 << 20  # above so many bytes of a document and its reply, collect garbage at once
 
 
 def _request(channel: socket.socket, idle_s: int) -> tuple[bytes, bytes] | None:
-    """The next reader's name and data; None if the other end closed or the process is idle."""
+    """The next request: the reader's name and the data. None if the other end closed, or if no request came
+    in time.
+    """
     channel.settimeout(idle_s)
     try:
         head = received(channel, REQUEST.size)
@@ -55,14 +57,14 @@ def main(cpu_s: int, memory_mb: int, idle_s: int) -> None:
         channel.sendall(REPLY.pack(len(answer)) + answer)
         large = len(data) + len(answer) > _LARGE
         del request, data, answer
-        if large:  # a collection takes as long as reading a small file
+        if large:  # garbage collection takes as long as reading a small file
             gc.collect()
             if _peak_mb() > memory_mb // 2:
-                return  # a new process is cheaper than refusing a document because of earlier ones
+                return  # let a new process start, rather than run out of memory because of earlier documents
 
 
 def received(channel: socket.socket, size: int) -> bytes | None:
-    """Read this many bytes; None if the other end closes first. Raises `OSError` and `TimeoutError`."""
+    """Read exactly `size` bytes; None if the other end closes first. Raises `OSError` and `TimeoutError`."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:
@@ -84,17 +86,19 @@ def _give_up_rights(memory_mb: int) -> None:
         try:
             resource.setrlimit(kind, (limit, limit))
         except (OSError, ValueError):
-            pass  # not supported by this system: the other limits and the parent's timeout remain
+            pass  # not supported by this system; the other limits and the parent's timeout still apply
 
 
 def _limit_cpu(cpu_s: int) -> None:
-    """Limit the CPU time of one document; above it the kernel kills the process."""
+    """Limit the CPU time of the next document. The kernel kills the process when it is exceeded."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + cpu_s, hard))
 
 
 def _answer(name: str, data: bytes) -> bytes:
-    """The reply in JSON: the fields of a `Parsed` as a list, or an error. Raises `MemoryError`."""
+    """The reply as JSON: the fields of a `Parsed` as a list, or `{"refused": reason}`. Raises
+    `MemoryError`.
+    """
     try:
         parsed = import_module(f"ctx.formats.{name}").parse(data)
         return json.dumps(parsed, ensure_ascii=False).encode()
@@ -110,7 +114,9 @@ def _answer(name: str, data: bytes) -> bytes:
 
 
 def _peak_mb() -> int:
-    """The peak memory of this program. The system's own figure includes that of the parent process."""
+    """The peak memory use of this program in MiB. The value from `getrusage` includes that of the parent
+    process.
+    """
     try:
         with open("/proc/self/status") as status:
             (line,) = (line for line in status if line.startswith("VmHWM:"))
