@@ -106,6 +106,7 @@ TEXT_FORMAT = (
     f"{CUTTING}-"
     f"{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"
 )
-"""Changes when the result of reading or chunking changes: all sources are then read again (but not embedded
-again).
+"""The version of reading and chunking. When it changes, all sources are read again.
+
+Unchanged chunks are not embedded again.
 """

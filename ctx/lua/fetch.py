@@ -44,7 +44,9 @@ def resolve_host(host: str, port: int) -> list[str]:
 
 
 class Target(NamedTuple):
-    """The target of a request. `trusted`: the operator named the host, so it may be private."""
+    """The target of a request. `trusted` is True if the operator named the host, which may then be on a
+    private network.
+    """
 
     url: str
     scheme: str
@@ -58,7 +60,9 @@ class Target(NamedTuple):
 
 
 def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
-    """The target of a URL. `allow_hosts` are HOST or HOST:PORT that may be private. Raises `ToolError`."""
+    """The target of a URL. `allow_hosts` has HOST or HOST:PORT entries that may be on a private network.
+    Raises `ToolError`.
+    """
     scheme, host, port = _split(url)
     named = f"[{host}]" if ":" in host else host
     trusted = not allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
@@ -92,7 +96,9 @@ def _split(url: str) -> tuple[str, str, int]:
 
 
 def joined(url: str, location: str) -> str:
-    """The URL of a redirect. Non-ASCII bytes are percent-encoded, as in browsers. Raises `ToolError`."""
+    """The URL of a redirect to `location`. Non-ASCII bytes are percent-encoded, as in browsers. Raises
+    `ToolError`.
+    """
     try:
         return urljoin(url, quote(location.encode("latin-1"), safe="%/:?#[]@!$&'()*+,;=~-._\\"))
     except ValueError as error:
@@ -113,7 +119,7 @@ def redirected(target: Target, location: str, allow_hosts: frozenset[str]) -> Ta
             f"http: {shown(target.url)} is not in allow_hosts, but redirects to {shown(following.url)}, "
             "which is; request that URL directly"
         )
-    return following._replace(trusted=False)  # allowed only if it has a public address
+    return following._replace(trusted=False)  # so it is allowed only if its address is public
 
 
 def same_host(before: Target, following: Target) -> bool:
@@ -123,13 +129,15 @@ def same_host(before: Target, following: Target) -> bool:
 
 
 class Deadline:
-    """The end of a request, on the clock of `time.monotonic()`. A connection may be reused with a new end."""
+    """The time when a request must end, on the clock of `time.monotonic()`. A reused connection may get a new
+    time.
+    """
 
     def __init__(self, ends_s: float) -> None:
         self.ends_s = ends_s
 
     def left_s(self) -> float:
-        """Seconds left. Raises `TimeoutError` if there are none."""
+        """The seconds left. Raises `TimeoutError` if there are none."""
         left_s = self.ends_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -149,7 +157,7 @@ def open_pool(target: Target, deadline: Deadline, resolve: Resolve = resolve_hos
 class _Backend(httpcore.NetworkBackend):
     """Connects to the address that was checked, so DNS rebinding has no effect.
 
-    It connects to `target`, even if httpcore parses the URL differently.
+    It always connects to `target`, even if httpcore parses the URL differently.
     """
 
     def __init__(self, target: Target, resolve: Resolve, deadline: Deadline) -> None:
@@ -191,7 +199,9 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection with one deadline for all reads: a slow server could keep each single read in time."""
+    """A connection with one deadline for all reads and writes, because a slow server could keep each single
+    read in time.
+    """
 
     def __init__(self, inner: httpcore.NetworkStream, deadline: Deadline) -> None:
         self._inner = inner
@@ -223,7 +233,9 @@ def _tls() -> ssl.SSLContext:
 
 
 class Reply(NamedTuple):
-    """A reply. `headers` have lower-case names. `unwanted`: the body was not read, for its content type."""
+    """An HTTP reply. Header names are lower case. `unwanted` is True if the body was not read because of its
+    content type.
+    """
 
     status: int
     headers: dict[str, str]
@@ -246,7 +258,9 @@ def exchange(
     content: bytes | None = None,
     wanted: Wanted | None = None,
 ) -> Reply:
-    """Send a request and read the reply, at most `max_bytes` decompressed. Raises `ToolError`, `FAILURES`."""
+    """Send a request and read the reply, whose body may have `max_bytes` decompressed. Raises `ToolError` and
+    the errors in `FAILURES` and `TIMEOUTS`.
+    """
     with pool.stream(
         method,
         target.url,
@@ -273,7 +287,9 @@ def _is_compressed(encoding: str) -> bool:
 
 
 def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
-    """The decompressed body. Raises `ToolError` before more than `limit` bytes are in memory."""
+    """The decompressed body. Raises `ToolError` if it has more than `limit` bytes, before they
+    are in memory.
+    """
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if _is_compressed(encoding) else None
     parts: list[bytes] = []
     size = received = 0
@@ -293,13 +309,13 @@ def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
 
 
 def shown(url: str) -> str:
-    """A URL for messages, without the query, which may hold a key."""
+    """A URL for messages, without its query, which may contain a key."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
 
 
 def reason(error: Exception) -> str:
-    """Why a request failed, for its author."""
+    """The reason why a request failed, for the script's author."""
     if isinstance(error, httpcore.ConnectError):
         return "the host is not known" if "not known" in str(error) else "the connection failed"
     if isinstance(error, httpcore.RemoteProtocolError):
@@ -308,7 +324,7 @@ def reason(error: Exception) -> str:
 
 
 # -- addresses -----------------------------------------------------------------------------------------------
-# Only addresses of the public internet are allowed. Refused are (sources read 2026-11):
+# Only addresses on the public internet are allowed. These are refused (sources read 2026-11):
 #
 # - every block of the IANA special-purpose registries, including the globally reachable ones, because none
 #   has web servers: https://www.iana.org/assignments/iana-ipv4-special-registry/, iana-ipv6-special-registry
@@ -364,16 +380,16 @@ IPV6_SPECIAL = tuple(
         "ff00::/8",  # multicast, RFC 4291
     )
 )
-# Azure WireServer, which looks like any public address. Other metadata services are in a block above.
+# Azure's WireServer has an ordinary public address. Other metadata services are in a block above.
 # https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
 AZURE_WIRE_SERVER = IPv4Address("168.63.129.16")
 _ISATAP = (0x00005EFE, 0x02005EFE)  # above the IPv4 address in the lower half of an address, RFC 5214
 
 
 def address_allowed(text: str) -> bool:
-    """Whether an address is on the public internet, and not this machine or its networks in any notation.
+    """Whether an address is on the public internet, and in no notation on this machine or its networks.
 
-    An IPv4 address behind a provider's own NAT64 prefix cannot be recognised; that network must guard it.
+    An IPv4 address behind a provider's own NAT64 prefix cannot be recognised; that network must block it.
     """
     try:
         address = ipaddress.ip_address(text)

@@ -15,12 +15,12 @@ import time
 from typing import NamedTuple
 
 MAX_FRAME_BYTES = 16 << 20
-MAX_RESULT_BYTES = 4 << 20  # JSON grows tenfold as Python objects
+MAX_RESULT_BYTES = 4 << 20  # as Python objects it takes ten times as much
 HEADER_BYTES = 5
 
-# Messages between the server and the zygote, of a fixed length.
-ORDER = struct.Struct("=ci")  # F fork, P fork a probe, K kill; the probe's number or the pid
-REPORT = struct.Struct("=cii")  # F forked, X exited; the pid; the wait status
+# Messages between the server and the zygote, which have a fixed length.
+ORDER = struct.Struct("=ci")  # (F fork, P fork a probe, K kill), (probe number or pid)
+REPORT = struct.Struct("=cii")  # (F forked, X exited), (pid), (wait status)
 
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}
@@ -37,7 +37,7 @@ class WorkerGone(Exception):
 
 
 class JobNotRead(WorkerGone):
-    """The worker closed its socket before it read the job."""
+    """The worker closed its socket before it had read the job."""
 
 
 class DeadlinePassed(Exception):
@@ -58,7 +58,7 @@ class Deadline:
         self.cancel = cancel
 
     def step_s(self) -> float:
-        """How long the next wait may last. Raises `DeadlinePassed` or `Cancelled`."""
+        """How many seconds the next wait may last. Raises `DeadlinePassed` or `Cancelled`."""
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:
             raise DeadlinePassed
@@ -70,7 +70,9 @@ class Deadline:
 
 
 class JobMessage(NamedTuple):
-    """A job as it is sent: everything but the source is short text or JSON."""
+    """A job in the form in which it is sent to a worker. All fields except the source are short
+    text or JSON.
+    """
 
     kind: bytes
     entry: bytes
@@ -83,7 +85,7 @@ class JobMessage(NamedTuple):
 
 
 class ItemProblem(NamedTuple):
-    """Replaces an item of a scan that cannot be written as JSON."""
+    """Stands for an item of a scan that cannot be written as JSON."""
 
     message: str
 
@@ -104,7 +106,7 @@ class Channel:
         self._socket.close()
 
     def send(self, letter: bytes, payload: bytes, deadline: Deadline) -> None:
-        """Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
+        """Send a frame. Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
         if len(payload) > MAX_FRAME_BYTES:
             raise FrameError(f"{len(payload)} bytes are more than a worker accepts ({MAX_FRAME_BYTES})")
         pending = memoryview(len(payload).to_bytes(4, "big") + letter + payload)
@@ -124,7 +126,7 @@ class Channel:
             writer.poll(deadline.step_s() * 1000)  # checks the deadline even if the worker reads all the time
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
-        """The next frame as (letter, payload). Raises as `send` does."""
+        """The next frame as (letter, payload). Raises the same errors as `send`."""
         data = self._buffer or self._read(deadline)
         while len(data) < HEADER_BYTES:
             data += self._read(deadline)
@@ -147,7 +149,7 @@ class Channel:
 
     @property
     def unread(self) -> bool:
-        """Whether the worker sent more than one frame."""
+        """Whether the worker sent more than the frame that was received last."""
         return bool(self._buffer)
 
     def _read(self, deadline: Deadline) -> bytes:

@@ -1,7 +1,7 @@
 """Host calls to the machine: HTTP, files, environment variables, log lines.
 
-They run in the server, on input from a possibly hostile script. Each function takes and returns bytes, or
-raises `ToolError` with a message for the script's author, which contains no secret and no path of the
+They run in the server, with input from a possibly hostile script. Each function takes and returns bytes, or
+raises `ToolError` with a message for the script's author. The message contains no secret and no path on the
 machine.
 """
 
@@ -44,10 +44,10 @@ logger = logging.getLogger("ctx.script")
 MAX_RESPONSE_BYTES = 10_000_000  # decompressed
 MAX_FILE_BYTES = 10_000_000
 MAX_LISTED = 10_000
-MAX_GLOB_CHARS = 256  # of `fs.list`: file names are not longer
+MAX_GLOB_CHARS = 256  # in `fs.list`; file names are not longer
 DEFAULT_TIMEOUT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
-# Set by the client only: with these a script could smuggle a second request or name another host.
+# Only the HTTP client sets these. With them a script could smuggle a second request or name another host.
 REFUSED_HEADERS = frozenset(
     {
         "host",
@@ -63,7 +63,7 @@ REFUSED_HEADERS = frozenset(
         "proxy-connection",
     }
 )
-# Kept on a redirect to another origin. Any other header may hold a key, such as GitLab's PRIVATE-TOKEN.
+# Headers to keep on a redirect to another origin. Others may contain a key, such as GitLab's PRIVATE-TOKEN.
 CROSS_ORIGIN_HEADERS = frozenset(
     {
         "accept",
@@ -91,15 +91,15 @@ Identity = tuple[int, int]
 
 
 class Policy(NamedTuple):
-    """What one script is allowed to do."""
+    """Limits for one script: what it may read, reach and call."""
 
     name: str
-    roots: tuple[str, ...] = ()  # folders it may read, its own first
+    roots: tuple[str, ...] = ()  # folders it may read, with its own folder first
     env: frozenset[str] = frozenset()
-    allow_hosts: frozenset[str] = frozenset()  # HOST or HOST:PORT that may be private
+    allow_hosts: frozenset[str] = frozenset()  # HOST or HOST:PORT, which may be on a private network
     calls: frozenset[str] = frozenset()  # the tools it may call
     memory_bank: str | None = None
-    store: str = ""  # the owner of its stored values, "" for none
+    store: str = ""  # the owner of its stored values; "" if it has none
     withheld: Callable[[Identity, str], bool] = lambda folder, name: False  # files no script may read
 
 
@@ -118,7 +118,7 @@ def _for_redirect(
 
 
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
-    """Send a request and follow its redirects. Returns JSON {status, ok, headers}, NUL, the body."""
+    """Send a request and follow redirects. Returns JSON {status, ok, headers}, NUL, the body."""
     head, _, body = payload.partition(b"\0")
     request = json.loads(head)
     method = str(request.get("method", "GET")).upper()
@@ -202,14 +202,14 @@ def _once(
 # -- files ---------------------------------------------------------------------------------------------------
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO must not block; it is refused afterwards.
+# O_NONBLOCK, because opening a FIFO must not block. FIFOs are refused after that.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _SCRIPT_FOLDERS = ("tools", "agents")  # of a `.ctx` folder, which also holds memories and keys
 
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:
-    """The bytes of a regular file below a root. Links are not followed."""
+    """The bytes of a regular file below one of the script's folders. Symbolic links are not followed."""
     descriptor = _open_beneath(policy, payload, folder=False)
     try:
         status = os.fstat(descriptor)
@@ -225,7 +225,9 @@ def fs_read(policy: Policy, payload: bytes) -> bytes:
 
 
 def _entry(descriptor: int, prefix: str, name: str) -> JSON:
-    """One entry of a folder; None for a link, or if it was deleted in the meantime."""
+    """The row for one entry of a folder; None for a link, for a name that is not UTF-8, or if it was just
+    deleted.
+    """
     if sound(name) != name:
         return None  # JSON cannot hold a name that is not UTF-8
     try:
@@ -239,7 +241,9 @@ def _entry(descriptor: int, prefix: str, name: str) -> JSON:
 
 
 def fs_list(policy: Policy, payload: bytes) -> bytes:
-    """List a folder, sorted by name: JSON [{path, name, size, modified, dir}]. `path` is for `fs.read`."""
+    """The entries of a folder, sorted by name: JSON [{path, name, size, modified, dir}]. `path` is for
+    `fs.read`.
+    """
     request = json.loads(payload)
     folder = str(request.get("dir", ".")) or "."
     fits = _glob_test(request.get("glob"))
@@ -262,10 +266,11 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
 
 
 def _glob_test(glob: JSON) -> Callable[[str], object]:
-    """A test whether a name matches a glob (`*`, `?`, `[...]`); without a glob every name does.
+    """Returns a function that tells whether a name matches a glob (`*`, `?`, `[...]`); without a glob all
+    names match. Raises `ToolError`.
 
     `fnmatch` makes a regular expression without backtracking over stars, so a match takes at most the length
-    of the glob times that of the name. Raises `ToolError`.
+    of the glob times that of the name.
     """
     if not glob:
         return bool
@@ -275,7 +280,9 @@ def _glob_test(glob: JSON) -> Callable[[str], object]:
 
 
 def _steps(root: str, below: str, operation: str) -> list[str]:
-    """The parts of a path below a root. Raises `ToolError` for `..`, `.git` and `.ctx`."""
+    """The parts of a path relative to a root. Raises `ToolError` for `..`, and for paths in
+    `.git` or `.ctx`.
+    """
     parts = [part for part in below.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ToolError(f"{operation}: the path leads out of the script's folders")
@@ -285,7 +292,9 @@ def _steps(root: str, below: str, operation: str) -> list[str]:
 
 
 def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
-    """Open a path below a root one component at a time, without following links."""
+    """Open a path one part at a time, without following links, so that it stays below a root. Returns the
+    descriptor.
+    """
     operation = "fs.list" if folder else "fs.read"
     if b"\0" in payload or len(payload) > 4096:
         raise ToolError(f"{operation}: not a path")
@@ -300,7 +309,7 @@ def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
 
 
 def _descend(policy: Policy, root: str, parts: list[str], operation: str) -> int:
-    """Open each part relative to the one before."""
+    """Open each part relative to the folder before, and return the descriptor of the last."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     last = _FOLDER if operation == "fs.list" else _FILE
     try:
@@ -322,7 +331,7 @@ def _withheld(operation: str) -> ToolError:
 
 
 def _is_in_store(parts: Sequence[str]) -> bool:
-    """Whether a path is in a `.ctx` folder and not in its folders of scripts."""
+    """Whether a path is in a `.ctx` folder, but not in its folders for scripts."""
     return any(
         part.lower() == ".ctx" and following.lower() not in _SCRIPT_FOLDERS
         for part, following in zip(parts, [*parts[1:], ""], strict=True)
@@ -346,7 +355,7 @@ def _root_of(policy: Policy, path: str, operation: str) -> tuple[str, str]:
 
 
 def env_get(policy: Policy, payload: bytes, environ: Mapping[str, str]) -> bytes:
-    """A variable that the operator granted; null for any other, so that scripts cannot find out names."""
+    """The value of a variable that the operator granted, as JSON; null for others, even if they exist."""
     name = payload.decode("utf-8", "replace")
     value = environ.get(name) if name in policy.env else None
     return orjson.dumps(None if value is None else value.encode("utf-8", "replace").decode())

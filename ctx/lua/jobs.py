@@ -1,4 +1,4 @@
-"""Run one job over a worker's channel: answer its host calls, pass on its items, keep the deadline.
+"""Run one job over a worker's channel: answer its host calls, yield its items, and enforce the deadline.
 
 The worker may be hostile and send anything.
 """
@@ -43,9 +43,9 @@ MAX_LOG_LINE = 2000
 MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
 
 _LAST_MOMENT_S = 0.02
-_THREAD_WAIT_S = 1.0  # shorter than most deadlines: when all threads hang, the caller gets an error early
+_THREAD_WAIT_S = 1.0  # shorter than most deadlines, so that the caller gets `Busy` early
 _LEVELS = frozenset({b"debug", b"info", b"warn", b"error"})
-# The grant an operation needs, by the part of its name before the first dot. `log` and `sleep` need none.
+# First part of an operation's name -> the grant it needs. `log` and `sleep` need none.
 GRANTS = {
     "http": "http",
     "fs": "fs",
@@ -54,7 +54,7 @@ GRANTS = {
     "memory": "memory",
     "bank": "memory",
 }
-# The kinds of error that `error.throw` raises, and the exception each becomes.
+# Kinds of error for `error.throw` -> the exception that the caller gets.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
     "invalid_params": BadRequest,
@@ -66,9 +66,9 @@ THROWING = "memory"  # scripts with this grant may use `error.throw`
 
 
 class DeadlineThreads:
-    """Runs functions with a deadline, at most `most` at a time, each in a thread of its own.
+    """Runs functions with a deadline, each in its own thread, at most `most` at a time.
 
-    A thread cannot be killed: when a call overruns, the caller goes on and the thread lives until the
+    A thread cannot be killed. When a call overruns, the caller goes on, and the thread lives until the
     function returns. The threads are daemons (unlike those of `concurrent.futures`), so an abandoned call
     does not keep the process alive.
     """
@@ -79,7 +79,7 @@ class DeadlineThreads:
     def call(self, function: Callable[[], T], deadline: Deadline) -> T:
         """Return what `function` returns, or raise what it raises.
 
-        Raises `DeadlinePassed` or `Cancelled` when that comes first, and `Busy` when no thread is free.
+        Raises `DeadlinePassed` or `Cancelled` if that comes first, and `Busy` if no thread is free.
         """
         if not self._free.acquire(timeout=min(deadline.step_s(), _THREAD_WAIT_S)):
             deadline.step_s()  # the deadline may have come first
@@ -108,7 +108,9 @@ class DeadlineThreads:
 
 
 class JobContext(NamedTuple):
-    """What a running job needs. `label` names the script in the log, `level` is for its failure."""
+    """The parts that a running job needs. `label` is the script's name in the log, `level` the log level of a
+    failure.
+    """
 
     label: str
     grants: frozenset[str]
@@ -120,7 +122,7 @@ class JobContext(NamedTuple):
 
 @functools.cache
 def _path_pattern() -> re.Pattern[str]:
-    """Matches a path of this machine: below one of its top folders, not part of a URL or a longer word."""
+    """Matches a path on this machine: below one of its top folders, not part of a URL or a longer word."""
     try:
         tops = sorted(os.listdir("/"))
     except OSError:
@@ -129,7 +131,7 @@ def _path_pattern() -> re.Pattern[str]:
 
 
 def without_paths(text: str) -> str:
-    """Cut paths of this machine to their last part, because a remote caller may read the text."""
+    """The text with paths on this machine cut to their last part, because a remote caller may read it."""
     return _path_pattern().sub(lambda match: ".../" + match[0].rstrip("/").rpartition("/")[2], text)
 
 
@@ -176,7 +178,7 @@ def _parse_item(name: str, argument: bytes) -> JSON:
 
 
 class _ScriptLog:
-    """Writes the log lines of one call. Drops lines beyond the limits, and says so in the last one."""
+    """Writes the log lines of one call. Drops lines beyond the limits; the last line says so."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -209,7 +211,7 @@ def _host_call(name: str, argument: bytes, job: JobContext) -> bytes:
         return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
     answer = job.threads.call(lambda: _answer(name, argument, job), job.deadline)
     if answer[:1] == b"-" and job.deadline.at_s - time.monotonic() < _LAST_MOMENT_S:
-        raise DeadlinePassed  # the host has the same deadline and reached it a moment earlier
+        raise DeadlinePassed  # the host call has the same deadline and reached it a moment earlier
     return answer
 
 
@@ -247,7 +249,7 @@ def _sleep(argument: bytes, deadline: Deadline) -> bytes:
 
 
 def result_of(answer: bytes, job: JobContext) -> JSON:
-    """The value in a worker's last frame. Raises the script's failure as a `CtxError`."""
+    """The value in a worker's last frame. Raises a `CtxError` if the script failed."""
     try:
         value = orjson.loads(answer[1:])
     except orjson.JSONDecodeError as error:

@@ -1,9 +1,9 @@
 """Drop a process's privileges before it runs a script: first in the zygote, then in each worker.
 
 Each step returns a `Layer` that says whether it worked. The pool decides which layers a script needs. The
-last step is a kernel filter for system calls (Linux on x86_64 and aarch64): every call that is not listed
-kills the process with SIGSYS. So a worker opens no file and no socket, starts no process or thread, sends no
-signal and makes no memory executable. The filter is classic BPF and needs no library.
+last step is a kernel filter for system calls (Linux on x86_64 and aarch64): a call that is not listed kills
+the process with SIGSYS. So a worker cannot open files or sockets, start processes or threads, send signals or
+make memory executable. The filter is classic BPF and needs no library.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 class Layer(NamedTuple):
-    """One layer of the sandbox: its name, whether it holds, and a detail for `ctx doctor`."""
+    """One layer of the sandbox: its name, whether it works here, and a detail for `ctx doctor`."""
 
     name: str
     held: bool
@@ -38,12 +38,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine_zygote() -> list[Layer]:
-    """Enter namespaces and an empty root folder, change the user, drop capabilities. Workers inherit it."""
+    """Enter namespaces and an empty root folder, change the user, drop capabilities. Workers inherit all
+    that.
+    """
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # out of memory, the kernel must kill a script and not the server
+            file.write("1000")  # if memory runs out, the kernel must kill a script, not the server
     except OSError:
-        pass  # not Linux, or no /proc: the memory limits still hold
+        pass  # not Linux, or no /proc; the memory limits still apply
     empty = _enter_deleted_folder()
     layers = [_leave_namespaces(), _change_root(empty), _become_nobody(), _drop_capabilities()]
     if sys.platform == "linux":
@@ -55,7 +57,9 @@ def confine_zygote() -> list[Layer]:
 
 
 def _enter_deleted_folder() -> bool:
-    """Enter a new folder and delete it. It is empty, and not even root can add files to it."""
+    """Enter a new folder and delete it. It stays empty, because not even root can add files to it. Returns
+    whether that worked.
+    """
     for parent in ("/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, and gone at once
         path = f"{parent}/ctx-{os.getpid()}-{os.urandom(8).hex()}"
         try:
@@ -71,7 +75,7 @@ def _enter_deleted_folder() -> bool:
 def _leave_namespaces() -> Layer:
     if sys.platform != "linux":
         return Layer("namespaces", False, "Linux only")
-    # Root must not enter a user namespace: there it would still own root's files.
+    # Root must not enter a user namespace, because there it would still own root's files.
     flags = _NEWNET | _NEWIPC | _NEWUTS | _NEWNS | (0 if os.geteuid() == 0 else _NEWUSER)
     if _libc.unshare(flags):
         return Layer("namespaces", False, f"not permitted here: {os.strerror(ctypes.get_errno())}")
@@ -117,7 +121,9 @@ def _drop_capabilities() -> Layer:
 
 
 def address_space_bytes() -> int:
-    """The memory this process has mapped, 0 if unknown. Needs /proc: call it before the root changes."""
+    """The bytes of memory that this process has mapped; 0 if unknown. It needs /proc, so call it before the
+    root folder changes.
+    """
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
@@ -126,7 +132,9 @@ def address_space_bytes() -> int:
 
 
 def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
-    """End with the zygote; limit descriptors, memory and CPU time. Raises `OSError`."""
+    """Make the worker end with the zygote, and limit its descriptors, memory and CPU time. Raises
+    `OSError`.
+    """
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote_pid:
@@ -165,8 +173,8 @@ _AT_PROTECTION = 16 + 2 * 8  # the low half of the third argument; both processo
 _PROT_EXEC = 4
 _X32 = 0x40000000  # the bit of x86_64's second system call table
 
-# The numbers of the system calls on x86_64 and aarch64.
-# What CPython and glibc need to use one socket, allocate memory, read the clock and exit:
+# System calls, with their numbers on x86_64 and aarch64.
+# The calls that CPython and glibc need to use one socket, allocate memory, read the clock and exit:
 ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -192,7 +200,7 @@ REFUSED = {"gettid": (186, 178), "getpid": (39, 172), "tgkill": (234, 131)}
 
 
 class Machine(NamedTuple):
-    """The audit number of a processor, and its column in the tables of system calls."""
+    """A processor's audit number, and its column in the tables of system calls."""
 
     arch: int
     column: int
@@ -215,14 +223,14 @@ class Program(ctypes.Structure):
 
 
 def machine() -> Machine | None:
-    """This machine's processor, or None if there is no filter for its system or processor."""
+    """This machine's processor; None if there is no filter for it or for its operating system."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     return MACHINES.get(platform.machine())
 
 
 def filter_instructions(target: Machine) -> list[tuple[int, int, int, int]]:
-    """The filter as (code, jump if true, jump if false, operand)."""
+    """The filter program as a list of (code, jump if true, jump if false, operand)."""
     filter_ = [
         (_LOAD_WORD, 0, 0, _AT_ARCH),
         (_JUMP_EQUAL, 1, 0, target.arch),
@@ -247,7 +255,7 @@ def filter_instructions(target: Machine) -> list[tuple[int, int, int, int]]:
 
 
 def prepare_filter(target: Machine) -> Program:
-    """The filter, ready to install. Made once, before forking."""
+    """The filter, ready to install. It is made once, before forking."""
     rows = filter_instructions(target)
     return Program(len(rows), (Instruction * len(rows))(*(Instruction(*row) for row in rows)))
 

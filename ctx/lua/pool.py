@@ -75,20 +75,20 @@ logger = logging.getLogger(__name__)
 _KINDS = frozenset({"tool", "connector", "agent"})
 _ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
 _CANCEL_CHECK_S = 0.05  # how often a wait for a slot looks at the cancel event
-_MAX_DEPTH = 64  # of a result that is fitted to its schema
-_EXIT_REPORT_S = 0.5  # for the zygote to report how a worker died
+_MAX_DEPTH = 64  # levels of a result that are fitted to its schema
+_EXIT_REPORT_S = 0.5  # how long to wait for the zygote to report how a worker died
 _MIN_SHARED = 4  # a smaller total is not divided into shares
 _SPARE_THREADS = 16  # host calls that may hang before the pool runs out of threads
 
 
 class Job(NamedTuple):
-    """One entry of one script.
+    """One call into one script.
 
     `name` is for messages and the log. `arguments` and `context` are JSON; `context` becomes the script's
     `context` table. `trust` is "operator" for scripts that the configuration names, else "untrusted".
-    `output_schema` shapes the result. `caller` identifies who called, "" if unknown: one caller and one
-    script may use only a share of the pool (`Shares`). `ends_s` is when the caller stops waiting,
-    on the clock of `time.monotonic()`; it includes the wait for a worker.
+    `output_schema` is the schema that the result is fitted to. `caller` identifies who called, "" if unknown:
+    one caller and one script may use only a share of the pool (`Shares`). `ends_s` is when the caller stops
+    waiting, on the clock of `time.monotonic()`; the wait for a worker counts.
     """
 
     name: str
@@ -110,16 +110,16 @@ class Job(NamedTuple):
 
     @property
     def level(self) -> int:
-        """The log level of a failure. A connector's failure is also logged with its source."""
+        """The log level for a failure. A connector's failure is also logged with its source."""
         return logging.DEBUG if self.kind == "connector" else logging.INFO
 
 
 class Shares:
     """Divides `total` slots: one tool may hold half of them, one caller three quarters.
 
-    So a tool that hangs leaves half of the slots to the others. The limits also apply when nobody else is
-    waiting, because a script cannot give its slot back early. "" is a tool or caller without a limit.
-    Not thread-safe: the owner holds a lock.
+    So a tool that hangs leaves half of the slots to others. The limits also apply when nobody is waiting,
+    because a running script cannot give its slot back. The name "" has no limit. Not thread-safe: the owner
+    holds a lock.
     """
 
     def __init__(self, total: int) -> None:
@@ -129,7 +129,7 @@ class Shares:
         self._callers: Counter[str] = Counter()
 
     def allow(self, tool: str, caller: str) -> bool:
-        """Whether both may hold one more slot."""
+        """Whether this tool and this caller may hold one more slot."""
         return (not tool or self._tools[tool] < self._per_tool) and (
             not caller or self._callers[caller] < self._per_caller
         )
@@ -194,7 +194,7 @@ class Pool:
         self.close()
 
     def start(self) -> None:
-        """Start the processes, test the layers and log the result. Raises `ToolError`.
+        """Start the processes, test the sandbox layers and log the result. Raises `ToolError`.
 
         Does nothing if the sandbox has already started.
         """
@@ -220,7 +220,7 @@ class Pool:
             logger.warning("sandbox layers missing on this machine: %s", "; ".join(missing))
 
     def close(self) -> None:
-        """End every process of the sandbox. Running calls fail with `ToolError`."""
+        """End every process of the sandbox. Running calls fail with a `ToolError`."""
         with self._starting:
             self._closed = True
             if not self._started:
@@ -235,7 +235,7 @@ class Pool:
 
     @property
     def ready(self) -> int:
-        """The number of idle workers. At 0 the next call waits for a fork."""
+        """The number of idle workers. If it is 0, the next call waits for a fork."""
         return self._processes.ready
 
     @property
@@ -243,7 +243,7 @@ class Pool:
         return self._processes.zygote_pid
 
     def selftest(self) -> list[Layer]:
-        """Every layer and whether it holds, as tested at the start. Raises `ToolError`."""
+        """Every layer of the sandbox and whether it works, as tested at the start. Raises `ToolError`."""
         self.start()
         return list(self._layers)
 
@@ -270,11 +270,11 @@ class Pool:
     def scan(
         self, job: Job, host: Host, timeout_s: float, *, cancel: threading.Event | None = None
     ) -> Generator[JSON, None, JSON]:
-        """Run a job and yield its items, or `ItemProblem` for an item that cannot be written as JSON.
+        """Run a job and yield its items; an item that cannot be written as JSON is yielded as `ItemProblem`.
 
-        The scan is complete if this ends without an error. Raises as `run` does. The script waits while the
-        caller handles an item, and `timeout_s` does not include that time. Closing the iterator kills the
-        script.
+        The scan is complete if this ends without an error. Raises the same errors as `run`. The script waits
+        while the caller handles an item, and that time does not count against `timeout_s`. Closing the
+        iterator kills the script.
         """
         if job.kind not in _KINDS or job.entry not in _ENTRIES:
             raise ValueError(f"a job of kind {job.kind!r} and entry {job.entry!r}")
@@ -406,9 +406,10 @@ def _message(job: Job) -> bytes:
 
 
 def _fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
-    """Change `{}` to `[]` where the schema wants an array, and put fields in the schema's order.
+    """The value with `[]` instead of `{}` where the schema wants an array, and with fields in the schema's
+    order.
 
-    Lua has only one kind of empty table, and its fields have no order. This does not validate.
+    Lua has only one kind of empty table, and its fields have no order. This does not validate the value.
     """
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return value

@@ -1,7 +1,8 @@
-"""The worker processes of the sandbox, and the zygote that forks them, as the server sees them.
+"""The server's side of the sandbox: it starts the zygote, which forks the worker processes, and hands out
+workers.
 
 Workers are forked in advance, because a fork (about 1 ms) is the largest part of a call. One thread listens
-to the zygote and starts another when it dies.
+to the zygote and starts a new one when it dies.
 """
 
 import array
@@ -24,20 +25,20 @@ from ctx.lua.lockdown import Layer
 
 logger = logging.getLogger(__name__)
 
-# macOS has no SOCK_SEQPACKET. Its messages are told apart by their fixed length.
+# macOS has no SOCK_SEQPACKET. With SOCK_STREAM, messages are separated by their fixed length.
 _SOCKET_TYPE = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
 _START_TIMEOUT_S = 20.0  # for a machine that swaps; usually 0.1 s
 _END_TIMEOUT_S = 2.0
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-# A Python outside the system's folders may need these to find its libraries. No script sees them.
+# Variables that a Python outside the system's folders may need to find its libraries. No script sees them.
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
 _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.worker import main; main(sys.argv[1])"
-_CPU_S = 3600  # last resort if the server cannot kill a worker; longer than any connector's deadline
+_CPU_S = 3600  # in case the server cannot kill a worker; longer than any connector's deadline
 _RETRY_S = 0.5  # how often to retry a fork that the system refused
-_STALL_S = 0.4  # without a report while forks are pending: check whether the zygote is stopped
-_HANG_S = 20.0  # without a report while forks are pending: replace the zygote
+_STALL_S = 0.4  # without a report on pending forks: check whether the zygote is stopped
+_HANG_S = 20.0  # without a report on pending forks: replace the zygote
 _CANCEL_CHECK_S = 0.05  # how often a wait for a worker looks at the cancel event
 
 
@@ -67,7 +68,7 @@ class WorkerProcesses:
         # Pending forks: our end of the worker's socket, and whether it is a probe.
         self._forks: deque[tuple[socket.socket, bool]] = deque()
         self._last_report_s = 0.0  # the last report of the zygote, or the first order after it
-        self._probes: deque[Worker | None] = deque()  # None: the fork failed
+        self._probes: deque[Worker | None] = deque()  # None if the fork failed
         self._live: dict[int, Worker] = {}
         self._waiting = 0
         self._control: socket.socket | None = None
@@ -117,7 +118,7 @@ class WorkerProcesses:
             self._control.close()
 
     def _drop_unused(self) -> None:
-        """Drop the idle workers and the pending forks. Needs the lock."""
+        """Drop the idle workers and the pending forks. The caller must hold the lock."""
         for worker in self._spares:
             self.drop(worker)
         self._spares.clear()
@@ -126,7 +127,9 @@ class WorkerProcesses:
         self._forks.clear()
 
     def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
-        """Take a new worker. Raises `Busy` after `timeout_s`, `Cancelled`, or `ToolError` when closed."""
+        """Take an unused worker. Raises `Busy` after `timeout_s` seconds, `Cancelled`, or `ToolError` if the
+        sandbox is closed.
+        """
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._spares:
@@ -152,27 +155,27 @@ class WorkerProcesses:
             return worker
 
     def retire(self, worker: Worker) -> None:
-        """Kill a worker and replace it."""
+        """Kill a worker and start a replacement."""
         self.kill(worker)
         self.drop(worker)
         with self._changed:
             self._refill()
 
     def kill(self, worker: Worker) -> None:
-        """Send SIGKILL by pidfd: the pid may belong to another process by now."""
+        """Kill a worker, by pidfd if possible, because its pid may belong to another process by now."""
         if worker.pidfd is None:
             self._order(b"K", worker.pid)
             return
         try:
             signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
         except PermissionError:
-            # We are root without the capability to signal other users. The zygote has the worker's user.
+            # We are root without the capability to signal other users. The zygote runs as the worker's user.
             self._order(b"K", worker.pid)
         except OSError:
             pass  # it has already ended
 
     def probe(self, number: int) -> Worker:
-        """A worker that runs `worker.PROBES[number]`. Raises `ToolError` when none starts."""
+        """A worker that runs `worker.PROBES[number]`. Raises `ToolError` if none starts."""
         with self._changed:
             self._fork(b"P", number)
             self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
@@ -238,7 +241,7 @@ class WorkerProcesses:
                 self._note_fork(pid, _descriptor(ancillary))
 
     def _replace_zygote(self) -> None:
-        # The workers died with it: a call that uses one finds its socket closed.
+        # The workers died with the zygote, so running calls find their sockets closed.
         logger.error("the sandbox's zygote ended; starting another")
         assert self._process is not None
         assert self._control is not None
@@ -256,7 +259,7 @@ class WorkerProcesses:
             self._changed.notify_all()
 
     def _start_zygote_again(self) -> None:
-        """Try until a zygote starts or `close` is called."""
+        """Try to start a zygote until that works or `close` is called."""
         attempts = 0
         while not self._closed:
             try:
@@ -299,7 +302,7 @@ class WorkerProcesses:
                 self._refill()
         worker.ended.set()
 
-    # ------------------------------------------------------------------ these need the lock
+    # ------------------------------------------------------------------ callers must hold the lock
 
     def _refill(self) -> None:
         pending = sum(not probe for _, probe in self._forks)
@@ -319,7 +322,7 @@ class WorkerProcesses:
                 ours.close()
 
     def _end_stalled_zygote(self) -> None:
-        """Kill a zygote that is stopped (SIGSTOP) or hangs. The listener then starts another."""
+        """Kill a zygote that is stopped (SIGSTOP) or hangs. The listening thread then starts another."""
         silent_s = time.monotonic() - self._last_report_s
         process, control = self._process, self._control
         if not self._forks or silent_s < _STALL_S or process is None or control is None:
@@ -329,7 +332,7 @@ class WorkerProcesses:
         logger.error("the sandbox's zygote does not answer; ending it and its calls")
         self._last_report_s = time.monotonic()
         if not _kill(process):
-            control.shutdown(socket.SHUT_RDWR)  # it ends when it reads this
+            control.shutdown(socket.SHUT_RDWR)  # the zygote ends when it notices
 
     def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
         control = self._control
@@ -355,7 +358,9 @@ class WorkerProcesses:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the process could be killed. Root may lack the capability to signal other users."""
+    """Kill a process. Returns False if that is not permitted: root may lack the capability to signal other
+    users.
+    """
     try:
         process.kill()
     except PermissionError:
@@ -364,7 +369,7 @@ def _kill(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process was stopped and waits for SIGCONT. False without /proc."""
+    """Whether a process is stopped and waits for SIGCONT. False without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
@@ -373,7 +378,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _read_line(control: socket.socket) -> bytes | None:
-    """The first line that a zygote sends; None if it ended or sent none in time."""
+    """The first line that a zygote sends; None if it ended or sent no line in time."""
     line = b""
     try:
         while not line.endswith(b"\n") and (part := control.recv(1 << 16)):
@@ -391,12 +396,13 @@ def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
 
 
 # -- self-test -----------------------------------------------------------------------------------------------
-# Workers try what a hostile script would try, and their exit status shows whether the kernel stopped them.
+# Workers try what a hostile script would try. Their exit status shows whether the kernel stopped them.
 
 FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
-STRICT = (FILTER, MEMORY, KILL)  # what untrusted scripts need
+STRICT = (FILTER, MEMORY, KILL)  # the layers that untrusted scripts need
 
-# The first of `worker.PROBES`, in the same order. The server cannot import that module: it imports lupa.
+# The first actions of `worker.PROBES`, in the same order. The server must not import that module, which
+# imports lupa.
 FORBIDDEN = (
     "open a file",
     "open a socket",
@@ -411,7 +417,9 @@ _PROBE_TIMEOUT_S = 5.0  # for a loaded machine; usually a few milliseconds
 
 
 def try_layers(processes: WorkerProcesses) -> list[Layer]:
-    """The zygote's own layers, and those tested in workers. Raises `ToolError` if no worker starts."""
+    """The layers of the zygote, and those that are tested in workers. Raises `ToolError` if no
+    worker starts.
+    """
     layers = [layer for layer in processes.layers if layer.name != FILTER]
     return [_filter_layer(processes), _memory_layer(processes), _kill_layer(processes), *layers]
 

@@ -1,10 +1,10 @@
-"""The zygote, and the workers that it forks to run one script each.
+"""The zygote (the process that all workers are forked from), and the workers, which run one script each.
 
 The server starts the zygote with `python -I -S`: a single-threaded process, locked down, with Lua and the
-prelude loaded. It takes orders over one socket (`frames.ORDER`): F forks a worker that serves the attached
-descriptor, P forks one for a probe of the self-test, K kills a worker. It reports (`frames.REPORT`) F with
-the worker's pid and, on Linux, a pidfd, and X with the wait status of a worker that has exited. When the
-server ends, it ends with all its workers.
+prelude loaded. It receives orders over a socket (`frames.ORDER`): F forks a worker that serves the attached
+descriptor, P forks a worker for a probe of the self-test, K kills a worker. It sends reports
+(`frames.REPORT`): F with a new worker's pid and, on Linux, a pidfd; X with the wait status of a worker that
+has exited. When the server ends, the zygote and all workers end.
 
 A worker reads one job from its socket, runs it, sends the answer and ends. No other module imports lupa.
 """
@@ -42,13 +42,13 @@ from ctx.lua.frames import (
 
 _READ_BYTES = 1 << 16
 
-# Lua's access to Python and to the machine. Removed before a script is loaded.
+# Lua names that give access to Python and the machine. They are removed before a script is loaded.
 _REMOVED = (b"python", b"require", b"package", b"io", b"os", b"dofile", b"loadfile", b"debug")
 _COMPILE = b"function(text, name) return string.dump(assert(load(text, name, 't')), true) end"
 
 
 def compile_parts(texts: dict[str, str]) -> dict[bytes, bytes]:
-    """Compile the prelude and its parts to bytecode, which loads in a quarter of the time."""
+    """The prelude and its parts (name -> text) as bytecode, which loads in a quarter of the time."""
     runtime = lua54.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
     compile_one = runtime.eval(_COMPILE)
     return {name.encode(): compile_one(text.encode(), b"=" + name.encode()) for name, text in texts.items()}
@@ -73,7 +73,7 @@ def _mend(payload: bytes) -> bytes:
 
 def _uuid(_: bytes) -> bytes:
     digits = bytearray(os.urandom(16).hex().encode())
-    digits[12:13] = b"4"  # the version and the variant of RFC 9562; all other digits are random
+    digits[12:13] = b"4"  # version and variant (RFC 9562); all other digits are random
     digits[16:17] = b"%x" % (int(digits[16:17], 16) & 3 | 8)
     return b"-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
 
@@ -92,7 +92,9 @@ _PURE = {
 
 
 class Interpreter:
-    """A Lua state with the prelude. `run` returns "+" or "-", then JSON, and never raises."""
+    """A Lua state with the prelude. `run` never raises: it returns "+" (result) or "-" (failure), followed by
+    JSON.
+    """
 
     def __init__(self, parts: dict[bytes, bytes], memory_bytes: int) -> None:
         self._parts = parts
@@ -116,7 +118,7 @@ class Interpreter:
     def run(self, message: JobMessage) -> bytes:
         try:
             answer: bytes = self._run(*message)
-        except BaseException:  # out of memory outside of any protected call, in Lua or in Python
+        except BaseException:  # out of memory outside a protected call, in Lua or in Python
             megabytes = self._memory_bytes >> 20
             return b'-{"message":"not enough memory: a script may use %d MB"}' % megabytes
         if len(answer) > MAX_RESULT_BYTES:
@@ -124,8 +126,8 @@ class Interpreter:
         return answer
 
     def _raw(self, op: bytes, payload: bytes = b"", *_: object) -> bytes:
-        # The only Python object that Lua can reach, and only the prelude has it. No exception may reach Lua:
-        # its traceback would give access to all of Python.
+        # This function is the only Python object that Lua can reach, and only the prelude has it. No
+        # exception may reach Lua, because its traceback would give access to all of Python.
         try:
             pure = _PURE.get(op)
             if pure is not None:
@@ -144,7 +146,7 @@ class Interpreter:
 
 
 def receive(end: socket.socket) -> tuple[bytes, bytes]:
-    """The next frame as (letter, payload). Ends the process if the server has gone."""
+    """The next frame as (letter, payload). Ends the process if the server is gone."""
     data = b""
     while len(data) < HEADER_BYTES:
         data += _read(end, _READ_BYTES)  # usually the whole frame
@@ -170,7 +172,7 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
 
 def serve(end: socket.socket, interpreter: Interpreter) -> None:
     """Run one job from the socket and end the process."""
-    interpreter.run(_WARM)  # copies the pages a call writes to before a caller waits for them
+    interpreter.run(_WARM)  # copies memory pages that a call writes to, before a caller waits
     letter, payload = receive(end)
     if letter == JOB:
         interpreter.connect(end)
@@ -192,7 +194,7 @@ _WARM = JobMessage(
 
 
 def warm_up(interpreter: Interpreter) -> None:
-    """Call every pure function once in the zygote: some load files, which a worker cannot open."""
+    """Call every pure function once in the zygote, because some load files, which a worker cannot open."""
     for op, payload in (
         (b"json.quote", "\né".encode()),
         (b"json.mend", b"\xc3"),
@@ -210,11 +212,13 @@ def warm_up(interpreter: Interpreter) -> None:
 
 # -- the zygote ----------------------------------------------------------------------------------------------
 
-REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # the exit status of a probe that was not killed
+REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # exit statuses of probes that were not killed
 
 
 class Settings(NamedTuple):
-    """The server's settings. `parts` are the texts of the prelude's files, which a worker cannot open."""
+    """The server's settings for the zygote. `parts` are the texts of the prelude's files, which a worker
+    cannot open.
+    """
 
     control_fd: int
     memory_bytes: int
@@ -228,7 +232,7 @@ def _loop() -> None:
 
 
 def _map_memory(settings: Settings) -> None:
-    # Mapped but not touched, so the probe uses no real memory on a machine without the limit.
+    # Map the memory without writing to it, so that the probe uses none on a machine without the limit.
     maps = [
         mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)
     ]
@@ -237,7 +241,7 @@ def _map_memory(settings: Settings) -> None:
 
 _ALL_RIGHTS = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
 
-# What the self-test makes a worker try. The first six are `processes.FORBIDDEN`.
+# Forbidden actions that the self-test makes a worker try. `processes.FORBIDDEN` describes the first six.
 PROBES: tuple[Callable[[Settings], object], ...] = (
     lambda _: os.open("/", os.O_RDONLY),
     lambda _: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
@@ -287,7 +291,7 @@ class _Zygote:
         )
         gc.collect()
         gc.disable()
-        gc.freeze()  # or the first collection in each worker would copy every page
+        gc.freeze()  # otherwise the first collection in each worker would copy every page
         waiting = select.poll()
         for fd in {*self.own_fds} - {wakeup}:
             waiting.register(fd, select.POLLIN)
@@ -310,7 +314,7 @@ class _Zygote:
             self.end()
         letter, number = ORDER.unpack(message)
         if letter == b"K":
-            if number in self.children:  # our child, not yet waited for: the pid cannot be reused
+            if number in self.children:  # a child not yet waited for, so its pid cannot be reused
                 os.kill(number, signal.SIGKILL)
             return
         try:

@@ -1,4 +1,5 @@
-"""Lua tools, connectors and agents: load, run, trust and share them.
+"""Lua tools, connectors and agents: loads and runs scripts, checks that they are trusted, and installs
+registries.
 
 May import `lua`, `tools`, `connectors`.
 """

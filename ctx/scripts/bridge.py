@@ -1,7 +1,7 @@
-"""Answers the host calls of a running script.
+"""Answers the host calls of running scripts.
 
 Documents and tools go through the Toolbox: `context.search(...)` in Lua is the `search` tool, with the same
-checks, defaults and log. HTTP and files are in `lua/host.py`, stored values in `store.py`.
+checks, defaults and log. HTTP and files are handled in `lua/host.py`, stored values in `store.py`.
 """
 
 import json
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_DEPTH = 4  # of scripts that call each other: each holds a worker while it waits
-PROGRESS_EVERY_S = 0.1  # a loop that reports a million steps must not flood the client
-MAX_FINAL_REPORTS = 10  # reports of `done >= total`, which are sent at once
+MAX_DEPTH = 4  # of scripts that call each other, because each holds a worker while it waits
+PROGRESS_EVERY_S = 0.1  # so that a loop with a million steps does not flood the client
+MAX_FINAL_REPORTS = 10  # reports with `done >= total`, which are sent at once
 MAX_MESSAGE = 200  # characters of a progress report
 _FILTERS = ("source", "since", "until")
 _HOST_CALLS: dict[str, Callable[[host.Policy, bytes], bytes]] = {
@@ -40,7 +40,7 @@ _HOST_CALLS: dict[str, Callable[[host.Policy, bytes], bytes]] = {
     "fs.list": host.fs_list,
     "env.get": lambda policy, payload: host.env_get(policy, payload, os.environ),
 }
-# The operations of a script's store, and the names of their arguments.
+# Operations on a script's stored values, and the names of their arguments.
 _STORE_CALLS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
     "context.store.get": (ScriptStore.get, ("key",)),
     "context.store.set": (ScriptStore.set, ("key", "value")),
@@ -50,16 +50,20 @@ _STORE_CALLS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
 
 
 class Bridge(NamedTuple):
-    """Makes the host of a script's call."""
+    """Answers the host calls of running scripts. `host_for` returns the function that does so for
+    one caller.
+    """
 
     toolbox: Toolbox
-    store: ScriptStore | None = None  # None: outside a project, values are not stored
-    stores: tuple[str, ...] = ()  # the files of the catalog and the memories, which no script may read
+    store: ScriptStore | None = None  # None outside a project: values cannot be stored
+    stores: tuple[str, ...] = ()  # the database files, which no script may read
     memory: "Callable[[], MemoryStore] | None" = None  # opens the memories
 
     @contextmanager
     def held(self) -> "Iterator[tuple[Bridge, HeldScriptStore | None]]":
-        """A bridge that holds a scan's stored values back, and the store that has them."""
+        """Yields a bridge for a scan that keeps stored values back, and the store that has them; None without
+        a store.
+        """
         if self.store is None:
             yield self, None
             return
@@ -67,14 +71,15 @@ class Bridge(NamedTuple):
             yield self._replace(store=held), held
 
     def host_for(self, policy: host.Policy, caller: Caller, bank: "BankCall | None" = None) -> Host:
-        """The host of a script that runs for `caller`."""
+        """The function that answers the host calls of a script that runs for `caller`."""
         if self.stores:
             policy = policy._replace(withheld=self._is_store)
         return _RunningCall(self, policy, caller, bank).answer
 
     @contextmanager
     def running(self, policy: host.Policy, caller: Caller) -> Iterator[Host]:
-        """A host with the script's memory bank. If the block raises, writes to the bank are undone.
+        """Yields the function that answers host calls, with access to the script's memory bank. If the block
+        raises, writes to the bank are undone.
 
         Raises `Unauthorized` if the caller's key does not open the bank.
         """
@@ -104,7 +109,7 @@ class Bridge(NamedTuple):
 
 
 class _RunningCall:
-    """One call of a script while it runs."""
+    """Answers the host calls of one run of a script."""
 
     def __init__(self, bridge: Bridge, policy: host.Policy, caller: Caller, bank: "BankCall | None") -> None:
         self._bridge = bridge
@@ -188,7 +193,9 @@ class _RunningCall:
     # -- other tools -----------------------------------------------------------------------------------------
 
     def _call(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        """Call a tool that the operator allows this script to call, except tools for memories."""
+        """Call another tool, if the operator allows this script to call it. Tools for memories are always
+        refused.
+        """
         name = str(arguments.get("name"))
         label = one_line(name[:64])
         if name not in self._policy.calls:
@@ -218,8 +225,8 @@ class _RunningCall:
 
 
 class _Progress:
-    """Passes a script's progress reports to its caller: only growing ones, as MCP requires, and not too
-    many.
+    """Passes a script's progress reports to its caller. Drops reports that do not grow (MCP forbids them) or
+    come too fast.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -248,7 +255,9 @@ def _amount(value: JSON) -> float:
 
 
 def _by_name(operation: str, values: list[JSON]) -> JSON:
-    """Positional arguments of Lua by name: the required ones first, then a table of options."""
+    """Lua's positional arguments as a table by name: first the required ones, then those in a table of
+    options.
+    """
     from ctx.memory import OPS  # already imported: the script has a memory bank
 
     if operation not in OPS:
@@ -264,7 +273,9 @@ def _by_name(operation: str, values: list[JSON]) -> JSON:
 
 
 def _search_arguments(options: dict[str, JSON]) -> dict[str, JSON]:
-    """The tool's arguments. Context Harness puts filters among the options, the tool in a table `filters`."""
+    """The arguments of the `search` tool. Context Harness has the filters among the options; the tool expects
+    a table `filters`.
+    """
     arguments = {name: value for name, value in options.items() if name not in _FILTERS}
     filters = arguments.pop("filters", None) or {}
     if isinstance(filters, dict):

@@ -1,13 +1,13 @@
 """Load the scripts of a workspace, and reload them when their files change.
 
-A script that does not load does not affect the others: it is listed with the reason, and a call returns it.
-If two scripts have the same name, the order is: built-in tools, packs, the configuration, its tools folder
-and the project's `.ctx/`, the user's own scripts, installed registries. A script of the user or of a registry
-is overridden silently; other conflicts are errors. If a changed script does not load, the last version that
-worked stays.
+A script that does not load does not affect the others: it is listed with the error, and a call returns the
+error. If two scripts have the same name, the first in this order is used: built-in tools, packs, the
+configuration, its tools folder and the project's `.ctx/`, the user's own scripts, installed registries. A
+script of the user or of a registry is overridden silently; other conflicts are errors. If a changed script
+does not load, the last version that worked stays in use.
 
-A call checks its script's file first (one `stat`), so it runs the current text. A thread looks for new and
-deleted files, and reloads scripts that nobody calls.
+A call checks its script's file first (one `stat`), so it runs the current text. A thread looks for new,
+deleted and changed files.
 """
 
 import logging
@@ -26,24 +26,26 @@ from ctx.tools.toolbox import RESERVED, Agents, Toolbox, name_fault
 
 logger = logging.getLogger(__name__)
 
-_PARALLEL_LOADS = 8  # after one script timed out
-_PARALLEL_LOAD_S = 2 * LOAD_S  # for all of them: a start must not wait for hundreds of scripts that hang
-RETRIES_S = (5.0, 30.0, 120.0)  # after loads that timed out, for example on a busy machine; then at each call
+_PARALLEL_LOADS = 8  # after a script timed out, load this many at a time
+_PARALLEL_LOAD_S = 2 * LOAD_S  # for all parallel loads: a start must not wait for hundreds of scripts
+# Pauses before a load that timed out is tried again, for example on a busy machine. After these, only calls
+# try again.
+RETRIES_S = (5.0, 30.0, 120.0)
 POLL_S = 0.5  # how often the thread looks for changes
 
 
 class ScriptStatus(NamedTuple):
-    """One script, for `ctx tool list` and `ctx doctor`."""
+    """The state of one script, for `ctx tool list` and `ctx doctor`."""
 
     kind: str
     name: str
     where: str
-    serving: bool  # some version of it is loaded
-    error: str | None  # of the newest version
+    serving: bool  # whether some version is loaded
+    error: str | None  # why the newest version did not load
 
 
 class Candidate(NamedTuple):
-    """A script that was found. Of two with one name, the lower rank wins; equal ranks are an error."""
+    """A script that was found. If two have the same name, the lower rank wins; equal ranks are an error."""
 
     kind: str  # tool | agent
     script: ScriptFile
@@ -51,10 +53,10 @@ class Candidate(NamedTuple):
 
 
 USER_RANK = 1
-REGISTRY_RANK = 2  # of the first registry; the next ones follow
+REGISTRY_RANK = 2  # rank of the first registry; the others have the next numbers
 
 Ranked = Callable[[], Iterable[tuple[str, ScriptFile, int]]]
-"""`ranked()` returns (kind, script, rank) of the current scripts of registries."""
+"""Returns (kind, script, rank) for each current script of the registries."""
 
 
 class _Loaded:
@@ -64,12 +66,12 @@ class _Loaded:
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
         self.error: str | None = None
-        self.timeouts = 0  # successive loads of this version that timed out
+        self.timeouts = 0  # consecutive loads of this version that timed out
         self.tried_s = 0.0
 
     def due(self, called_s: float | None) -> bool:
-        """Whether to retry a load that timed out: for a call at `called_s`, unless another call has retried
-        since; in the background (None), after a pause.
+        """Whether to retry a load that timed out. In a call (at time `called_s`): unless another call has
+        retried since then. In the background (`called_s` None): after a pause.
         """
         if not self.timeouts:
             return False
@@ -86,7 +88,7 @@ class _Loaded:
 
 
 class Scripts:
-    """The scripts of one workspace. Call `load` once; `watch` follows changes until `close`."""
+    """The scripts of one workspace. Call `load` once; `watch` reloads changed scripts until `close`."""
 
     def __init__(self, runner: Callable[[], Runner], toolbox: Toolbox, agents: Agents) -> None:
         self._runner = runner
@@ -95,7 +97,7 @@ class Scripts:
         self._entries: dict[tuple[str, str], _Loaded] = {}
         self._refused: dict[str, ScriptStatus] = {}  # scripts with a name that is invalid or taken
         self._record_fault = ""
-        self._lock = threading.Lock()  # of `_entries` and `_refused`; not held while a script runs
+        self._lock = threading.Lock()  # protects `_entries` and `_refused`; not held while a script runs
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -113,8 +115,8 @@ class Scripts:
     ) -> None:
         """Load every script. Raises `ConfigError` if `tools_dir` does not exist.
 
-        `pins` checks the trust of the scripts in `tools_dir`, `trust` of those in the `.ctx/` folder of
-        `project`. `user` is the user's own folder with `tools` and `agents`.
+        `pins` checks whether the scripts in `tools_dir` are trusted, `trust` those in the `.ctx/` folder of
+        `project`. `user` is the user's own folder, which contains `tools` and `agents`.
         """
         if tools_dir is not None and not os.path.isdir(tools_dir):
             raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
@@ -130,13 +132,13 @@ class Scripts:
         self._agents.before_use(lambda name: self._reload_for_call("agent", name))
 
     def watch(self) -> None:
-        """Follow changes in a background thread."""
+        """Start a background thread that reloads changed scripts."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ctx-scripts", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Stop following changes. The scripts stay loaded."""
+        """Stop reloading. The scripts stay loaded."""
         self._stop.set()
         self._toolbox.before_use(lambda name: None)
         self._agents.before_use(lambda name: None)
@@ -144,19 +146,23 @@ class Scripts:
             self._thread.join(2)
 
     def refresh(self) -> None:
-        """Load what has changed. Without changes this takes a stat for each script and folder."""
+        """Load new and changed scripts and drop deleted ones. Without changes this takes one stat for each
+        script and folder.
+        """
         self._drop_deleted()
         self._find_new()
         entries = self._all()
         while entries and not self._reload(entries.pop(0)):
             pass
-        if entries:  # a script timed out: load the others in parallel, in case they do too
+        if entries:  # a script timed out: load the others in parallel, because they may time out too
             ends_s = time.monotonic() + _PARALLEL_LOAD_S
             with ThreadPoolExecutor(_PARALLEL_LOADS, "ctx-load") as pool:
                 list(pool.map(lambda entry: self._reload_until(entry, ends_s), entries))
 
     def statuses(self) -> list[ScriptStatus]:
-        """Every script by kind and name, including those whose name is invalid or taken."""
+        """The status of every script, sorted by kind and name, including scripts whose name is invalid or
+        taken.
+        """
         with self._lock:
             refused = list(self._refused.values())
         return sorted([*(entry.status for entry in self._all()), *refused], key=lambda status: status[:3])
@@ -175,7 +181,7 @@ class Scripts:
     # -- finding scripts -------------------------------------------------------------------------------------
 
     def _candidates(self) -> Iterator[Candidate]:
-        """Every script, in the order in which they get their names."""
+        """Every script that is found. The first one with a name gets it."""
         yield from self._named
         for script in _scripts_of(self._folder, os.path.basename(self._folder or "")):
             if os.path.realpath(script.path) not in self._named_files:
@@ -204,7 +210,7 @@ class Scripts:
         return candidates
 
     def _find_new(self) -> None:
-        """Register every new script, or log once why it cannot have its name."""
+        """Register every new script; if its name is invalid or taken, log that once."""
         with self._lock:
             registered = {(entry.kind, entry.script.path) for entry in self._entries.values()}
         refused = {}
@@ -223,7 +229,9 @@ class Scripts:
             logger.error("%s not loaded reason=%s", status.kind, status.error)
 
     def _claim(self, candidate: Candidate) -> str | None:
-        """Register a script, unless one of lower rank has the name. Returns an error for other conflicts."""
+        """Register a script, unless a script of lower rank has the name. Returns an error message for an
+        invalid name or another conflict.
+        """
         kind, script = candidate.kind, candidate.script
         fault = name_fault(kind, script.name, script.where)
         if fault is not None:
@@ -245,7 +253,7 @@ class Scripts:
         return f"two {kind}s are called '{script.name}': {owner} and {script.where}; rename one"
 
     def _origin(self, kind: str, name: str) -> str | None:
-        """Where the tool or agent of this name was defined; None if there is none."""
+        """Where the tool or agent with this name is defined; None if there is none."""
         entries = self._toolbox.list() if kind == "tool" else self._agents.list()
         return next((entry.origin for entry in entries if entry.name == name), None)
 
@@ -268,7 +276,7 @@ class Scripts:
             self._reload(entry, time.monotonic())
 
     def _reload_until(self, entry: _Loaded, ends_s: float) -> None:
-        """Reload a script, or leave it for the next round or its first call if it is too late."""
+        """Reload a script. After `ends_s`, leave it to the next round or to its first call."""
         if time.monotonic() < ends_s:
             self._reload(entry)
         elif entry.stamp is None and entry.error is None:
@@ -292,7 +300,7 @@ class Scripts:
             try:
                 failure = self._try_load(entry)
             except Busy:
-                return False  # not the script's fault: the next round tries again
+                return False  # not the script's fault; the next round tries again
             timed_out = isinstance(failure, ScriptTimeout)
             entry.timeouts = (entry.timeouts if stamp == entry.stamp else 0) + 1 if timed_out else 0
             entry.tried_s = time.monotonic()
@@ -300,7 +308,7 @@ class Scripts:
             return timed_out
 
     def _try_load(self, entry: _Loaded) -> CtxError | None:
-        """Load a script and record the outcome. Returns why it does not load. Raises `Busy`."""
+        """Load a script and record the result. Returns the error if it does not load. Raises `Busy`."""
         try:
             if entry.kind == "tool":
                 self._toolbox.add(load_tool(self._runner(), entry.script), replace=entry.serving)
@@ -353,14 +361,16 @@ class Scripts:
 
 
 def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
-    """The scripts of a folder by name; empty if it does not exist. `shown` is its name in messages."""
+    """The scripts in a folder, by name; empty if the folder does not exist. `shown` is the folder's name in
+    messages.
+    """
     return [
         ScriptFile(name, path, shown=f"{shown}/{name}.lua", named=False) for name, path in scripts_in(folder)
     ]
 
 
 def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
-    """A message for each unknown tool that an agent names."""
+    """An error message for each unknown tool in the `tools` of an agent."""
     names = toolbox.names()
     return [
         f"agent '{agent.name}': there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
@@ -371,7 +381,7 @@ def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
 
 
 def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
-    """A message for each unknown tool in a script's `calls`."""
+    """An error message for each unknown tool in a script's `calls`."""
     names = toolbox.names()
     return [
         f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; "
@@ -382,7 +392,7 @@ def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
 
 
 def script_doubts(script: ScriptFile) -> list[str]:
-    """A message for each setting of a script that has no effect."""
+    """A warning for each setting of a script that has no effect."""
     folders = [f"fs: no such folder: {one_line(folder)}" for folder in script.fs if not os.path.isdir(folder)]
     hosts = [
         f"allow_hosts: '{one_line(host)}' is not a host (write it as example.org or example.org:8443)"

@@ -1,8 +1,8 @@
 """Installed registries: their files in the user's own folder, and a record of what was installed.
 
-A script of a registry runs if its folder holds exactly the files that were installed and the user trusts them
-(`ctx trust registry:NAME/tools/SCRIPT`). Trust is in the hash over all files of a script, so an update that
-changes none of them keeps it.
+A registry's script runs if its folder has exactly the files that were installed and the user trusts them
+(`ctx trust registry:NAME/tools/SCRIPT`). Trust is bound to the hash over all files of a script, so it stays
+after an update that changes none of them.
 """
 
 import json
@@ -30,7 +30,7 @@ _SHIPPED_FOLDER = ("extensions", "connectors")
 
 
 class RegistryScript(NamedTuple):
-    """A script as it was installed."""
+    """A script of a registry, with the hashes of its files at installation."""
 
     registry: str
     kind: str
@@ -39,11 +39,11 @@ class RegistryScript(NamedTuple):
     tags: tuple[str, ...]
     required_config: tuple[str, ...]
     files: Mapping[str, str]  # path below the script's folder -> SHA-256
-    sizes: Mapping[str, int]  # likewise, in bytes
+    sizes: Mapping[str, int]  # path below the script's folder -> bytes
 
     @property
     def path(self) -> str:
-        """Its folder below the registry's."""
+        """The script's folder, relative to the registry's folder."""
         return f"{self.kind}s/{self.name}"
 
     @property
@@ -52,14 +52,14 @@ class RegistryScript(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The hash over the names and hashes of its files."""
+        """The hash over the names and hashes of the script's files."""
         return digest_of(
             "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items())).encode()
         )
 
 
 class Registry(NamedTuple):
-    """An installed registry: its address, the commit it is pinned to, and its scripts."""
+    """An installed registry: its address, the commit that is installed, and its scripts."""
 
     name: str
     url: str
@@ -79,7 +79,9 @@ def new_registry(name: str, url: str, branch: str | None) -> Registry:
 
 
 def offered_script(registry: str, offer: Offer, data: Mapping[str, bytes]) -> RegistryScript:
-    """An offer with the hashes and sizes of its files. `data`: path in the repository -> content."""
+    """The script of an offer, with the hashes and sizes of its files. `data`: path in the repository ->
+    content.
+    """
     hashes = {name: digest_of(data[path]) for name, path in offer.files.items()}
     sizes = {name: len(data[path]) for name, path in offer.files.items()}
     return RegistryScript(registry, *offer[:-1], hashes, sizes)
@@ -91,7 +93,9 @@ def _to_json(registry: Registry) -> JSON:
 
 
 def _from_json(row: JSON) -> Registry:
-    """Raises `LookupError`, `TypeError` or `AttributeError` if the row is damaged."""
+    """The registry in a row of the record. Raises `LookupError`, `TypeError` or `AttributeError` if the row
+    is damaged.
+    """
     scripts = tuple(
         RegistryScript(
             **{
@@ -107,7 +111,7 @@ def _from_json(row: JSON) -> Registry:
 
 
 class InstalledRegistries:
-    """The installed registries, in the order of installation, which is also the order of look-ups."""
+    """The installed registries in the order of their installation, in which scripts are also looked up."""
 
     def __init__(self, folder: str, trust: TrustFile) -> None:
         self.folder = folder
@@ -140,14 +144,15 @@ class InstalledRegistries:
         return (shipped(), *self.registries())
 
     def registry(self, name: str) -> Registry:
-        """The registry of this name. Raises `NotFound`."""
+        """The registry with this name. Raises `NotFound`."""
         installed = {registry.name: registry for registry in self.with_shipped()}
         if name not in installed:
             raise NotFound(f"no registry called '{name}' is installed; {did_you_mean(name, installed)}")
         return installed[name]
 
     def scripts(self, reference: str) -> Sequence[RegistryScript]:
-        """The scripts of `NAME`, `NAME/tools/SCRIPT` or `tools/SCRIPT`, with or without `registry:`.
+        """The scripts that a reference means: `NAME`, `NAME/tools/SCRIPT` or `tools/SCRIPT`, with or without
+        `registry:`.
 
         Raises `NotFound`, and `BadRequest` if several registries have the script.
         """
@@ -168,13 +173,13 @@ class InstalledRegistries:
         return matches
 
     def trusted(self, script: RegistryScript) -> bool:
-        """Whether the user trusts these files of the script, or it comes with ctx."""
+        """Whether the user trusts these files of the script, or the script comes with ctx."""
         if script.registry == SHIPPED:
             return True
         return self._trusted_digests().get(script.reference) == script.digest
 
     def change(self, script: RegistryScript) -> str | None:
-        """A message if the script's files are not those that were installed."""
+        """A message if the script's files differ from what was installed; None if not."""
         if script.registry == SHIPPED:
             return None
         change = _change(self.folder_of(script), script.files)
@@ -191,7 +196,7 @@ class InstalledRegistries:
         return self.trusted(script) and self.change(script) is None
 
     def absence(self, reference: str) -> str:
-        """The end of a message about a script that is not installed."""
+        """The end of an error message that says why a script is not installed."""
         registry, path = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
         record = next((row for row in self.with_shipped() if row.name == registry), None)
         if record is None:
@@ -207,7 +212,7 @@ class InstalledRegistries:
         return self._trusted[1]
 
     def path_of(self, script: RegistryScript, name: str) -> str:
-        """The path of a script's file."""
+        """The path of a file of a script."""
         if script.registry == SHIPPED:
             return _shipped_path(script)
         return os.path.join(self.folder_of(script), name)
@@ -219,9 +224,10 @@ class InstalledRegistries:
     # -- running -----------------------------------------------------------------------------------
 
     def served(self, rank: int) -> Iterator[tuple[str, ScriptFile, int]]:
-        """(kind, script, rank) of the trusted tools and agents, ranked from `rank` up.
+        """(kind, script, rank) of each trusted tool and agent. The first registry gets the rank `rank`, the
+        next `rank` + 1.
 
-        A script whose files have changed is included; loading it raises an error.
+        Includes scripts whose files have changed; loading them raises an error.
         """
         references = self._trusted_digests().keys()
         for number, registry in enumerate(self.registries()):
@@ -230,7 +236,7 @@ class InstalledRegistries:
                     yield script.kind, self.script_file(script.reference, script.name), rank + number
 
     def script_file(self, reference: str, name: str) -> ScriptFile:
-        """A script by its full reference, to run under this name. It need not be installed yet."""
+        """The script with this full reference, to run under the name `name`. It may not be installed yet."""
         registry, folder, script = _parts(reference)
         if registry == SHIPPED:
             matches = [row for row in shipped().scripts if row.reference == reference]
@@ -241,21 +247,21 @@ class InstalledRegistries:
         return ScriptFile(name, path, trust="untrusted", shown=reference, vouched_by=check, named=False)
 
     def recorded(self, reference: str) -> RegistryScript | None:
-        """The installed script of this reference."""
+        """The installed script with this reference; None if there is none."""
         scripts = (script for registry in self.registries() for script in registry.scripts)
         return next((script for script in scripts if script.reference == reference), None)
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when the record does."""
+        """Numbers that change when the record changes."""
         return files.stamp(self._record)
 
     # -- changing ----------------------------------------------------------------------------------
 
     def install(self, registry: Registry, contents: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Install or replace a registry. `contents`: script (`tools/NAME`) -> path -> content.
+        """Install or replace a registry. `contents`: script (`tools/NAME`) -> path of a file -> its content.
 
-        If the process is killed, the old registry stays, or the new files do not match the record and do not
-        run. Raises `ConfigError`.
+        If the process is killed meanwhile, either the old registry stays, or the new files do not match the
+        record and do not run. Raises `ConfigError`.
         """
         target = os.path.join(self.folder, registry.name)
         suffix = secrets.token_hex(6)
@@ -295,7 +301,7 @@ class InstalledRegistries:
 
 
 class _RegistryTrust:
-    """Decides whether a script of a registry may run, by the current record and trust."""
+    """Decides whether a registry's script may run, from the current record and the user's trust."""
 
     def __init__(self, installed: InstalledRegistries, reference: str) -> None:
         self._installed = installed
@@ -303,7 +309,7 @@ class _RegistryTrust:
 
     @property
     def mend(self) -> str:
-        """The end of the message that the script's file is missing."""
+        """The end of the error message for a script whose file is missing."""
         script = self._installed.recorded(self._reference)
         if script is not None:
             return f"; `ctx registry install {script.registry}` restores it"
@@ -332,7 +338,7 @@ class _RegistryTrust:
 
 
 def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
-    """The first difference between a folder and what was installed; None if there is none."""
+    """The first difference between a folder and what was installed, as text; None if there is none."""
     names = set()
     for parent, folders, entries in os.walk(folder):
         below = os.path.relpath(parent, folder)
@@ -351,13 +357,15 @@ def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
 
 
 def installed_registries(environ: Mapping[str, str], trust: TrustFile | None = None) -> InstalledRegistries:
-    """The user's registries, in a folder that no project can write. Pass `trust` if it was already read."""
+    """The user's registries, in a folder that no project can write to. Pass `trust` if it was
+    already read.
+    """
     folder = os.path.join(files.state_folder(environ), "registries")
     return InstalledRegistries(folder, trust or TrustFile(trust_path(environ)))
 
 
 def _parts(reference: str) -> tuple[str, str, str]:
-    """(registry, folder of the kind, script). Raises `ConfigError`."""
+    """(registry, folder of the kind, script name) of a reference. Raises `ConfigError`."""
     parts = reference.removeprefix(REGISTRY_PREFIX).split("/")
     if (
         len(parts) != 3
@@ -373,7 +381,7 @@ def _parts(reference: str) -> tuple[str, str, str]:
 
 @cache
 def shipped() -> Registry:
-    """The registry `ctx` of the connectors that come with ctx. Its scripts need no trust."""
+    """The registry `ctx`, with the connectors that come with ctx. Its scripts need no trust."""
     folder = bundled_path(*_SHIPPED_FOLDER)
     data = {}
     for name in sorted(os.listdir(folder)):

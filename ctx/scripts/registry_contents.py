@@ -1,4 +1,5 @@
-"""Read what a registry offers from its manifest and its file names, which a stranger may have written.
+"""Find the scripts that a registry offers, from its manifest and file names. A stranger may have written
+them.
 
 A registry is a git repository with `registry.toml`, or with the folders `tools/NAME/tool.lua`,
 `connectors/NAME/connector.lua` and `agents/NAME/agent.lua`. A script that is not made of plain files with
@@ -19,22 +20,22 @@ from ctx.text.strings import one_line
 from ctx.tools.toolbox import NAME, NAME_RULE
 
 KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
-"""Folder, which is also the table of the manifest -> kind of script."""
+"""Folder of a registry (also the name of the table in its manifest) -> kind of script."""
 
 MANIFEST = "registry.toml"
-AGENT_SETTINGS = "agent.toml"  # of Context Harness, which lists such an agent but never serves it
+AGENT_SETTINGS = "agent.toml"  # an agent without a script in Context Harness
 MAX_SCRIPTS = 500
-MAX_SCRIPT_FILES = 100  # of one script, with its templates
+MAX_SCRIPT_FILES = 100  # per script, including its templates
 MAX_PROBLEMS = 100
-MAX_LIST = 20  # entries of `tags` and `required_config`
+MAX_LIST = 20  # entries in `tags` and in `required_config`
 
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # of a path; names one file on every file system
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # part of a path, portable to every file system
 _FILE_MODES = ("100644", "100755")
 _OTHER_MODES = {"120000": "a link", "160000": "a submodule, whose content is elsewhere"}
 
 
 class Entry(NamedTuple):
-    """A file of the repository: its mode and its object in git."""
+    """A file in the repository: its mode and its object id in git."""
 
     mode: str
     oid: str
@@ -52,7 +53,7 @@ class Offer(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """A registry's description, its scripts, and a message for each script that is left out."""
+    """A registry's description, the scripts it offers, and a message for each script that is left out."""
 
     description: str
     offers: tuple[Offer, ...]
@@ -60,7 +61,9 @@ class Contents(NamedTuple):
 
 
 def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
-    """The offers of a repository (`entries`: path -> entry). Raises `SourceError` for an invalid manifest."""
+    """The scripts that a repository offers. `entries` maps paths to entries. Raises `SourceError` for an
+    invalid manifest.
+    """
     try:
         tables = {} if manifest is None else tables_in(manifest, MANIFEST)
     except ConfigError as error:
@@ -87,7 +90,9 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
 def _listed(
     tables: Mapping[str, JSON], entries: Mapping[str, Entry]
 ) -> Iterator[tuple[str, str, str, Mapping[str, JSON]]]:
-    """(kind, name, path, table) of each script in the manifest, or by file names if it lists none."""
+    """(kind, name, path, table) of each script in the manifest; if it lists none, of the scripts found by
+    file names.
+    """
     sections = {folder: as_table(tables[folder]) for folder in KINDS if isinstance(tables.get(folder), dict)}
     if not sections:
         yield from ((kind, name, path, {}) for kind, name, path in _found(entries))
@@ -101,12 +106,12 @@ def _listed(
 
 
 def _found(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, path) of each script in the folders of a registry without a manifest."""
+    """(kind, name, path) of each script in the folders of a registry whose manifest lists none."""
     for path in sorted(entries):
         folder, *inner = path.split("/")
         if folder not in KINDS:
             continue
-        # A path of two parts is a link or a submodule in place of a script's folder.
+        # A link or a submodule in place of a script's folder is reported later.
         if inner[1:] == [f"{KINDS[folder]}.lua"] or (len(inner) == 1 and entries[path].mode in _OTHER_MODES):
             yield KINDS[folder], inner[0], path
         elif folder == "agents" and inner[1:] == [AGENT_SETTINGS]:
@@ -122,7 +127,7 @@ def _name_fault(name: str, taken: bool) -> str | None:
 
 
 def _path_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | None:
-    """Why the script at this path is left out; None if it is fine."""
+    """The reason why the script at this path is left out; None if the path is fine."""
     label = one_line(path, 100)
     if not _plain(path):
         return f"its path '{label}' does not consist of plain names below the registry"
@@ -147,7 +152,9 @@ def _plain(path: str) -> bool:
 
 
 def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """The files of a script: its whole folder if that is its own (`.../NAME/KIND.lua`), else the script."""
+    """The files of a script, path when installed -> path in the repository: its whole folder if it has its
+    own (`.../NAME/KIND.lua`), else only the script.
+    """
     folder, base = posixpath.split(path)
     main = f"{kind}.lua"
     if base != main or "/" not in folder:
@@ -169,7 +176,7 @@ def _files_fault(files: Mapping[str, str], entries: Mapping[str, Entry]) -> str 
         if name.lower() in names:
             return f"'{label}' is there twice, in upper and lower case"
         names.add(name.lower())
-    # On a file system without case, `Data` and `data/table.json` conflict.
+    # On a file system that ignores case, `Data` and `data/table.json` conflict.
     if any(folder in names for name in names for folder in accumulate(name.split("/")[:-1], posixpath.join)):
         return "one of its files and one of its folders have the same name in upper or lower case"
     return None

@@ -1,4 +1,4 @@
-"""Fetch a registry at one commit. Files are read from git's objects, without a work tree."""
+"""Fetch a registry's git repository at one commit. Files are read from git's objects, without a work tree."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,22 +16,24 @@ from ctx.scripts.registry_contents import MANIFEST, Contents, Entry, Offer, cont
 
 TIMEOUT_S = 300.0  # scripts are small
 MAX_FILE_BYTES = MAX_SCRIPT_BYTES
-MAX_BYTES = 20_000_000  # of all scripts together
-MAX_ENTRIES = 20_000  # files of the repository
+MAX_BYTES = 20_000_000  # for all scripts of a registry together
+MAX_ENTRIES = 20_000  # files in the repository
 _PARTIAL = f"blob:limit={MAX_FILE_BYTES + 1}"  # larger files are not fetched, if the remote supports it
 
 
 class Fetched(NamedTuple):
-    """A registry as its repository has it now."""
+    """A registry as it is in its repository now."""
 
     registry: Registry
-    files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path -> content
+    files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path of a file -> its content
     problems: tuple[str, ...]  # a message for each script that is left out
-    follows: bool | None  # whether its history has the installed commit; None if none is installed
+    follows: bool | None  # whether the installed commit is in its history; None if not installed
 
 
 def remote_of(url: str) -> Remote:
-    """The remote of an address. Raises `BadRequest` if git must not use it, or if it holds a password."""
+    """The git remote for an address. Raises `BadRequest` if git must not use the address or if it contains a
+    password.
+    """
     try:
         remote = parse_remote(url)
     except ValueError as error:
@@ -45,8 +47,8 @@ def remote_of(url: str) -> Remote:
 
 
 def fetch(registry: Registry, branch: str | None, progress: Progress | None = None) -> Fetched:
-    """Fetch a registry at the newest commit of `branch`: a branch, a tag, a full commit id, or None for the
-    default branch. Raises `BadRequest`, `SourceError`.
+    """Fetch a registry at the newest commit of `branch`, which is a branch, a tag or a full commit id; None
+    means the default branch. Raises `BadRequest`, `SourceError`.
     """
     name = registry.name
     repository = Repository(
@@ -78,7 +80,7 @@ def fetch(registry: Registry, branch: str | None, progress: Progress | None = No
 
 
 def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
-    """The files of a commit. Names that are not UTF-8 are left out later, as not plain."""
+    """The files of a commit: path -> entry. Names that are not UTF-8 are rejected later."""
     rows = repository.quick(["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
     if len(rows) > MAX_ENTRIES:
         raise SourceError(f"it has {len(rows) - 1:,} files; a registry may have {MAX_ENTRIES:,}")
@@ -108,7 +110,9 @@ def _manifest(repository: Repository, blobs: Blobs, entry: Entry | None) -> byte
 
 
 def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
-    """The sizes of the objects that were fetched and are not too large. Asking for others fetches them."""
+    """Object id -> size of the objects that were fetched and are not too large. Others are skipped, because
+    asking for their size would fetch them.
+    """
     absent = repository.absent()
     present = [oid for oid in dict.fromkeys(oids) if oid not in absent]
     names = "".join(f"{oid}\n" for oid in present).encode()
@@ -122,12 +126,14 @@ def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
 
 
 def _paths(offered: Contents) -> list[str]:
-    """The files of all offers, each once."""
+    """The repository paths of all files of the offered scripts, without duplicates."""
     return list(dict.fromkeys(path for offer in offered.offers for path in offer.files.values()))
 
 
 def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Contents:
-    """Leave out scripts with a file that is too large. Raises `SourceError` if all together are too large."""
+    """The offered scripts without those that have a file that is too large. Raises `SourceError` if all
+    together are too large.
+    """
     fitting: list[Offer] = []
     problems = list(offered.problems)
     total = 0

@@ -1,4 +1,4 @@
-"""Lua scripts as tools and agents."""
+"""Turns Lua scripts into tools and agents."""
 
 import json
 import logging
@@ -23,13 +23,13 @@ if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
 logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
-MEMORY = "memory"  # a tool with a memory bank has the access rules of the memory packs
-MAX_DESCRIPTION = 10_000  # characters: every client's model reads all descriptions
-LOAD_S = 5.0  # for reading a script's fields; takes milliseconds unless the script loops
+MEMORY = "memory"  # tools with a memory bank follow the access rules of this pack
+MAX_DESCRIPTION = 10_000  # characters; limited because every client's model reads all descriptions
+LOAD_S = 5.0  # limit for reading a script's fields, which takes milliseconds unless it loops
 NO_CALLER = Caller("script")
 _ARGUMENT_FIELDS = ("name", "description", "required")
 TYPES = ("string", "integer", "number", "boolean", "array", "object")
-MAX_DEPTH = 64  # of a declaration; the schema check refuses deeper ones
+MAX_DEPTH = 64  # levels of a declaration; the schema check refuses deeper ones
 _COPIED_KEYS = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "pattern", "format"),
@@ -40,7 +40,9 @@ _KEYS = ("name", "type", "required", "description", "default", "enum", *_COPIED_
 
 
 class ScriptFile(NamedTuple):
-    """A script and its settings. `trust` is "operator" for scripts of the configuration, else "untrusted"."""
+    """A script and its settings. `trust` is "operator" for scripts that the configuration names, else
+    "untrusted".
+    """
 
     name: str
     path: str
@@ -53,8 +55,8 @@ class ScriptFile(NamedTuple):
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
     shown: str = ""  # the file's name in messages
-    vouched_by: Voucher | None = None  # for scripts that run only if the user trusts their text
-    named: bool = True  # in the configuration; False if it was found in a folder
+    vouched_by: Voucher | None = None  # checks the trust in the text; None if no check is needed
+    named: bool = True  # whether the configuration names it; False if found in a folder
 
     @property
     def where(self) -> str:
@@ -94,7 +96,7 @@ class ScriptFile(NamedTuple):
         return text
 
     def stamp(self) -> tuple[int, ...] | None:
-        """Changes when the file or its trust changes; None if the file is gone."""
+        """Numbers that change when the file or its trust changes; None if the file is gone."""
         stamp = files.stamp(self.path)
         if not any(stamp):
             return None
@@ -102,7 +104,7 @@ class ScriptFile(NamedTuple):
 
 
 class Runner(NamedTuple):
-    """Runs scripts: the sandbox, and the bridge that answers their host calls."""
+    """Runs scripts: the sandbox, and the bridge that answers the scripts' host calls."""
 
     pool: Pool
     bridge: "Bridge"
@@ -131,9 +133,10 @@ class Runner(NamedTuple):
         )
 
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
-        """The fields the script declares, if it also defines its function. Raises a `CtxError`.
+        """The fields of the table that the script declares. Raises a `CtxError`, also if the script does not
+        define its function.
 
-        The script runs without grants: loading it must not make requests.
+        The script runs without grants, because loading it must not make requests.
         """
         host = self.bridge.host_for(script.policy(), NO_CALLER)
         timeout_s = min(script.timeout_s, LOAD_S)
@@ -147,7 +150,7 @@ class Runner(NamedTuple):
 
 
 def load_tool(runner: Runner, script: ScriptFile) -> Tool:
-    """The tool a script defines, with the name from the configuration. Raises a `CtxError`."""
+    """The tool that a script defines, with the name from the configuration. Raises a `CtxError`."""
     source = script.source()
     fields = runner.metadata(script, source, "tool")
     schema = parameters_schema(fields.get("parameters"), script.where)
@@ -162,7 +165,7 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
         with runner.bridge.running(policy, caller) as host:
             result = runner.pool.run(job, host, script.timeout_s)
         fault = output_fault(result)
-        if fault is not None:  # MCP clients would refuse it without a useful message
+        if fault is not None:  # MCP clients would refuse the result without a useful message
             raise ToolError(f"{script.where}: the result does not match the tool's `output`: {fault}")
         return result
 
@@ -182,7 +185,7 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
 
 
 def _output_check(script: ScriptFile, output: JSON) -> Callable[[JSON], str | None]:
-    """A function that says where a result does not match the declared schema.
+    """Returns a function that says where a result does not match the declared schema (None if it matches).
     Raises `ToolError` for an invalid schema.
     """
     if output is None:
@@ -201,7 +204,7 @@ def _description(fields: Mapping[str, JSON]) -> str:
 
 
 def annotations(declared: JSON) -> Annotations:
-    """A script's annotations, in ctx's or in MCP's spelling, with defaults for those it does not declare."""
+    """A script's annotations, in the spelling of ctx or MCP. Undeclared ones get the default."""
     declared, default = as_table(declared), Annotations()
 
     def flag(name: str, mcp_name: str, otherwise: bool) -> bool:
@@ -218,7 +221,7 @@ def annotations(declared: JSON) -> Annotations:
 
 
 def load_agent(runner: Runner, script: ScriptFile) -> Agent:
-    """The agent a script defines. Raises a `CtxError`."""
+    """The agent that a script defines. Raises a `CtxError`."""
     source = script.source()
     fields = runner.metadata(script, source, "agent")
     fault = name_fault("agent", script.name, script.where)
@@ -255,7 +258,7 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
 
 
 def agent_arguments(script: ScriptFile, declared: JSON) -> Iterator[AgentArgument]:
-    """The arguments an agent's script declares. Raises `ToolError`."""
+    """The arguments that an agent's script declares. Raises `ToolError`."""
     for entry in _tables(declared):
         name = str(entry.get("name"))
         refuse_misspelt(entry, _ARGUMENT_FIELDS, f"{script.where}: argument '{one_line(name[:80])}'")
@@ -264,7 +267,7 @@ def agent_arguments(script: ScriptFile, declared: JSON) -> Iterator[AgentArgumen
 
 
 def _tables(value: JSON) -> list[dict[str, JSON]]:
-    """The tables of a list; empty for another value."""
+    """The tables in a list; empty if the value is not a list."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
@@ -280,7 +283,7 @@ def _messages(script: ScriptFile, value: JSON) -> tuple[dict[str, str], ...]:
 
 
 def _content(script: ScriptFile, content: JSON) -> str:
-    """The text of a message: a string, or MCP's `{type = "text", text = "..."}`."""
+    """The text of a message, which is a string or MCP's `{type = "text", text = "..."}`."""
     if isinstance(content, dict) and content.get("type") == "text":
         content = content.get("text")
     if isinstance(content, dict | list):
@@ -292,7 +295,8 @@ def _content(script: ScriptFile, content: JSON) -> str:
 
 
 def parameters_schema(declared: JSON, where: str) -> JSON:
-    """A schema from a list `{{name=, type=, required=, description=, default=, enum=}, ...}` or a schema.
+    """A JSON Schema from a script's `parameters`: a list `{{name=, type=, required=, description=, default=,
+    enum=}, ...}`, a table by name, or a schema.
 
     Undeclared parameters are passed to the script, as in Context Harness. Raises `ToolError`.
     `ctx.tools.schema` checks the result.
@@ -302,7 +306,7 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
     if isinstance(declared, dict):
         if declared.get("type") == "object":
             return with_lists(declared)
-        # `parameters = {query = {type = "string"}}`
+        # A table by name: `parameters = {query = {type = "string"}}`
         declared = [
             {"name": name, **rule} if isinstance(rule, dict) else {"name": name, "type": rule}
             for name, rule in declared.items()
@@ -347,7 +351,7 @@ def _rule(entry: Mapping[str, JSON], what: str) -> dict[str, JSON]:
 
 
 def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Raise `ToolError` for an unknown field that is similar to a known field that is missing.
+    """Raise `ToolError` for an unknown field that looks like a known field that is missing.
 
     Other unknown fields are allowed, as in Context Harness.
     """
@@ -359,7 +363,9 @@ def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> N
 
 
 def with_lists(schema: JSON, depth: int = 0) -> JSON:
-    """Replace `{}` by `[]` where JSON Schema wants a list: Lua has only one kind of empty table."""
+    """The schema with `[]` instead of `{}` where JSON Schema expects a list, because Lua cannot tell an empty
+    list from an empty table.
+    """
     if depth > MAX_DEPTH:
         return schema
     if isinstance(schema, list):

@@ -1,6 +1,6 @@
-"""Make a connector for each source of a configuration, and a `ScriptFile` for each script.
+"""Make a connector for each source in a configuration, and a `ScriptFile` for each script.
 
-A script can be a connector, too: `ScriptConnector`.
+A script can also be a connector: `ScriptConnector`.
 """
 
 import json
@@ -34,13 +34,15 @@ if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), scripts th
 
 _CALLER = Caller("script")
 _TEXT_FIELDS = ("title", "author", "content_type", "source_url", "url")
-# Of an id, an address or an author, which search results show in full. Titles are shortened there.
+# Characters of an id, a URL or an author, which search results show in full. (They shorten titles.)
 _MAX_TEXT = 2000
 _SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "config")
 
 
 def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "list[Connector]":
-    """A connector for every source of a configuration, in order. `runner` runs the scripts among them."""
+    """A connector for every source in a configuration, in order. `runner` returns the runner for script
+    connectors.
+    """
     return [
         *folders(config),
         *_repositories(config.gits),
@@ -51,7 +53,7 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
 
 
 def intervals_s(config: Config) -> dict[str, float]:
-    """The seconds between two runs of each source that does not report its changes, by name."""
+    """Source name -> seconds between two runs, for sources that do not report their changes."""
     by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
     by_source |= {site.name: site.interval_s for site in config.webs}
     by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}
@@ -63,7 +65,7 @@ def intervals_s(config: Config) -> dict[str, float]:
 
 
 def script_file(script: Script, config: Config) -> "ScriptFile":
-    """A script of the configuration. Messages show its path relative to the project."""
+    """The `ScriptFile` for a script in the configuration. Messages show its path relative to the project."""
     from ctx.scripts.scripts import ScriptFile
 
     settings = {name: getattr(script, name) for name in _SETTINGS}
@@ -80,14 +82,14 @@ def script_file(script: Script, config: Config) -> "ScriptFile":
 
 
 def folders(config: Config) -> Iterator[FilesystemConnector]:
-    """A connector for each folder of a configuration."""
+    """A connector for each folder in a configuration."""
     for folder in config.filesystems:
         values = _values(folder, without=("gitignore", "exclude_globs"))
         yield FilesystemConnector(
             **values,
             respect_gitignore=folder.gitignore,
             exclude_globs=(*folder.exclude_globs, *_own_file(config.path, folder.root)),
-            # While a server runs, a pull may turn a folder of the project into a link out of it.
+            # While a server runs, `git pull` may replace a folder of the project with a link to elsewhere.
             stays=partial(inside, root=config.root, closed=CLOSED)
             if inside(folder.root, config.root, CLOSED)
             else None,
@@ -116,7 +118,7 @@ def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
 
 
 def _values(source: Filesystem | Git | Web | S3, *, without: Collection[str]) -> dict[str, Any]:
-    """The keys of a source, which are the parameters of its connector except those in `without`."""
+    """The settings of a source as parameters for its connector, except those in `without`."""
     names = (field.name for field in fields(source))
     return {name: getattr(source, name) for name in names if name not in without}
 
@@ -127,7 +129,7 @@ def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connec
 
 
 def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
-    """A pattern that excludes the configuration file if it is below `root`, because it may hold a key."""
+    """A pattern that excludes the configuration file if it is below `root`, because it may contain a key."""
     inside = "" if config_path is None else os.path.relpath(config_path, root)
     if not inside or inside.startswith(".."):
         return ()
@@ -138,7 +140,9 @@ def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
 
 
 class ScriptConnector:
-    """A `Connector` that calls `connector.scan(config)`. A scan that fails deletes no documents."""
+    """A `Connector` that calls a script's `connector.scan(config)`. A scan that fails deletes no
+    documents.
+    """
 
     def __init__(self, script: "ScriptFile", runner: "Callable[[], Runner]") -> None:
         self.script = script
@@ -180,17 +184,17 @@ class ScriptConnector:
                 else:
                     yield source_item
         except CtxError as error:
-            # The items so far are kept. The others are unknown, so nothing is deleted.
+            # Keep the items so far. The others are unknown, so delete nothing.
             log.complete = False
             raise SourceError(error.message) from error
 
 
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
-    """An item of a scan; None if it is invalid, which is reported in the log."""
+    """The item of a scan; None if it is invalid, which is reported in the log."""
     fault = _identity_fault(item, number)
     if fault is not None:
         log.problem(f"item {number}", fault)
-        log.withheld.append("")  # it may be any item that seems to be missing: none is deleted this time
+        log.withheld.append("")  # it may be any item, so delete none this time
         return None
     source_id, body = str(item["source_id"]), item.get("body")
     if source_id in source_ids:
@@ -210,7 +214,7 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
             log.note(source_id, f"{name} is not a string and is left out")
         elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
             log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters and is left out")
-    # The fingerprint covers only what the script returned: an item without a date must not seem to change.
+    # The fingerprint covers only what the script returned, so that an item without a date does not change.
     text_of_item = json.dumps(item, sort_keys=True, ensure_ascii=False)
     fingerprint = digest(text_of_item.encode("utf-8", "replace"), 32)
     content = Content(
@@ -227,7 +231,7 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
 
 
 def _identity_fault(item: JSON, number: int) -> str | None:
-    """Why an item has no valid id; None if it has one."""
+    """The reason why an item has no valid id; None if it has one."""
     if isinstance(item, ItemProblem):
         return item.message.removeprefix(f"item {number}: ")
     if not isinstance(item, dict):
@@ -250,7 +254,7 @@ def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[st
     metadata = item.get("metadata")
     if isinstance(metadata, dict):
         return metadata
-    if metadata not in (None, []):  # an empty table of Lua may be a list
+    if metadata not in (None, []):  # an empty Lua table may arrive as a list
         log.note(source_id, "metadata is not a table and is left out")
     try:
         loaded = orjson.loads(item.get("metadata_json") or "{}")  # unlike json, refuses lone surrogates
@@ -267,7 +271,7 @@ def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
 
 
 def moment_ms(value: JSON) -> int | None:
-    """A date as milliseconds since the epoch, from ISO 8601 or seconds since the epoch; None if invalid."""
+    """A date in milliseconds since the epoch, from ISO 8601 or seconds since the epoch; None if invalid."""
     try:
         if is_number(value):
             moment = round(value * 1000)
@@ -275,7 +279,7 @@ def moment_ms(value: JSON) -> int | None:
             return moment
         text = str(value).strip()
         if text.replace(".", "", 1).isdigit() and len(text) > 8:
-            # "1700000000.000200", as in chat systems. Eight digits are a date.
+            # Seconds such as "1700000000.000200", as in chat systems. Eight digits are a date.
             return moment_ms(float(text))
         parsed = datetime.fromisoformat(text.replace(" ", "T", 1))
         parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

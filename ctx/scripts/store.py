@@ -1,7 +1,7 @@
 """Values that scripts store between calls (`context.store`), in `memory.db` or the shared database.
 
-Each script has its own values, with a limit on their number and size. A value is durable once `set` returns.
-The values of a connector's scan are durable once the items of the scan are stored.
+Each script has its own values, with a limit on their number and size. A value is on disk once `set` returns.
+The values of a connector's scan are on disk once the items of the scan are stored.
 """
 
 import json
@@ -20,8 +20,8 @@ from ctx.store.schema import Connection, connect, migrate, transaction, translat
 T = TypeVar("T")
 MAX_KEYS = 1_000
 MAX_KEY_BYTES = 256
-MAX_BYTES = 1 << 20  # of one script: its keys, and its values as JSON
-KEEP_S = 30.0  # how long a scan's values wait for other writers
+MAX_BYTES = 1 << 20  # per script, for its keys and its values as JSON
+KEEP_S = 30.0  # how long storing a scan's values may wait for other writers
 COMPONENT = "scripts"
 MIGRATIONS = (
     """
@@ -39,15 +39,16 @@ MIGRATIONS = (
 class ScriptStore:
     """The values of all scripts. Safe to use from several threads and processes.
 
-    `script` is the owner of the values. Every call returns by `deadline_s` (of `time.monotonic()`) or raises
-    `Busy`. Raises `ToolError` for invalid keys and values, and `StoreError`.
+    `script` is the owner of the values. Every call returns before `deadline_s` (on the clock of
+    `time.monotonic()`) or raises `Busy`. Calls also raise `ToolError` for invalid keys and values, and
+    `StoreError`.
     """
 
     def close(self) -> None:
         """Close the connection that this store opened, if any."""
 
     def rows(self, deadline_s: float) -> list[tuple[str, str, int, str]]:
-        """All values, sorted: `(script, key, bytes, value)`, the value as JSON."""
+        """All values as `(script, key, bytes, value as JSON)`, sorted."""
 
         def read(connection: Statements) -> list[tuple[str, str, int, str]]:
             return connection.execute(
@@ -57,7 +58,7 @@ class ScriptStore:
         return self._within("", deadline_s, read, write=False)
 
     def take_over(self, rows: Iterable[tuple[str, str, int, str]], deadline_s: float) -> None:
-        """Store `rows` of another store. They replace values with the same keys."""
+        """Store `rows` from another store. They replace values with the same keys."""
 
         def write(connection: Statements) -> None:
             connection.executemany(
@@ -69,7 +70,7 @@ class ScriptStore:
         self._within("", deadline_s, write, write=True)
 
     def replace(self, script: str, rows: Sequence[tuple[str, str, int, str]], deadline_s: float) -> None:
-        """Replace all values of a script by `rows`."""
+        """Replace all values of a script with `rows`."""
 
         def write(connection: Statements) -> None:
             connection.execute("DELETE FROM script_value WHERE script = ?", (script,))
@@ -78,11 +79,13 @@ class ScriptStore:
         self._within(script, deadline_s, write, write=True)
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
-        """Run `act` in a transaction and return its result. No other writer changes the script's values."""
+        """Run `act` in a transaction and return its result. Meanwhile no other writer can change the script's
+        values.
+        """
         raise NotImplementedError
 
     def get(self, script: str, key: JSON, deadline_s: float) -> JSON:
-        """The value; None if there is none."""
+        """The value of a key; None if there is none."""
         return self._within(
             script, deadline_s, lambda connection: _value(connection, script, _key(key)), write=False
         )
@@ -103,7 +106,7 @@ class ScriptStore:
         )
 
     def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
-        """Add to a number (0 if there is none) and return the sum, atomically."""
+        """Atomically add to the stored number (0 if there is none) and return the sum."""
 
         def add(connection: Statements) -> int | float:
             total = _number(_value(connection, script, _key(key)) or 0) + _number(number)
@@ -116,7 +119,7 @@ class ScriptStore:
 
 
 class HeldScriptStore(ScriptStore):
-    """A copy of a connector's values during a scan, written back when the scan's items are stored.
+    """A copy of a connector's values during a scan, which is written back when the scan's items are stored.
 
     Otherwise a scan that stored "seen up to this date" and then failed would never return those items again.
     """
@@ -132,7 +135,7 @@ class HeldScriptStore(ScriptStore):
         self._connection.close()
 
     def keep(self) -> Callable[[], None] | None:
-        """A function that writes the values back; None if the scan changed none."""
+        """A function that writes the values back; None if the scan did not change any."""
         if self._script is None or not self._written:
             return None
         script, rows = self._script, self.rows(math.inf)
@@ -150,7 +153,9 @@ class HeldScriptStore(ScriptStore):
 
 
 class FileScriptStore(ScriptStore):
-    """The values in a SQLite file, created if missing. A function `path` is called at the first use."""
+    """The values in a SQLite file, which is created if missing. `path` may be a function, which is called at
+    the first use.
+    """
 
     def __init__(self, path: str | Callable[[], str]) -> None:
         self._path = path
