@@ -1,4 +1,4 @@
-"""Answers of the document tools as compact Markdown, for models and terminals."""
+"""Replies of the document tools as compact Markdown, for models and terminals."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,11 +12,13 @@ from ctx.text.filetypes import is_code
 from ctx.text.strings import counted
 from ctx.tools.toolbox import Tool
 
-LINES = 3  # shown of one symbol
-MAX_CHARS = 160  # of a line of code
-MEASURED_LINES = 150  # of a symbol, in which words of the query count
-FLOOR = 0.5  # of the best one's share of the query: symbols and passages below that are left out,
-LEADING = 3  # except the first one of so many files
+LINES = 3  # lines to show per symbol
+MAX_CHARS = 160  # per line of code
+MEASURED_LINES = 150  # lines of a symbol in which to look for words of the query
+# Symbols and passages are left out if their share of the query's words is below FLOOR times the best share,
+# except the first one of each of the LEADING best files.
+FLOOR = 0.5
+LEADING = 3
 
 
 class _Shown(NamedTuple):
@@ -27,9 +29,10 @@ class _Shown(NamedTuple):
 
 
 def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog: Catalog) -> str:
-    """Results grouped by file: for code each symbol's range, name and best lines; for prose the passage.
+    """Results grouped by file: for code, each symbol's line range, name and best lines; for prose, the
+    passage.
 
-    Leaves out results that match much less of the query than the best, except the first of each top file.
+    Leaves out results that match much less of the query than the best one, except the first of each top file.
     """
     matcher = searcher.matcher(query)
     parts: list[str] = [reply[name] for name in ("note", "partial", "cut") if reply.get(name)]
@@ -95,7 +98,7 @@ def _clipped(line: str) -> str:
 
 
 def get_text(reply: dict[str, JSON]) -> str:
-    """A document's lines under their range; lines of code have their numbers."""
+    """A document's lines below a line with its path and line range. Lines of code have their numbers."""
     total = reply["total_lines"]
     symbol = reply.get("symbol")
     name = f"  {symbol['kind']} {symbol['name']}" if symbol else ""
@@ -120,7 +123,7 @@ def get_text(reply: dict[str, JSON]) -> str:
 def outline_text(reply: dict[str, JSON]) -> str:
     """One line per member: its range and signature, indented by nesting depth."""
     rows = [f"{reply['path']}  {reply['total_lines']} lines"]
-    around: list[int] = []  # the last lines of the members around
+    around: list[int] = []  # last lines of the enclosing members
     for row in reply["members"]:
         while around and around[-1] < row["end_line"]:
             around.pop()
@@ -133,7 +136,7 @@ def outline_text(reply: dict[str, JSON]) -> str:
 
 
 def symbol_text(reply: dict[str, JSON]) -> str:
-    """Definitions, what the first one calls, and references under their files."""
+    """The definitions, the names that the first one calls, and the references grouped by file."""
     definitions, references = reply["definitions"], reply["references"]
     counts = (
         counted(reply["definition_count"], "definition"),
@@ -156,7 +159,7 @@ def symbol_text(reply: dict[str, JSON]) -> str:
 
 
 def sources_text(reply: dict[str, JSON]) -> str:
-    """One line a source: its name, its count and its health."""
+    """One line per source: its name, number of documents and health."""
     rows = []
     for row in reply["sources"]:
         waiting = f", {row['pending']} chunks not embedded yet" if row.get("pending") else ""
@@ -172,7 +175,7 @@ TEXTS = {"get": get_text, "outline": outline_text, "symbol": symbol_text, "sourc
 def answer_text(
     tool: Tool, arguments: dict[str, JSON], reply: JSON, searcher: Searcher, catalog: Catalog
 ) -> str:
-    """A document tool's reply as Markdown."""
+    """The reply of a document tool as Markdown."""
     if tool.name == "search":
         return search_text(reply, arguments["query"], searcher, catalog)
     return TEXTS[tool.name](reply)

@@ -1,4 +1,6 @@
-"""The tools `outline` and `symbol`: the members of a file, and where a name is defined and used."""
+"""The tools `outline` (the definitions or headings in a file) and `symbol` (where a name is defined and
+used).
+"""
 
 import re
 from collections.abc import Sequence
@@ -18,18 +20,18 @@ from ctx.tools.places import IndexedSources, place_of, resolve_sources, unknown_
 from ctx.tools.search import READING
 from ctx.tools.toolbox import Tool
 
-MAX_FILES = 2000  # that are looked through for references
+MAX_FILES = 2000  # files to search for references
 MAX_DEFINITIONS = 200
-DEFAULT_LIMIT = 30  # definitions and references that `symbol` lists
-MAX_CALLS = 12  # names that a definition calls, as `symbol` lists them
-LONG_FUNCTION = 30  # lines; the outline of a longer one is its blocks
+DEFAULT_LIMIT = 30  # definitions and references in a reply of `symbol`
+MAX_CALLS = 12  # called names in a reply of `symbol`
+LONG_FUNCTION = 30  # lines; a longer function is outlined by its blocks
 MAX_MEMBERS = 400
 _REPARSED = frozenset(("markdown", "rst", "asciidoc", "org", "latex"))
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
 
 
 class Navigated(IndexedSources, Protocol):
-    """The parts of a workspace that these tools use."""
+    """The parts of a workspace that these tools need."""
 
     @property
     def searcher(self) -> Searcher: ...
@@ -49,7 +51,7 @@ SOURCE = text_schema("The source's name, if several sources have the path", 500)
 
 
 def outline_tool(library: Navigated) -> Tool:
-    """`outline`: the members of a file, or of one class or function in it."""
+    """The tool `outline`: lists the members of a file, or of one class or function in it."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         place = place_of(library, arguments["path"], arguments.get("source"))
@@ -97,12 +99,16 @@ def outline_tool(library: Navigated) -> Tool:
 
 
 def line_count(body: str) -> int:
-    """The lines of a text, as `get` counts them: none follows the last line end."""
+    """The number of lines in a text, as `get` counts them: a line end at the end of the text begins no new
+    line.
+    """
     return body.count("\n") + (body[-1:] not in ("", "\n"))
 
 
 def outline_rows(stored: StoredDocument, name: str | None = None) -> list[dict[str, JSON]]:
-    """The members of a document, or of what `name` means in it. Raises `NotFound`, `BadRequest`."""
+    """The members of a document, or of the definition called `name` in it. Raises `NotFound`,
+    `BadRequest`.
+    """
     document = stored.document
     if not document.definitions:
         found = headings(stored)
@@ -134,7 +140,7 @@ def _member(definition: Definition) -> dict[str, JSON]:
 
 
 def headings(stored: StoredDocument) -> list[Definition]:
-    """The headings of a document as definitions: `qualified` is the path of headings."""
+    """The headings of a document in the form of definitions; `qualified` is the path of headings."""
     document = stored.document
     row = BY_MEDIA_TYPE.get(document.media_type)
     places: list[tuple[int, int, str]] = []  # (line, level, title)
@@ -171,7 +177,9 @@ def _plain_words(title: str) -> str:
 
 
 def named_definition(stored: StoredDocument, name: str) -> Definition:
-    """The definition or heading of a document with this name. Raises `NotFound`, `BadRequest`."""
+    """The definition or heading with this name in a document. Raises `NotFound`, or `BadRequest` if several
+    match.
+    """
     document = stored.document
     if document.definitions:
         found = candidates(document.definitions, name)
@@ -198,7 +206,7 @@ def named_definition(stored: StoredDocument, name: str) -> Definition:
 
 
 def symbol_tool(library: Navigated) -> Tool:
-    """`symbol`: the definitions of a name, then its references."""
+    """The tool `symbol`: lists the definitions of a name, then its references."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         return symbol_answer(library, arguments)
@@ -232,7 +240,9 @@ def symbol_tool(library: Navigated) -> Tool:
 
 
 def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """Definitions of a name and references to it, tests and examples last."""
+    """The reply of `symbol`: the definitions of a name and the references to it, with tests and examples
+    last.
+    """
     asked = arguments["name"].strip().removesuffix("()")
     name = re.split(r"::|->|[.#]", asked)[-1] or asked
     names = None
@@ -291,16 +301,16 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
 def _texts_with(
     library: Navigated, name: str, filters: Filters, also: Sequence[int]
 ) -> dict[int, StoredText]:
-    """The documents that may have a name, by number."""
+    """Document number -> text, for the documents that may contain a name."""
     hits = library.index.keyword(f'"{name}"', filters, MAX_FILES)
     return library.catalog.bodies(list(dict.fromkeys([*also, *(hit.document_no for hit in hits)])))
 
 
 def _lines_with(name: str, body: str) -> list[int]:
-    """The numbers of the lines that have a name as a whole word, each once."""
+    """The numbers of the lines that contain a name as a whole word, without duplicates."""
     found: list[int] = []
     line, counted = 1, 0
-    at = body.find(name)  # `re` takes twenty times as long for a pattern that begins with a look behind
+    at = body.find(name)  # a pattern with a look-behind takes twenty times as long
     while at >= 0:
         end = at + len(name)
         if not (_in_word(body[at - 1 : at]) or _in_word(body[end : end + 1])):
@@ -317,7 +327,7 @@ def _in_word(char: str) -> bool:
 
 
 def _rank(text: StoredText) -> tuple[bool, bool]:
-    """Code before pages, and tests and examples last."""
+    """A sort key: code before pages, and tests and examples last."""
     return role(*file(text.source_id, text.media_type)) in (TEST, EXAMPLE), not is_code(text.media_type)
 
 
@@ -333,7 +343,7 @@ def _reference(text: StoredText, line: int, definitions: Sequence[Definition]) -
 
 
 def _calls(library: Navigated, text: StoredText, definition: Definition) -> list[str]:
-    """The names that a definition calls and that some code here defines."""
+    """The names that a definition calls and that some indexed code defines."""
     body = "\n".join(text.body.split("\n")[definition.start_line - 1 : definition.end_line])
     called = [
         name for name in dict.fromkeys(_CALL.findall(body)) if name != definition.name and name[:2] != "__"

@@ -1,4 +1,4 @@
-"""Rate limits: how often a caller may call."""
+"""Rate limits: how many calls a caller may make per minute."""
 
 import sqlite3
 import threading
@@ -11,10 +11,10 @@ WINDOW_S = 60.0
 
 
 class Window:
-    """At most `limit` calls of each caller in any `WINDOW_S`; 0: no limit. Safe from several threads.
+    """Allows at most `limit` calls per caller in any `WINDOW_S` seconds; 0 means no limit. Thread-safe.
 
     The calls are counted in an SQLite file, which the worker processes of a server share, or in memory if
-    `path` is None. `name` separates the windows in one file. `refusal` replaces the usual error message.
+    `path` is None. `name` separates several limits in one file. `refusal` replaces the usual error message.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Window:
             self._database.close()
 
     def spend(self, caller: str) -> None:
-        """Count a call. Raises `RateLimited`; a refused call does not count."""
+        """Count a call. Raises `RateLimited` above the limit; a refused call does not count."""
         if not self.limit:
             return
         key = self._key(caller)
@@ -70,7 +70,7 @@ class Window:
                 self._database.execute("COMMIT")
 
     def current(self, caller: str) -> int:
-        """The caller's calls within the window."""
+        """The number of the caller's calls in the last `WINDOW_S` seconds."""
         with self._lock:
             first, last = self._recent(self._key(caller), self._clock())
             return last - first
@@ -79,9 +79,11 @@ class Window:
         return f"{self._name} {caller}"
 
     def _recent(self, key: str, now_s: float) -> tuple[int, int]:
-        """Delete older calls. Returns the number of the first call in the window and the next number."""
+        """Delete old calls. Returns the number of the first call in the window, and the number for the next
+        call.
+        """
         self._database.execute("DELETE FROM call WHERE called_s <= ?", (now_s - WINDOW_S,))
-        # Two queries and not a count: each takes the same time whatever the limit.
+        # Two queries instead of count(*), because their time does not grow with the limit.
         numbers = [
             self._database.execute(f"SELECT {edge}(number) FROM call WHERE caller = ?", (key,)).fetchone()[0]
             for edge in ("min", "max")

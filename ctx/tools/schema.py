@@ -1,7 +1,7 @@
-"""Check arguments against a tool's JSON Schema (2020-12), fill in defaults and word the errors.
+"""Check arguments against a tool's JSON Schema (2020-12), fill in defaults and write the error messages.
 
 Scripts write the schema, and anyone who may call the tool writes the arguments. So patterns run in linear
-time, nothing outside the schema is read, and a schema whose check could take long is refused when its tool
+time, nothing outside the schema is read, and a schema that could take long to check is refused when its tool
 is loaded.
 """
 
@@ -22,15 +22,15 @@ from ctx.text.strings import cut, did_you_mean, nearest, one_line, sound
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
-_LIKENESS = 0.75  # of an unknown name to a known one, such as 'importance' to 'importance_score'
-_ABSENT = ("", "null", "none", "undefined")  # as models and clients write it
-MAX_DEPTH = 64  # of a schema; references count
-MAX_NODES = 20_000  # of a schema whose references are written out; one that leads back counts once
+_LIKENESS = 0.75  # similarity of an unknown and a known name: 'importance', 'importance_score'
+_ABSENT = ("", "null", "none", "undefined")  # text that models and clients send for an absent argument
+MAX_DEPTH = 64  # levels of a schema, following references
+MAX_NODES = 20_000  # nodes of a schema with references expanded; recursive ones count once
 _TABLES = frozenset(
     ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
-)  # keywords whose value holds schemas by name
+)  # keywords whose value maps names to schemas
 _DATA = frozenset(["const", "default", "enum", "examples"])  # keywords whose value is not a schema
-_MOVING = frozenset(["$dynamicRef", "$id"])  # they change what a reference means
+_MOVING = frozenset(["$dynamicRef", "$id"])  # keywords that change the meaning of references
 _LOCAL = "only references within the schema ('#/...') are followed"
 _TYPE_NAMES = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"
@@ -38,10 +38,10 @@ _TYPE_NAMES = {
 
 
 def compile_check(schema: JSON) -> Check:
-    """A function that returns the arguments with defaults filled in, or raises `BadRequest`.
+    """Returns a function that returns the arguments with defaults filled in, or raises `BadRequest`.
 
     `null` for an optional parameter counts as absent; 3.0 is the integer 3. Raises `ConfigError` if the
-    schema is wrong, refers outside itself, or has a default that does not fit.
+    schema is invalid, refers outside itself, or has a default that does not fit.
     """
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise ConfigError("parameters must be a JSON Schema of type 'object'")
@@ -64,9 +64,9 @@ def compile_check(schema: JSON) -> Check:
 
 
 def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
-    """A function that returns why a result does not match the schema, or None if it does.
+    """Returns a function that returns the reason why a result does not match the schema, or None if it does.
 
-    A schema may be of any type; `$defs` are its own. Raises `ConfigError` as `compile_check` does.
+    The schema may be of any type, and may have `$defs`. Raises `ConfigError` as `compile_check` does.
     """
     keywords = {key: rule for key, rule in schema.items() if key != "$defs"}
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
@@ -89,14 +89,14 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
 
 
 def _completed(schema: JSON, arguments: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:
-    """The arguments without absent ones, with defaults, and with whole floats as integers."""
+    """The arguments with defaults, without absent ones, and with integral floats (3.0) as integers."""
     properties = schema["properties"] if isinstance(schema.get("properties"), dict) else {}
     required = schema.get("required", ())
     is_open = schema.get("additionalProperties", True) is not False
     present = {}
     for name, value in arguments.items():
         rule = properties.get(name)
-        # Within an object a null can be data: there it is absent only where the schema forbids it.
+        # Within an object a null can be data, so it counts as absent only if the schema forbids null.
         is_absent = (is_open or name in properties) if depth == 0 else _forbids_null(rule)
         if value is not None or name in required or not is_absent:
             present[name] = _read(rule, value, depth)
@@ -131,22 +131,22 @@ def _read(rule: JSON, value: JSON, depth: int) -> JSON:
 
 
 class _Compiled:
-    """A schema that is ready to check. Raises `ConfigError`."""
+    """A schema that is ready to check arguments. Raises `ConfigError` if it is invalid."""
 
     def __init__(self, schema: dict[str, JSON]) -> None:
-        # Read as 2020-12 whatever it says; `$id` would be the base of its references.
+        # Always read it as 2020-12. `$id` would be the base of its references.
         self._schema = {key: value for key, value in schema.items() if key not in ("$id", "$schema")}
         self._is_recursive = _is_recursive(self._schema)
         self._validator = _validator(self._schema)
 
     def fits(self, name: str, value: JSON) -> bool:
-        """Whether a value fits one of the properties."""
+        """Whether a value fits the property with this name."""
         pointer = quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
         registry = jsonschema_rs.Registry([("urn:tool", self._schema)], retriever=_refuse)
         return _validator({"$ref": f"urn:tool#/properties/{pointer}"}, registry).is_valid(value)
 
     def error(self, arguments: dict[str, JSON]) -> BadRequest | None:
-        """The error of arguments that do not match, or None."""
+        """The error for arguments that do not match the schema; None if they match."""
         try:
             return self._error(arguments)
         except UnicodeEncodeError:  # lone surrogates
@@ -161,7 +161,7 @@ class _Compiled:
             if arguments.get(name) is None:
                 return BadRequest(f"missing required parameter: {name}")
         if self._is_recursive:
-            # `is_valid` remembers what it has seen; an error takes time exponential in the arguments' depth.
+            # `validate` takes exponential time in the arguments' depth here. `is_valid` does not.
             for name in self._schema.get("properties", {}).keys() & arguments.keys():
                 if not self.fits(name, arguments[name]):
                     return BadParameter(name, "does not fit the tool's schema")
@@ -200,9 +200,9 @@ def _refuse(uri: str) -> JSON:
 
 def _is_recursive(schema: JSON) -> bool:
     """Whether a schema refers to itself. Raises `ConfigError` if it is too deep, too large with its
-    references written out, or refers outside itself.
+    references expanded, or refers outside itself.
 
-    The library checks a schema whose references double at each level in exponential time.
+    The library takes exponential time to check a schema whose references double at each level.
     """
     sizes: dict[int, int] = {}
     active: set[int] = set()
@@ -233,7 +233,9 @@ def _is_recursive(schema: JSON) -> bool:
 
 
 def _children(rule: dict[str, JSON]) -> Iterator[JSON]:
-    """The schemas directly within a schema, and values of keywords that hold none. Raises `ConfigError`."""
+    """The schemas directly inside a schema, and values of other keywords. Raises `ConfigError` for keywords
+    that are not supported.
+    """
     for word, value in rule.items():
         if word in _MOVING:
             raise ConfigError(f"'{word}' is not supported; {_LOCAL}")
@@ -254,7 +256,7 @@ def _target(schema: JSON, reference: str) -> JSON:
 
 
 def _walk(node: JSON, path: Iterable[str | int]) -> JSON:
-    """The value at a path, or None."""
+    """The value at a path in a schema; None if there is none."""
     for part in path:
         if isinstance(node, list) and str(part).isdecimal() and int(part) < len(node):
             node = node[int(part)]
@@ -269,11 +271,12 @@ def _walk(node: JSON, path: Iterable[str | int]) -> JSON:
 def put_right(
     schema: JSON, arguments: dict[str, JSON], also: tuple[str, ...] = (), strict: bool = True
 ) -> tuple[dict[str, JSON], list[str]]:
-    """The arguments of a lenient tool as its schema wants them, and the names of the unknown arguments.
+    """The arguments of a lenient tool in the types that its schema wants, and the names of the unknown
+    arguments.
 
-    Models send text in place of a list, an object or a number; it is parsed.
-    `also`: accepted names that are not in the schema. "", "null" and the like count as absent if the schema
-    does not require the argument. With `strict`, a name that resembles a known one raises `BadRequest`.
+    Models send text in place of a list, an object or a number; it is parsed. `also` are accepted names that
+    are not in the schema. "", "null" and the like count as absent if the schema does not require the
+    argument. With `strict`, a name that resembles a known one raises `BadRequest`.
     """
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)
@@ -292,8 +295,8 @@ def put_right(
 
 
 def _is_absent(value: JSON, rule: JSON, strict: bool) -> bool:
-    """Whether a client means that the argument is not given. With `strict`, only text where the schema wants
-    another type means that.
+    """Whether a value stands for an argument that is not given. With `strict`, that is so only for text where
+    the schema wants another type.
     """
     if strict:
         typed = isinstance(rule, dict) and rule.get("type") not in (None, "string")
@@ -304,7 +307,9 @@ def _is_absent(value: JSON, rule: JSON, strict: bool) -> bool:
 
 
 def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
-    """Raise `BadRequest` for an argument that the schema does not name, and suggest the nearest name."""
+    """Raise `BadRequest` for an argument that the schema does not name. The message suggests the nearest
+    name.
+    """
     properties = schema.get("properties", {})
     for name in arguments:
         if name not in properties:
@@ -312,9 +317,9 @@ def refuse_unknown(schema: JSON, arguments: dict[str, JSON]) -> None:
 
 
 def without_absent(schema: JSON, value: JSON) -> JSON:
-    """The value without nulls in known fields, for clients that send every field.
+    """The value without nulls in fields that the schema names, for clients that send every field.
 
-    Objects that the schema leaves open (metadata) are not changed.
+    Objects whose fields the schema does not name (metadata) do not change.
     """
     if not isinstance(schema, dict):
         return value
@@ -331,10 +336,10 @@ def without_absent(schema: JSON, value: JSON) -> JSON:
 
 
 def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
-    """Arguments of a query string, converted to the types of the schema. If a name repeats and is not a list,
-    the last value is used.
+    """The arguments in a query string, converted to the types of the schema. If a name that is not a list is
+    repeated, the last value is used.
 
-    A value that cannot be converted stays text; the later check reports it.
+    A value that cannot be converted stays text, which the later check reports.
     """
     properties = schema.get("properties", {})
     return {name: _typed(properties.get(name), values) for name, values in texts.items()}
@@ -355,7 +360,7 @@ def _as_number(text: str, kind: type[int] | type[float]) -> JSON:
     try:
         number = kind(text)
         return number if math.isfinite(number) else text
-    except (ValueError, OverflowError):  # some hundred digits are more than a number can be
+    except (ValueError, OverflowError):  # hundreds of digits are too large for a float
         return text
 
 
@@ -368,7 +373,7 @@ def _parsed(rule: JSON, value: JSON) -> JSON:
     if isinstance(value, str) and kind == "boolean":
         return {"true": True, "false": False}.get(value.lower(), value)
     if isinstance(rule, dict) and "anyOf" in rule and isinstance(value, str) and value[:1] == "[":
-        kind = "array"  # a text or a list of them
+        kind = "array"  # the schema allows a text or a list of texts
     if not isinstance(value, str) or kind not in ("array", "object"):
         return _parsed_fields(rule, value)
     try:
@@ -379,7 +384,7 @@ def _parsed(rule: JSON, value: JSON) -> JSON:
 
 
 def _parsed_fields(rule: JSON, value: JSON) -> JSON:
-    """Parse the fields of an object if the rule names them; "" counts as absent."""
+    """The object with its fields parsed, if the schema names them. Empty texts and nulls count as absent."""
     fields = rule.get("properties") if isinstance(rule, dict) else None
     if not isinstance(value, dict) or not fields or rule.get("additionalProperties", True) is not False:
         return value
@@ -402,7 +407,7 @@ def _worded(error: ValidationError, schema: JSON) -> BadRequest:
     if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid):
         firsts = [errors[0] for errors in kind.context if errors]
         wrong_type = [first for first in firsts if _is_wrong_type(first, error)]
-        if len(firsts) - len(wrong_type) == 1:  # the value has the type of one choice alone
+        if len(firsts) - len(wrong_type) == 1:  # the value has the type of exactly one choice
             return _worded(next(first for first in firsts if first not in wrong_type), schema)
         types = [kind for first in firsts if isinstance(first.kind, Kind.Type) for kind in first.kind.types]
         if name and firsts and len(wrong_type) == len(firsts):
@@ -421,7 +426,7 @@ def _is_wrong_type(error: ValidationError, choice: ValidationError) -> bool:
 
 
 def _name(path: Sequence[str | int]) -> str:
-    """A value's place, as `filters.since` or `tags[0]`."""
+    """The place of a value in the arguments, such as `filters.since` or `tags[0]`."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return cut(name.removeprefix("."), 200)
 

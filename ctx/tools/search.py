@@ -1,4 +1,4 @@
-"""The tool `search` (seed 003; docs/http-api.md): REST, MCP, the command line and Lua all call it."""
+"""The tool `search` (seed 003; docs/http-api.md), which REST, MCP, the command line and Lua all call."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from ctx.tools.toolbox import Annotations, Tool
 
 
 class Searched(Protocol):
-    """The parts of a workspace that the tool uses."""
+    """The parts of a workspace that the tool needs."""
 
     @property
     def searcher(self) -> Searcher: ...
@@ -22,9 +22,9 @@ class Searched(Protocol):
     def searched_names(self) -> Sequence[str]: ...
 
 
-MAX_QUERY_CHARACTERS = 20_000  # a pasted log or traceback
-TOKEN_CHARS = 4  # of a language model's token, on average, in English and in code
-_NAMED = 3  # globs or types that a note names
+MAX_QUERY_CHARACTERS = 20_000  # enough for a pasted log or traceback
+TOKEN_CHARS = 4  # average characters per token of a language model, in English and in code
+_NAMED = 3  # globs or types to name in a note
 MAX_LIMIT = 100
 MAX_OFFSET = 1000
 MAX_PER_DOCUMENT = 10
@@ -33,7 +33,7 @@ READING = Annotations(read_only=True, destructive=False, idempotent=True, open_w
 
 
 def _one_or_more(description: str) -> JSON:
-    """The schema of a string or a list of strings."""
+    """The JSON Schema of a string or a list of strings."""
     text = {"type": "string", "minLength": 1, "maxLength": 500}
     return {"anyOf": [text, {"type": "array", "items": text, "maxItems": 50}], "description": description}
 
@@ -103,7 +103,7 @@ def _search_parameters(final_limit: int) -> JSON:
 
 
 def search_tool(workspace: Searched, final_limit: int) -> Tool:
-    """`search`: documents by keyword, by meaning, or both."""
+    """The tool `search`: finds documents by keyword, by meaning, or both."""
 
     return Tool(
         name="search",
@@ -129,7 +129,7 @@ def search_tool(workspace: Searched, final_limit: int) -> Tool:
 
 
 def found(workspace: Searched, arguments: Mapping[str, JSON]) -> SearchReply:
-    """Runs the query. `arguments` fit the tool's parameters."""
+    """Runs the query. `arguments` must match the tool's parameters."""
     narrowed = arguments.get("filters", {})
     sources, notes = _sources(arguments, workspace)
     paths, types = _listed(narrowed.get("path")), _listed(narrowed.get("type"))
@@ -142,7 +142,7 @@ def found(workspace: Searched, arguments: Mapping[str, JSON]) -> SearchReply:
     filters = searcher.resolved(filters, paths, types)
     notes += _unknown_types(types) or _unmatched(filters, paths, types)
     per_document = arguments.get("per_document", 1)
-    if filters.documents is not None and len(filters.documents) == 1:  # then its passages are the results
+    if filters.documents is not None and len(filters.documents) == 1:  # list its passages
         per_document = max(per_document, min(arguments.get("limit", per_document), MAX_PER_DOCUMENT))
     reply = searcher.search(
         _shortened(arguments["query"]),
@@ -158,7 +158,7 @@ def found(workspace: Searched, arguments: Mapping[str, JSON]) -> SearchReply:
 
 
 def _shortened(query: str) -> str:
-    """The beginning and the end of a very long query: the last lines of a log say what went wrong."""
+    """The beginning and the end of a very long query: the last lines of a log usually have the error."""
     half = MAX_QUERY_CHARS // 2 - 1
     return query if len(query) <= MAX_QUERY_CHARS else f"{query[:half]}\n{query[-half:]}"
 
@@ -170,10 +170,10 @@ def _listed(value: str | list[str] | None) -> list[str]:
 
 
 def _sources(arguments: Mapping[str, JSON], workspace: Searched) -> tuple[frozenset[str] | None, list[str]]:
-    """The full names to search (None: all), and notes on names that match no source.
+    """The full names of the sources to search (None: all), and notes on names that match no source.
 
-    An unknown name is not an error, since a script may name a source that only another machine has. The note
-    keeps a typing mistake from looking like "nothing found".
+    An unknown name is not an error, because a script may name a source that only another machine has. The
+    note tells the user that the name, not the query, is the reason for missing results.
     """
     wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
     sources = workspace.searched_names() if any(wanted) else ()
@@ -190,7 +190,7 @@ def _sources(arguments: Mapping[str, JSON], workspace: Searched) -> tuple[frozen
 
 
 def _unknown_types(types: Sequence[str]) -> list[str]:
-    """Notes on types that no file can have."""
+    """Notes on values of `type` that are not types."""
     return [
         f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; "
         "the files of one language are a path: *.py"
@@ -214,14 +214,14 @@ def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> 
 
 
 def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str, JSON]:
-    """The reply in the shape of seed 003, plus our additional fields, cut to `max_tokens`."""
+    """The reply in the form of seed 003 with our additional fields, cut to about `max_tokens`."""
     results = [
         record_json(result, [name for name in ("passages", "also_in") if not getattr(result, name)])
         for result in reply.results
     ]
     for row in results:
         for passage in (row, *row.get("passages", ())):
-            if passage["symbol"] is None:  # nothing but source code has one
+            if passage["symbol"] is None:  # only source code has one
                 del passage["symbol"]
     for row, explained in zip(results, reply.explain or (), strict=False):
         row["explain"] = explained
@@ -240,7 +240,7 @@ def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str,
 
 
 def _fitting(rows: Sequence[Mapping[str, JSON]], max_tokens: int | None) -> int:
-    """How many of the rows fit; at least one."""
+    """How many of the rows fit into `max_tokens`; at least one."""
     if max_tokens is None:
         return len(rows)
     room = max_tokens * TOKEN_CHARS

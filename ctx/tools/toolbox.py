@@ -1,8 +1,8 @@
-"""Tools and agents, and the one way to call them.
+"""Tools and agents, and how to call them.
 
 REST, MCP, CLI and Lua all use `Toolbox.call`: it finds the tool, checks the arguments, fills in defaults,
-reports the call to observers and raises one kind of error. Agents are named prompts that operators write,
-inline in the configuration or as scripts. REST lists them under `/agents`, MCP as prompts; both use
+reports the call to observers and raises a `CtxError` if the call fails. Agents are named prompts that
+operators write in the configuration or as scripts. REST lists them under `/agents`, MCP as prompts; both use
 `Agents.prompt`.
 """
 
@@ -17,15 +17,15 @@ from ctx.models import JSON, Caller
 from ctx.text.strings import one_line
 from ctx.tools.schema import Check, compile_check, put_right
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every model's function-calling interface accepts
-# Routes of /tools/ and the built-in tools.
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # the names that all models' function calling accepts
 NAME_RULE = "a name must have 1 to 64 of the characters A-Z a-z 0-9 _ -"
+# Names of the built-in tools and of routes below /tools/.
 RESERVED = frozenset({"list", "search", "get", "outline", "symbol", "sources", "refresh"})
-IGNORED = "ignored_arguments"  # in a reply: unknown arguments
+IGNORED = "ignored_arguments"  # field of a reply that names the unknown arguments
 
 
 def name_fault(noun: str, name: str, origin: str) -> str | None:
-    """Why a tool or agent must not have this name; None if the name is allowed."""
+    """The reason why a tool or agent must not have this name; None if the name is allowed."""
     if not NAME.fullmatch(name):
         fault = NAME_RULE
     elif noun == "tool" and name in RESERVED:
@@ -40,7 +40,7 @@ def _unchecked(arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 
 class Annotations(NamedTuple):
-    """Hints for clients about a tool. The defaults are MCP's and promise nothing."""
+    """Hints for clients about a tool's effects. The defaults are MCP's and promise nothing."""
 
     read_only: bool = False
     destructive: bool = True
@@ -49,11 +49,11 @@ class Annotations(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A tool.
+    """A tool that models, clients and scripts can call.
 
-    `run(arguments, caller)` gets checked arguments with defaults filled in, and returns JSON or raises a
-    `CtxError`. `bare`: REST answers the result itself, not `{"result": ...}`. `origin` is where the tool was
-    defined, a file or "built in", for messages about two tools of one name.
+    `run(arguments, caller)` gets checked arguments with defaults filled in. It returns JSON or raises a
+    `CtxError`. `bare`: REST returns the result itself, not `{"result": ...}`. `origin` is where the tool was
+    defined, a file or "built in", for the error message if two tools have the same name.
     """
 
     name: str
@@ -65,20 +65,21 @@ class Tool(NamedTuple):
     annotations: Annotations = Annotations()
     builtin: bool = False
     bare: bool = False
-    lengthy: bool = False  # its replies are whole documents: megabytes, not kilobytes
-    pack: str | None = None  # the memory pack it belongs to, with its own access rules and list
-    # Accept what models send: lists as text, and unknown arguments, which are ignored and named in a note.
+    lengthy: bool = False  # whether replies may be whole documents, with megabytes
+    pack: str | None = None  # its memory pack, if any; packs have their own access rules and list
+    # Accept imprecise arguments from models: lists as text, and unknown arguments, which are ignored with a
+    # note.
     lenient: bool = False
-    also: tuple[str, ...] = ()  # arguments that `run` takes besides `parameters`; of lenient tools
+    also: tuple[str, ...] = ()  # further arguments that `run` of a lenient tool takes
     failure: JSON = None  # extra fields of a failed call's structured reply over MCP
-    alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters; a call must give one of them
+    alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters; a call must have one set
     origin: str = "built in"
-    check: Check = _unchecked  # of the arguments against `parameters`; the Toolbox sets it
-    named: bool = False  # in the configuration; False if it was found in a folder
+    check: Check = _unchecked  # checks the arguments; the Toolbox sets it
+    named: bool = False  # whether the configuration names it; False if found in a folder
 
 
 class Call(NamedTuple):
-    """A call that ended, for the log and the metrics. `outcome` is "ok" or an error word."""
+    """A finished call, for the log and the metrics. `outcome` is "ok" or the error's code."""
 
     tool: str
     caller: Caller
@@ -87,8 +88,8 @@ class Call(NamedTuple):
 
 
 class Named(Protocol):
-    """`origin` says where the entry was defined (a file, or "built in"), for messages about two entries with
-    one name.
+    """An entry with a name. `origin` says where it was defined (a file, or "built in"), for the error message
+    if two entries have the same name.
     """
 
     @property
@@ -102,7 +103,7 @@ Entry = TypeVar("Entry", bound=Named)
 
 
 class Registry(Generic[Entry]):
-    """Entries by name, and the names of those that could not be loaded. Safe from several threads."""
+    """Entries by name, and the errors of entries that could not be loaded. Thread-safe."""
 
     def __init__(self, noun: str) -> None:
         self._noun = noun
@@ -111,10 +112,10 @@ class Registry(Generic[Entry]):
         self._lock = Lock()
         self._listeners: list[Callable[[], None]] = []
         self._before: Callable[[str], None] | None = None
-        self.version = 0  # grows with every change of the list
+        self.version = 0  # increases with every change of the list
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:
-        """Registers an entry. Raises `ConfigError` where two share a name."""
+        """Registers an entry. Raises `ConfigError` if the name is taken and `replace` is False."""
         with self._lock:
             twin = self._entries.get(entry.name)
             if twin is not None and not replace:
@@ -127,7 +128,7 @@ class Registry(Generic[Entry]):
         self._changed()
 
     def add_failed(self, name: str, error: CtxError) -> None:
-        """Records an entry that could not be loaded: using it raises `error`, and lists leave it out."""
+        """Records an entry that could not be loaded. Using it raises `error`, and lists leave it out."""
         with self._lock:
             self._failed[name] = error
 
@@ -144,15 +145,17 @@ class Registry(Generic[Entry]):
             return {*self._entries, *self._failed}
 
     def before_use(self, look: Callable[[str], None]) -> None:
-        """Calls `look` with the name before each use, in the caller's thread; it may reload a script."""
+        """Sets a function that is called with the name before each use, in the caller's thread; it may reload
+        a script.
+        """
         self._before = look
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` when the list has changed."""
+        """Adds a function that is called after the list has changed."""
         self._listeners.append(listener)
 
     def _used(self, name: str, arguments: JSON) -> Entry:
-        """The entry to call. Raises `NotFound`, the error of a failed load, and `BadRequest` if the arguments
+        """The entry to call. Raises `NotFound`, the error of a failed load, or `BadRequest` if the arguments
         are not an object.
         """
         if self._before is not None:
@@ -163,14 +166,14 @@ class Registry(Generic[Entry]):
         return entry
 
     def _looked_up(self, name: str) -> Entry:
-        """The entry of that name. Raises `NotFound`, or the error of a failed load."""
+        """The entry with this name. Raises `NotFound`, or the error of a failed load."""
         entry = self._entries.get(name)
         if entry is not None:
             return entry
         failure = self._failed.get(name)
         if failure is None:
             raise NotFound(f"no {self._noun} registered with name: {name[:80]}")
-        raise failure.with_traceback(None)  # or every use would lengthen it
+        raise failure.with_traceback(None)  # otherwise every use would make the traceback longer
 
     def _changed(self) -> None:
         self.version += 1
@@ -179,15 +182,15 @@ class Registry(Generic[Entry]):
 
 
 class Toolbox(Registry[Tool]):
-    """The registered tools; calls run in the caller's thread."""
+    """The registered tools. Calls run in the caller's thread."""
 
     def __init__(self) -> None:
         super().__init__("tool")
         self._observers: list[Callable[[Call], None]] = []
 
     def add(self, entry: Tool, *, replace: bool = False) -> None:
-        """Registers a tool. Raises `ConfigError` for a bad name, a reserved one, a second tool of the same
-        name, or a bad schema.
+        """Registers a tool. Raises `ConfigError` if its name is invalid, reserved or taken, or if its schema
+        is invalid.
         """
         fault = None if entry.builtin else name_fault("tool", entry.name, entry.origin)
         if fault is not None:
@@ -199,18 +202,20 @@ class Toolbox(Registry[Tool]):
         super().add(entry._replace(check=check), replace=replace)
 
     def get(self, name: str) -> Tool:
-        """The tool of that name; if it failed to load, a tool that raises the error. Raises `NotFound`."""
+        """The tool with this name; if it failed to load, a tool that raises the error. Raises `NotFound`."""
         failure = self._failed.get(name)
         if failure is None or name in self._entries:
             return self._looked_up(name)
 
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-            raise failure.with_traceback(None)  # or every call would lengthen it
+            raise failure.with_traceback(None)  # otherwise every call would make the traceback longer
 
         return Tool(name, "could not be loaded", {"type": "object", "properties": {}}, run)
 
     def list(self) -> list[Tool]:
-        """Built-in tools first, then by name: the same order on every start."""
+        """All tools: first the built-in ones, then the others by name, so that the order is the same after
+        every start.
+        """
         with self._lock:
             tools = list(self._entries.values())
         return sorted(tools, key=lambda tool: (not tool.builtin, "" if tool.builtin else tool.name))
@@ -223,7 +228,7 @@ class Toolbox(Registry[Tool]):
             tool = self._used(name, arguments)
             ignored: list[str] = []
             if tool.lenient and not (tool.builtin and caller.door == "script"):
-                # What a script sends to a built-in tool is checked strictly: its author can correct it.
+                # Check a script's call of a built-in tool strictly, because its author can correct it.
                 arguments, ignored = put_right(tool.parameters, arguments, tool.also, strict=not tool.builtin)
             result = tool.run(tool.check(arguments), caller)
             outcome = "ok"
@@ -237,12 +242,14 @@ class Toolbox(Registry[Tool]):
                 observe(call)
 
     def observe(self, observer: Callable[[Call], None]) -> None:
-        """Calls `observer` with every finished call, in the caller's thread."""
+        """Adds a function that is called with every finished call, in the caller's thread."""
         self._observers.append(observer)
 
 
 def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
-    """The result with the names of the ignored arguments: in a field of an object, or a line of a text."""
+    """The result with the names of ignored arguments added: as a field of an object, or as a line
+    of a text.
+    """
     names = [name[:80] for name in names[:20]]
     if isinstance(result, dict) and builtin:
         ignored = f"ignored unknown arguments: {', '.join(names)}"
@@ -264,7 +271,9 @@ class AgentArgument(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A resolved agent: the system text, the tools it wants, and its first messages `{"role", "content"}`."""
+    """An agent's prompt: the system text, the tools it wants, and its first messages as `{"role",
+    "content"}`.
+    """
 
     system: str
     tools: tuple[str, ...] = ()
@@ -272,7 +281,9 @@ class Prompt(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """One agent. `resolve(arguments, caller)` raises a `CtxError`; `source` is "toml", "lua" or "pack"."""
+    """A named prompt. `resolve(arguments, caller)` returns the prompt or raises a `CtxError`. `source` is
+    "toml", "lua" or "pack".
+    """
 
     name: str
     description: str
@@ -281,8 +292,8 @@ class Agent(NamedTuple):
     arguments: tuple[AgentArgument, ...] = ()
     source: str = "toml"
     origin: str = "the configuration"
-    pack: str | None = None  # the memory pack it belongs to; it is guarded like the pack's tools
-    named: bool = False  # in the configuration; False if it was found in a folder
+    pack: str | None = None  # its memory pack, if any, with the same access rules as the pack's tools
+    named: bool = False  # whether the configuration names it; False if found in a folder
 
 
 def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
@@ -302,7 +313,7 @@ class Agents(Registry[Agent]):
             return [self._entries[name] for name in sorted(self._entries)]
 
     def prompt(self, name: str, arguments: JSON, caller: Caller) -> Prompt:
-        """The prompt of an agent. Raises `NotFound`, `BadRequest`, or what the script raised."""
+        """The prompt of an agent. Raises `NotFound`, `BadRequest`, or the error of the agent's script."""
         agent = self._used(name, arguments)
         for argument in agent.arguments:
             if argument.required and arguments.get(argument.name) is None:

@@ -1,4 +1,4 @@
-"""Claude Recall: the tools of both of its generations, and its health check."""
+"""Claude Recall: the tools of its two generations (profiles), and its health check."""
 
 import os
 import resource
@@ -69,7 +69,7 @@ CLAUDE_RECALL = Dialect(
 OLDER = ("classic", "seed")
 NEWER = ("present",)
 
-NEAREST, LEAST_SCORE = 3, 0.25  # results below the threshold that are shown, and how sure they must be
+NEAREST, LEAST_SCORE = 3, 0.25  # how many results below the threshold to show, and their minimum score
 RULES_OF_A_KIND = 50
 RULE_KINDS = {
     "preference": ("Preferences", "preferences"),
@@ -91,13 +91,13 @@ Project = Annotated[
 
 
 def name_of(record: JSON) -> str:
-    """The name of a memory in this dialect."""
+    """The id of a memory in this dialect."""
     return str(record["aliases"]["claude-recall"])
 
 
 def moment(record: JSON) -> str:
-    """When it was said. (An older store kept an imported memory's time as the date of an event, without an
-    end.)
+    """When a memory was said, as ISO 8601. Older stores have the time of imported memories in `event_date`,
+    with no `event_end`.
     """
     if record["event_date"] and not record["event_end"] and record["timestamp"] == record["created"]:
         return iso_utc(record["event_date"])
@@ -109,7 +109,7 @@ def shown(record: JSON) -> dict[str, JSON]:
 
 
 def named(call: Call, memories: Sequence[JSON]) -> list[JSON]:
-    """Memories that a write names, under the names of this dialect."""
+    """Memories in the reply to a write, with their ids in this dialect."""
     stored = call.bank.get_many(ids=[memory["id"] for memory in memories])
     return [
         present(id=name_of(record), content=memory["text"], said=memory["said"], score=memory.get("score"))
@@ -121,7 +121,7 @@ def named(call: Call, memories: Sequence[JSON]) -> list[JSON]:
 def store(
     call: Call, content: str, metadata: Table, supersedes: list[str] | None, label: str | None = None
 ) -> JSON:
-    """Stores a memory; the ids of those it replaces may be in the metadata too."""
+    """Stores a memory. The ids of the memories it replaces may also be in the metadata (`supersedes`)."""
     inside = metadata.pop("supersedes", None)
     return call.bank.put(
         text=content,
@@ -133,7 +133,7 @@ def store(
 
 
 def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
-    """The reply to a write, with what it replaced and what is similar."""
+    """The reply to a write, with the memories it replaced and similar memories."""
     return {
         "id": name_of(call.bank.get(id=stored["id"])),
         "success": True,
@@ -249,7 +249,7 @@ def get_stats(call: Call) -> JSON:
 
 
 def _size(path: str) -> str:
-    """How large a database is with its log; 0 for one that is not a file of this machine."""
+    """The size of a database with its log; "0.0 KB" if it is not a file on this machine."""
     files = [path + suffix for suffix in ("", "-wal") if os.path.exists(path + suffix)]
     kilobytes = sum(map(os.path.getsize, files)) / 1024
     return f"{kilobytes:.1f} KB" if kilobytes < 1024 else f"{kilobytes / 1024:.1f} MB"
@@ -284,7 +284,7 @@ def clear_context(
 
 
 def named_project(call: Call, project: str | None) -> str:
-    """The named project, else the connection's own. Raises `BadRequest` without either."""
+    """The project given, else that of the connection. Raises `BadRequest` if there is neither."""
     named = project or call.project
     if named is None:
         raise BadRequest("this connection was not started in a project: name one with projectId")
@@ -292,14 +292,16 @@ def named_project(call: Call, project: str | None) -> str:
 
 
 def within(project: str | None, type: str | None = None) -> JSON:
-    """The filter of the memories of every project, and of one. A memory's label is its project."""
+    """The filter for memories that belong to all projects, or to this project. A memory's label is its
+    project.
+    """
     own = [] if project is None else [{"label": project}]
     of_type = {} if type is None else {"metadata.type": type}
     return {"kind": "fact", **of_type, "any": [{"label": {"exists": False}}, *own]}
 
 
 def checkpoint_of(call: Call, project: str) -> JSON:
-    """A project's stored checkpoint, or None."""
+    """The stored checkpoint of a project; None if there is none."""
     filter = {"kind": "checkpoint", "label": project}
     items = call.bank.list(filter=filter, order="-updated", limit=1)["items"]
     return items[0] if items else None
@@ -456,7 +458,9 @@ def load_checkpoint(call: Call, projectId: Project = None) -> JSON:
 
 
 def health(call: Call) -> JSON:
-    """The server's health in Claude Recall's words. Python has no heap like V8's: all memory counts."""
+    """The server's health in the fields of Claude Recall. Python has no heap like V8's, so all memory counts
+    as heap.
+    """
     pack = call.pack
     total, active = pack.sessions.counts()
     try:
@@ -479,7 +483,7 @@ def health(call: Call) -> JSON:
 
 
 def _memory_bytes() -> int:
-    """The most memory that the process has had."""
+    """The peak memory use of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -1,4 +1,4 @@
-"""Hindsight: the tools of both of its generations. Its REST is in hindsight_rest.py."""
+"""Hindsight: the tools of its two generations. hindsight_rest.py has its REST API."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
@@ -99,7 +99,7 @@ RECALLED = {
 
 
 def fact_id(id: str) -> str:
-    """A memory's id as `recall` shows it."""
+    """A memory's short id, which `recall` returns."""
     return f"fact_{id.replace('-', '')[:12]}"
 
 
@@ -113,7 +113,7 @@ def shown(record: JSON, id: str) -> dict[str, JSON]:
 
 
 def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str, JSON]:
-    """A result of a search: the keys of the seed, `said` and `score`, then what is not empty."""
+    """A search result: the fields of the seed, `said` and `score`, then the fields that are not empty."""
     record, replaced = hit["record"], hit.get("replaced") or ()
     return {
         **shown(record, id),
@@ -130,7 +130,7 @@ def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str
 
 
 def written(call: Call, stored: JSON, name: Callable[[str], str]) -> dict[str, JSON]:
-    """Additional fields of a reply to a write: replaced and similar memories. `name` converts their ids."""
+    """Additional fields of the reply to a write: replaced and similar memories. `name` converts their ids."""
     return filled(
         superseded=named(stored["superseded"], name),
         similar=named(stored["similar"], name),
@@ -147,13 +147,13 @@ def named(memories: Sequence[JSON], name: Callable[[str], str]) -> list[JSON]:
 
 
 def facts(*conditions: JSON, **fields: JSON) -> dict[str, JSON]:
-    """The filter of memories that meet all conditions; None is no condition."""
+    """The filter for memories that meet all conditions; conditions that are None are ignored."""
     every = [condition for condition in conditions if condition is not None]
     return {"kind": "fact", **present(**fields), **({"all": every} if every else {})}
 
 
 def of_types(types: Sequence[str | None] | None) -> JSON:
-    """A memory without a type is shown as "world", and found as that."""
+    """The filter for memories of these types. A memory without a type counts as "world"."""
     chosen = [type for type in types or () if type is not None]
     if not chosen:
         return None
@@ -169,7 +169,9 @@ def of_context(context: str | None) -> JSON:
 
 
 def of_tags(tags: Sequence[str] | None, match: str = "any_strict") -> JSON:
-    """`any` and `all` also admit memories without tags, the strict ones do not."""
+    """The filter for memories with these tags. `any` and `all` also match memories without tags; `any_strict`
+    and `all_strict` do not; `exact` requires exactly these tags.
+    """
     if match == "exact":
         return {"tags": {"has_all": tags, "has_only": tags} if tags else {"exists": False}}
     if not tags:
@@ -380,7 +382,7 @@ def clear_memories(
     """Forget all memories of this bank that match; without a filter, all. A dry run only counts. undo_memory
     brings them back
     """
-    # An empty list of tags matches nothing: it must not forget everything.
+    # An empty list of tags must match nothing, so that it does not forget everything.
     tagged = None if tags is None else {"tags": {"has_any": tags}}
     said = None if before is None else {"timestamp": {"lt": before}}
     filter = facts(of_types([type]), of_context(context), tagged, said)
@@ -420,13 +422,13 @@ def hindsight_put(
     stored = call.bank.put(
         text=content, type="world", context=context, timestamp=timestamp, supersedes=supersedes
     )
-    if explanation:  # not part of the memory: the same text with another explanation is the same memory
+    if explanation:  # stored later, because the same text with another explanation is the same memory
         metadata = call.bank.get(id=stored["id"])["metadata"]
         call.bank.update(id=stored["id"], patch={"metadata": {**metadata, "explanation": explanation}})
     done = "Fact stored successfully"
     if call.caller.door == "rest" or not (stored["similar"] or stored["superseded"]):
         return done
-    # The text of the seed, and the details in a second block of MCP's reply.
+    # MCP's reply has the text of the seed, and the details in a second block.
     details = {"id": stored["id"], **written(call, stored, same_id)}
     return {"content": [{"type": "text", "text": block} for block in (done, orjson.dumps(details).decode())]}
 

@@ -1,4 +1,6 @@
-"""Sekha: its tools. Conversations have a label, a folder and an importance. The REST is in sekha_rest.py."""
+"""Sekha: its tools. Memories are conversations with a label, a folder and an importance. sekha_rest.py has
+its REST API.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -51,11 +53,11 @@ SEKHA.routes += [
     RouteSpec("GET", "/api/v1/stats", tool="memory_stats"),
 ]
 
-PINNED = 10  # an importance that is never suggested for pruning
-PREVIEW_CHARS = 100  # of what a conversation begins with
+PINNED = 10  # conversations of this importance are never suggested for pruning
+PREVIEW_CHARS = 100  # of the beginning of a conversation
 MAX_IDLE_DAYS = 10_000_000
-MAX_EXPORTED = 1000  # conversations of one reply
-MAX_ASSEMBLED = 100  # messages that are considered for a context
+MAX_EXPORTED = 1000  # conversations in one export
+MAX_ASSEMBLED = 100  # messages to consider for a context
 
 UUID = {
     "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
@@ -94,18 +96,20 @@ def succeeded(data: JSON) -> JSON:
 
 
 def stamp(ms: int) -> str:
-    """A moment as Sekha writes it: to the second, without a zone."""
+    """A time in the format of Sekha: ISO 8601 in UTC to the second, without a zone."""
     return iso_utc(ms)[:19]
 
 
 def moment(record: JSON) -> int:
-    """When a message was said. (An older store kept that as the date of an event, without an end.)"""
+    """When a message was said, in milliseconds. Older stores have this time in `event_date`, with no
+    `event_end`.
+    """
     dated = record["event_date"] is not None and record["event_end"] is None
     return int(record["event_date"] if dated else record["timestamp"])
 
 
 def conversation_of(call: Call, id: str) -> JSON:
-    """The conversation of an id; counts as reading it. Raises `NotFound`."""
+    """The conversation with this id, which is marked as read. Raises `NotFound`."""
     record = call.bank.get(id=id.lower())
     if record is None or record["kind"] != "conversation":
         raise NotFound(f"Conversation not found: {id.lower()}")
@@ -114,7 +118,7 @@ def conversation_of(call: Call, id: str) -> JSON:
 
 
 def messages_of(call: Call, id: str) -> tuple[list[JSON], int]:
-    """A conversation's messages as they are shown, and how many words they have."""
+    """The messages of a conversation in the form for replies, and their number of words."""
     items = call.bank.children(id=id)["items"]
     messages = [{**pick(item, "role", content="text"), "timestamp": stamp(moment(item))} for item in items]
     return messages, sum(len(item["text"].split()) for item in items)
@@ -126,7 +130,7 @@ def described(record: JSON) -> dict[str, JSON]:
 
 
 def chosen(label: str | None, folder: str | None, **more: JSON) -> dict[str, JSON]:
-    """The filter of conversations with a label, in a folder with all below it."""
+    """The filter for conversations with this label, and in this folder or below it."""
     below = None if folder is None else {"under": folder}
     return {"kind": "conversation", **present(label=label, folder=below, **more)}
 
@@ -155,7 +159,7 @@ def store(
 
 
 def related(stored: JSON) -> dict[str, JSON]:
-    """The conversations that a write replaced, and those with a message close in meaning."""
+    """Fields of a reply to a write: the conversations it replaced, and those with a similar message."""
     similar = [
         pick(entry, "label", "said", "score", conversation_id="id", content="text")
         for entry in stored["similar"]
@@ -169,12 +173,12 @@ def replaced(conversations: Sequence[JSON]) -> list[JSON]:
 
 
 def messages_filter(filters: Mapping[str, JSON] | None, **conditions: JSON) -> dict[str, JSON]:
-    """The filter of messages that Sekha's `filters` mean. Raises `BadRequest` for an unknown one."""
+    """The filter for messages that match Sekha's `filters`. Raises `BadRequest` for an unknown filter."""
     values = present(**(filters or {}))
     span = present(gte=values.pop("after", None), lte=values.pop("before", None))
     filter: dict[str, JSON] = {"kind": "message", **conditions}
     if span:
-        dated = {"event_date": span, "event_end": {"exists": False}}  # as an older store kept it
+        dated = {"event_date": span, "event_end": {"exists": False}}  # as in older stores
         plain = {"any": [{"event_date": {"exists": False}}, {"event_end": {"exists": True}}]}
         filter["any"] = [dated, {"timestamp": span, **plain}]
     for name, value in values.items():
@@ -193,7 +197,7 @@ def messages_filter(filters: Mapping[str, JSON] | None, **conditions: JSON) -> d
 
 
 def result(hit: JSON) -> dict[str, JSON]:
-    """A message that a search found."""
+    """A found message in the form for replies."""
     record, conversation = hit["record"], hit.get("container") or {}
     return {
         **pick(record, "metadata", "said", conversation_id="parent", message_id="id", content="text"),
@@ -206,8 +210,8 @@ def result(hit: JSON) -> dict[str, JSON]:
 
 
 def prunable(call: Call, days: int, importance: float) -> tuple[list[JSON], int]:
-    """Old, unimportant conversations, the longest unread first, and how many tokens archiving them would
-    save.
+    """Old, unimportant conversations, those not read for longest first, and the number of tokens that
+    archiving them would save.
     """
     filter = {
         "kind": "conversation",
@@ -335,7 +339,7 @@ def memory_prune(call: Call, threshold_days: Days = 30, importance_threshold: Le
 
 
 def _counted(call: Call, id: str) -> tuple[JSON, list[JSON], dict[str, JSON]]:
-    """A conversation with its messages and metadata."""
+    """A conversation, its messages, and its details with word and session counts."""
     record = conversation_of(call, id)
     messages, words = messages_of(call, record["id"])
     sessions = len(call.bank.sessions(id=record["id"]))
