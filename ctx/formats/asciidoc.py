@@ -23,7 +23,9 @@ _MARKS = re.compile(r"(?<!\w)(\*\*?|__?|``?|\+\+?|##?)(?=\S)([^\n]+?)(?<=\S)\1(?
 
 
 def parse(text: str) -> Parsed:
-    """Parse an AsciiDoc document. Its title is that of the front matter, else of the first section."""
+    """Parse an AsciiDoc document. Its title is the title in the front matter, or else that of the first
+    section.
+    """
     front = read_front_matter(text)
     lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []

@@ -39,7 +39,9 @@ def _listing_end(lines: str, begin: re.Match[str]) -> int:
 
 
 def parse(text: str) -> Parsed:
-    """Parse LaTeX. The title is that of `\\title`, or else of the first section."""
+    """Parse LaTeX. The document's title is the argument of `\\title`, or else the title of the
+    first section.
+    """
     lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []
     atoms: list[tuple[int, int]] = []

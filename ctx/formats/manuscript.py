@@ -77,7 +77,7 @@ class Manuscript:
             self._atoms.append((start, self._size))
 
     def insert(self, part: Parsed, below: int) -> None:
-        """Add the result of another reader, with its headings moved `below` levels down."""
+        """Add the result of another reader. `below` is added to the levels of its headings."""
         if not part.body.strip():
             return
         start = self._write(part.body)

@@ -25,8 +25,8 @@ def _refuse_locked(package: Package) -> None:
 
 
 def parse(data: bytes) -> Parsed:
-    """Parse a text or a presentation. The title is that of its properties, else of the first heading or
-    slide.
+    """Parse a text or a presentation. The title is the title in its properties, or else the first heading or
+    slide title.
     """
     with Package(data) as package:
         _refuse_locked(package)

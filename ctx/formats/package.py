@@ -48,7 +48,7 @@ class Package:
         return name in self.names
 
     def refuse_above(self, limit: int) -> None:
-        """Raises `SourceError` if the declared sizes of all parts add up to more than `limit` bytes."""
+        """Raise `SourceError` if the declared sizes of all parts add up to more than `limit` bytes."""
         if sum(info.file_size for info in self._zip.infolist()) > limit:
             raise SourceError(f"unpacks to more than {limit >> 20} MiB")
 

@@ -51,7 +51,7 @@ def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
 
 
 def parse(request: bytes) -> tuple[str, Parsed] | None:
-    """Like `read_text`, for a request made by `packed`. Called in the reading process."""
+    """Like `read_text`, but takes a request made by `packed`. The reading process calls it."""
     head, _, data = request.partition(b"\n")
     text = Text(*json.loads(head))
     return read_text(text, data.decode() if text.decoded else data)

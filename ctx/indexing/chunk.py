@@ -62,7 +62,7 @@ def _costs() -> bytes:
     return bytes(costs)
 
 
-_COSTS = _costs()  # by Latin-1 code
+_COSTS = _costs()  # cost of each character, by its Latin-1 code
 
 
 def chunk(
@@ -229,8 +229,8 @@ class _Cutter:
         return (group.intro and cost * 2 < self.small) or self._bare(group.start, group.end)
 
     def _add_last(self, start: int, end: int, path: str) -> None:
-        """Adds the last group of a parent. If it is a heading alone, joins it to the previous piece, which
-        may get an eighth too large.
+        """Adds the last group of a parent. If the group is only a heading, joins it to the previous piece,
+        which may then be an eighth too large.
         """
         if start not in self.pages and self.pieces and self.pieces[-1][1] == start and self._bare(start, end):
             before_start, _, before_path = self.pieces[-1]

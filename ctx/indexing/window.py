@@ -21,11 +21,11 @@ class Window(NamedTuple):
     def items(
         self, connector: Connector, fingerprints: Mapping[str, str]
     ) -> Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]:
-        """The connector's scan, narrowed to the window, for `IndexRun`. It skips items whose fingerprint is
-        in `fingerprints`.
+        """Returns a function that replaces the connector's scan in `IndexRun`. It yields only items in the
+        window that are new or changed compared to `fingerprints`.
 
-        The scan ignores the fingerprints from the run, because a run passes none until one run was complete.
-        With a `limit`, each run would then take the same items again.
+        The fingerprints that the run passes to it are ignored: they are empty until one run was complete, so
+        a run with a `limit` would take the same items each time.
         """
 
         def scan(_: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:

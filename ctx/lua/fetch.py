@@ -258,8 +258,8 @@ def exchange(
     content: bytes | None = None,
     wanted: Wanted | None = None,
 ) -> Reply:
-    """Send a request and read the reply, whose body may have `max_bytes` decompressed. Raises `ToolError` and
-    the errors in `FAILURES` and `TIMEOUTS`.
+    """Send a request and read the reply. The decompressed body may have at most `max_bytes`. Raises
+    `ToolError` and the errors in `FAILURES` and `TIMEOUTS`.
     """
     with pool.stream(
         method,

@@ -205,7 +205,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK, because opening a FIFO must not block. FIFOs are refused after that.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-_SCRIPT_FOLDERS = ("tools", "agents")  # of a `.ctx` folder, which also holds memories and keys
+_SCRIPT_FOLDERS = ("tools", "agents")  # readable folders in `.ctx`, which also has memories and keys
 
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:

@@ -296,7 +296,7 @@ class WorkerProcesses:
             if worker is None:
                 return
             worker.status = status
-            if worker in self._spares:  # somebody killed it while it was idle
+            if worker in self._spares:  # it was killed while it was idle
                 self._spares.remove(worker)
                 self.drop(worker)
                 self._refill()

@@ -57,12 +57,12 @@ class Bridge(NamedTuple):
     toolbox: Toolbox
     store: ScriptStore | None = None  # None outside a project: values cannot be stored
     stores: tuple[str, ...] = ()  # the database files, which no script may read
-    memory: "Callable[[], MemoryStore] | None" = None  # opens the memories
+    memory: "Callable[[], MemoryStore] | None" = None  # opens the store of memories
 
     @contextmanager
     def held(self) -> "Iterator[tuple[Bridge, HeldScriptStore | None]]":
-        """Yields a bridge for a scan that keeps stored values back, and the store that has them; None without
-        a store.
+        """Yields a bridge for a scan, which keeps the scan's stored values in memory, and the store that
+        holds them (None outside a project).
         """
         if self.store is None:
             yield self, None

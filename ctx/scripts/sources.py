@@ -53,7 +53,7 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
 
 
 def intervals_s(config: Config) -> dict[str, float]:
-    """Source name -> seconds between two runs, for sources that do not report their changes."""
+    """Seconds between two runs of each source that does not report its changes, by source name."""
     by_source = {git.name: git.interval_s or config.watch.git_interval_s for git in config.gits}
     by_source |= {site.name: site.interval_s for site in config.webs}
     by_source |= {bucket.name: bucket.interval_s for bucket in config.buckets}

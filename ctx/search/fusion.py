@@ -74,7 +74,7 @@ def _order(hit: Hit) -> tuple[float, int]:
 
 
 def of_best(hits: Sequence[Hit]) -> Leg:
-    """Documents with their scores as shares of the best score, best first."""
+    """(document number, score as a share of the best score) of each hit, in the same order."""
     top = hits[0].score if hits else 0.0
     if top <= 0:
         return [(hit.document_no, 0.0) for hit in hits]

@@ -13,10 +13,10 @@ from ctx.text.strings import cut
 
 # Keywords before a definition that are not English words.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
-_SENTENCE_WORDS = 4  # minimum words of a query that may be a test's name (Kotlin) as a whole
+_SENTENCE_WORDS = 4  # a query with at least this many words may be the name of a Kotlin test
 _MIN_HASH_CHARS = 7  # the shortest abbreviation that git prints
 _NAMED = 3  # unknown words to name in a note
-_MIN_BEGINNING_CHARS = 4  # of an unknown last word, to search for words that begin with it
+_MIN_BEGINNING_CHARS = 4  # shortest unknown last word for which to find words that begin with it
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # shorter words are too often one letter apart: trust and thrust, forum and form
 
@@ -91,8 +91,8 @@ def unquoted_words(query: str) -> Iterator[tuple[str, str]]:
 
 
 def may_be_misspelt(word: str) -> bool:
-    """Whether a word is long enough to correct, and only of ASCII letters: a number with another digit is
-    another number.
+    """Whether a word may be corrected: it is long and has only ASCII letters, because a number with another
+    digit is another number.
     """
     return (
         len(word) >= _MIN_TYPO_CHARS and word.isascii() and word.isalpha() and word not in analyze.STOP_WORDS
@@ -109,7 +109,7 @@ def is_cut_hash(word: str) -> bool:
 
 
 def ends_cut_off(words: Words) -> bool:
-    """Whether no text has the query's last word and it may be only the beginning of a word."""
+    """Whether no text has the query's last word, and that word may be only the beginning of a longer one."""
     word = words.query.rpartition(" ")[2].lower()
     known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
     begun = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS

@@ -18,7 +18,7 @@ _LINE_WORDS = 3
 _LINE_SHARE = 0.5  # texts with a smaller share of the query's weight are not searched for that line
 
 _VERSION_GOES_ON = re.compile(r"\.?\w")
-_INDEX_WORD = re.compile(r"[^\W_]+")  # as the index splits words
+_INDEX_WORD = re.compile(r"[^\W_]+")  # splits words as the index does
 _RUN = re.compile(rf"(?:\w|[{analyze.UNSEEN}])+")
 _WORD = re.compile(rf"(?:[^\W_{analyze.UNSPACED}]+[{analyze.UNSEEN}]*)+")
 # The end of a line, or the end of a sentence with the space after it; not the period in `i.e.`, `J. Smith`
@@ -105,7 +105,7 @@ class Matcher:
         return analyze.has_exactly(text, self.exact)
 
     def is_whole(self, heading: str) -> bool:
-        """Whether a heading equals the query. If the query is a version, the heading may go on: `0.115.0
+        """Whether a heading equals the query. If the query is a version, more may follow: `0.115.0
         (2024-09-17)`.
         """
         asked = self._query.removeprefix("v")
@@ -123,7 +123,7 @@ class Matcher:
         return self.phrase_at(" ".join(text.split())) is not None
 
     def phrase_at(self, text: str) -> int | None:
-        """The position in a text on one line of the query, or of a phrase it has in quotes, word for word;
+        """The position of the query, or of a phrase it has in quotes, word for word in a text on one line;
         None if absent.
         """
         position = text.lower().find(self.line) if self.line else -1

@@ -327,7 +327,7 @@ def _in_word(char: str) -> bool:
 
 
 def _rank(text: StoredText) -> tuple[bool, bool]:
-    """A sort key: code before pages, and tests and examples last."""
+    """A sort key that puts code before pages, and tests and examples last."""
     return role(*file(text.source_id, text.media_type)) in (TEST, EXAMPLE), not is_code(text.media_type)
 
 

@@ -173,7 +173,7 @@ def _sources(arguments: Mapping[str, JSON], workspace: Searched) -> tuple[frozen
     """The full names of the sources to search (None: all), and notes on names that match no source.
 
     An unknown name is not an error, because a script may name a source that only another machine has. The
-    note tells the user that the name, not the query, is the reason for missing results.
+    note shows a user who mistyped a name why nothing was found.
     """
     wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
     sources = workspace.searched_names() if any(wanted) else ()

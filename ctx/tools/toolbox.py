@@ -17,7 +17,7 @@ from ctx.models import JSON, Caller
 from ctx.text.strings import one_line
 from ctx.tools.schema import Check, compile_check, put_right
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # the names that all models' function calling accepts
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # function calling of all models accepts these names
 NAME_RULE = "a name must have 1 to 64 of the characters A-Z a-z 0-9 _ -"
 # Names of the built-in tools and of routes below /tools/.
 RESERVED = frozenset({"list", "search", "get", "outline", "symbol", "sources", "refresh"})

@@ -118,7 +118,7 @@ def conversation_of(call: Call, id: str) -> JSON:
 
 
 def messages_of(call: Call, id: str) -> tuple[list[JSON], int]:
-    """The messages of a conversation in the form for replies, and their number of words."""
+    """The messages of a conversation as replies show them, and their number of words."""
     items = call.bank.children(id=id)["items"]
     messages = [{**pick(item, "role", content="text"), "timestamp": stamp(moment(item))} for item in items]
     return messages, sum(len(item["text"].split()) for item in items)
@@ -197,7 +197,7 @@ def messages_filter(filters: Mapping[str, JSON] | None, **conditions: JSON) -> d
 
 
 def result(hit: JSON) -> dict[str, JSON]:
-    """A found message in the form for replies."""
+    """A found message as replies show it."""
     record, conversation = hit["record"], hit.get("container") or {}
     return {
         **pick(record, "metadata", "said", conversation_id="parent", message_id="id", content="text"),
