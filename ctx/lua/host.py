@@ -100,7 +100,7 @@ class Policy(NamedTuple):
     calls: frozenset[str] = frozenset()  # the tools it may call
     memory_bank: str | None = None
     store: str = ""  # the owner of its stored values; "" if it has none
-    withheld: Callable[[Identity, str], bool] = lambda folder, name: False  # files no script may read
+    withheld: Callable[[Identity, str], bool] = lambda folder, name: False  # tells which files not to read
 
 
 # -- http ----------------------------------------------------------------------------------------------------
