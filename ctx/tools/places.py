@@ -1,4 +1,4 @@
-"""Find the document that a path means, with the lines or the symbol named behind it."""
+"""Find the document that a path means, and the lines or the symbol that may follow the path."""
 
 import difflib
 import re
@@ -11,7 +11,7 @@ from ctx.store.base import Catalog
 from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
 
-MAX_CANDIDATES = 6  # named in an error
+MAX_CANDIDATES = 6  # documents to name in an error
 PAGE = 5000  # documents listed at a time
 _MAX_MARKS = 8
 _DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
@@ -20,7 +20,7 @@ _LINES = re.compile(r"(.+?)(?::|#L)(\d+)(?:([-:])L?(\d+))?\Z", re.DOTALL)
 
 
 class IndexedSources(Protocol):
-    """The parts of a workspace that finding a document uses."""
+    """The parts of a workspace that are needed to find a document."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -29,7 +29,9 @@ class IndexedSources(Protocol):
 
 
 class Place(NamedTuple):
-    """A document, and what of it is meant. Lines count from 1; None: not restricted."""
+    """A document, and the symbol or lines of it that are wanted. Lines count from 1; None means no
+    restriction.
+    """
 
     stored: StoredDocument
     symbol: str | None = None
@@ -58,8 +60,8 @@ def unknown_source(name: str, known: Sequence[str]) -> str:
 
 
 def place_of(index: IndexedSources, text: str, source: str | None = None) -> Place:
-    """The document at `path`, `path:10-40`, `path:10` or `path#symbol`. Raises
-    `NotFound`, `BadRequest`.
+    """The document at `path`, `path:10-40`, `path:10` or `path#symbol`. Raises `NotFound`, or `BadRequest` if
+    several documents match.
     """
     if places := exact_places(index, text, source):
         return the_only(places, text)
@@ -76,7 +78,7 @@ def place_of(index: IndexedSources, text: str, source: str | None = None) -> Pla
 
 
 def exact_places(index: IndexedSources, text: str, source: str | None = None) -> list[Place]:
-    """The documents at exactly this path, one for each source that has it."""
+    """The documents at exactly this path, at most one per source."""
     for path, symbol, first, last in _readings(text.strip()):
         if found := list(_at_path(index, path, source)):
             return [Place(stored, symbol, first, last) for stored in found]
@@ -84,7 +86,7 @@ def exact_places(index: IndexedSources, text: str, source: str | None = None) ->
 
 
 def the_only(places: Sequence[Place], text: str) -> Place:
-    """The place, if there is one. Raises `BadRequest` that lists several."""
+    """The only place in the list. Raises `BadRequest`, which lists the places, if there are several."""
     if len(places) > 1:
         documents = [place.stored.document for place in places[:MAX_CANDIDATES]]
         names = ", ".join(f"{each.source} {each.source_id} ({each.id[:8]})" for each in documents)
@@ -96,12 +98,12 @@ def the_only(places: Sequence[Place], text: str) -> Place:
 
 
 def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]:
-    """(path, symbol, first line, last line): the text as a path, then with what is behind it taken apart; at
-    last as Windows writes it.
+    """All ways to read the text, as (path, symbol, first line, last line): as a path, as a path with lines,
+    as a path with a symbol, and the same with Windows path separators replaced.
     """
     readings: list[tuple[str, str | None, int | None, int | None]] = [(text, None, None, None)]
     if match := _LINES.match(text):
-        if match[3] == ":":  # or the path ends with a number of its own
+        if match[3] == ":":  # in `path:3:10` the path itself may end in `:3`
             readings.append((f"{match[1]}:{match[2]}", None, int(match[4]), int(match[4])))
         readings.append((match[1], None, int(match[2]), int(match[4] or match[2])))
     readings += [(path, symbol, None, None) for path, symbol in symbols_of(text)]
@@ -111,7 +113,9 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
 
 
 def symbols_of(text: str) -> list[tuple[str, str]]:
-    """(path, symbol) for each `#` that may be between them: names of files and of headings have some too."""
+    """(path, symbol) for each `#` that may separate them, because file names and headings may contain `#`
+    too.
+    """
     marks = [index for index, char in enumerate(text) if char == "#"]
     return [(text[:at], text[at + 1 :]) for at in marks[:_MAX_MARKS] if text[:at] and text[at + 1 :]]
 
@@ -122,7 +126,7 @@ def _sources(index: IndexedSources, source: str | None) -> Sequence[str]:
 
 
 def _at_path(index: IndexedSources, path: str, source: str | None) -> Iterator[StoredDocument]:
-    """The documents at a path, else at the longest end of an absolute path that is one."""
+    """The documents at a path. For an absolute path, the documents at its longest end that exists."""
     parts = path.removeprefix("./").split("/")
     starts = range(len(parts)) if path.startswith(("/", "../")) else range(1)
     for start in starts:
@@ -139,7 +143,7 @@ def _at_path(index: IndexedSources, path: str, source: str | None) -> Iterator[S
 
 
 def all_paths(index: IndexedSources, source: str | None = None) -> Iterator[tuple[str, str]]:
-    """(id, path) of every document."""
+    """(id, path) of every document in the sources."""
     names = frozenset(_sources(index, source))
     after = None
     while page := index.catalog.list_documents(after, PAGE):
@@ -153,7 +157,7 @@ def _ending_so(index: IndexedSources, path: str, source: str | None) -> list[tup
 
 
 def _near(index: IndexedSources, path: str, source: str | None) -> str:
-    """A hint for a path that is not a document's."""
+    """A hint for the error message about a path without a document."""
     places = [place for _, place in all_paths(index, source)]
     folder = path.strip("/") + "/"
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
@@ -167,7 +171,7 @@ def _near(index: IndexedSources, path: str, source: str | None) -> str:
 
 
 def similar(path: str, places: Sequence[str]) -> list[str]:
-    """The paths with the name of this one, else those that are spelled nearly like it."""
+    """The paths with the same file name as `path`, else those that are spelled almost the same."""
     name = path.rsplit("/", 1)[-1].casefold()
     same = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name]
     return same[:MAX_CANDIDATES] or difflib.get_close_matches(path, places[:20_000], 3, 0.6)

@@ -1,6 +1,7 @@
-"""Hindsight, Claude Recall and Sekha: their tools, routes and errors on the banks of `ctx.memory`.
+"""The tools, routes and errors of Hindsight, Claude Recall and Sekha, on top of the memory banks of
+`ctx.memory`.
 
-Imports `ctx.memory`, `ctx.tools` and what is below them; nothing of `ctx.server`.
+Must not import `ctx.server`.
 """
 
 from collections.abc import Mapping

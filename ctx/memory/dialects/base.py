@@ -1,5 +1,5 @@
-"""How a dialect is declared. A function is a tool or a route: the types of its parameters give the JSON
-Schema of the arguments, and the docstring of a tool is what models read.
+"""How a dialect is declared: each tool or route is a function. The types of its parameters give the JSON
+Schema of the arguments, and the docstring of a tool is its description for models.
 """
 
 import inspect
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ctx.memory.ops import BankCall
 
 Handler = Callable[..., JSON]
-"""`handler(call, **arguments)`"""
+"""Answers a tool or a route: `handler(call, **arguments)` returns the reply."""
 
 READS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 ADDS = Annotations(destructive=False, idempotent=True, open_world=False)
@@ -29,7 +29,7 @@ CHANGES = Annotations(destructive=True, idempotent=True, open_world=False)
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a tool or a route. `bank` takes back what it wrote if the call fails."""
+    """One call of a tool or a route. If the call fails, the writes to `bank` are undone."""
 
     pack: "Pack"
     bank: "BankCall"
@@ -37,13 +37,13 @@ class Call:
     session: str
     owns_session: bool  # the session belongs to this client alone
     caller: Caller
-    project: str | None  # the folder in which a process on pipes was started
+    project: str | None  # the folder in which a stdio server was started
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """A tool. `profiles`: those that have it, () for all. `bank_parameter`: the argument that names the
-    bank.
+    """A tool. `profiles` are the profiles that have it; () means all. `bank_parameter` is the argument that
+    names the bank.
     """
 
     name: str
@@ -51,56 +51,58 @@ class ToolSpec:
     annotations: Annotations
     title: str | None = None
     output: JSON = None
-    failure: JSON = None  # fields of a failed call's reply over MCP
-    at_banks: bool = True  # listed at the endpoint of a bank
+    failure: JSON = None  # additional fields of the MCP reply if a call fails
+    at_banks: bool = True  # whether the endpoint for a single bank lists it
     bank_parameter: str | None = None
     profiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RouteSpec:
-    """A route of the dialect's own REST. Without `run`, the tool that `tool` or the path names answers."""
+    """A route of the product's own REST API. It is answered by the function `run`, or else by a tool: `tool`,
+    or the tool named in the path.
+    """
 
     method: str
     path: str
     run: Handler | None = None
     tool: str | None = None
-    ignored: tuple[str, ...] = ()  # arguments that change nothing
+    ignored: tuple[str, ...] = ()  # accepted arguments that have no effect
 
 
 @dataclass
 class Dialect:
-    """What one product's clients expect.
+    """The tools, routes and conventions that one product's clients expect.
 
-    `own_bank`: its memories are in a bank of its own; else in the bank that the caller names. `environ`: the
-    product's environment variables by purpose, of several the first that is set counts. `profiles`: the
-    instructions of each generation; the first is the default.
+    `own_bank`: the pack has its own bank; otherwise the caller names the bank. `environ`: the product's
+    environment variables by purpose; if several are set, the first counts. `profiles`: profile ->
+    instructions for models; the first is the default.
     """
 
     name: str
     description: str
     profiles: Mapping[str, str]
-    prefix: str = ""  # of tool names where all tools are listed together
+    prefix: str = ""  # prefix of tool names in the list of all tools
     own_bank: bool = False
-    at_banks: bool = False  # /mcp/{bank} and X-Bank-Id lead here
-    key_required: bool = False  # closed over HTTP until it has a key; its own routes always need one
+    at_banks: bool = False  # serves /mcp/{bank} and requests with X-Bank-Id
+    key_required: bool = False  # refuses HTTP calls until a key is set; its own routes always need a key
     enveloped: bool = False  # errors of its routes are {"success": false, "data": null, "error": ...}
-    pretty: bool = False  # the text of a result is indented JSON
-    unknown_tool: int = -32602  # JSON-RPC error code
-    codes: Mapping[str, int] = field(default_factory=dict)  # by the word of the error, where they differ
-    details: bool = False  # errors over MCP carry data.details
-    rate_per_minute: int = 0  # calls of a session; 0: no limit
+    pretty: bool = False  # whether the text of a result is indented JSON
+    unknown_tool: int = -32602  # the JSON-RPC error code for an unknown tool
+    codes: Mapping[str, int] = field(default_factory=dict)  # other JSON-RPC codes, by the error's `word`
+    details: bool = False  # whether MCP errors have data.details
+    rate_per_minute: int = 0  # calls per connection; 0 means no limit
     environ: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    remote_path: str | None = None  # of a tool on a server of the real product
-    briefing: tuple[str, str] | None = None  # the prompt `recall-context`: its text, the category it shows
+    remote_path: str | None = None  # path of a tool on a server of the real product
+    briefing: tuple[str, str] | None = None  # the prompt `recall-context`: (its text, category to show)
     tools: list[ToolSpec] = field(default_factory=list)
     routes: list[RouteSpec] = field(default_factory=list)
-    methods: dict[str, Handler] = field(default_factory=dict)  # JSON-RPC methods besides MCP's
+    methods: dict[str, Handler] = field(default_factory=dict)  # additional JSON-RPC methods
 
     def tool(
         self, annotations: Annotations = READS, *, name: str = "", **more: Any
     ) -> Callable[[Handler], Handler]:
-        """Registers the decorated function as a tool, under its own name unless another is given."""
+        """Registers the decorated function as a tool, under its own name or `name`."""
 
         def register(run: Handler) -> Handler:
             self.tools.append(ToolSpec(name=name or run.__name__, run=run, annotations=annotations, **more))
@@ -109,8 +111,8 @@ class Dialect:
         return register
 
     def route(self, method: str, path: str, *, ignored: tuple[str, ...] = ()) -> Callable[[Handler], Handler]:
-        """Registers the decorated function as a route. `{name}` in the path is an argument; `{bank_id}` names
-        the bank.
+        """Registers the decorated function as a route. `{name}` in the path becomes an argument; `{bank_id}`
+        selects the bank.
         """
 
         def register(run: Handler) -> Handler:
@@ -129,12 +131,12 @@ TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: 
 
 
 def span(least: float, most: float | None = None) -> dict[str, JSON]:
-    """The rule of a number."""
+    """The limits of a number in a JSON Schema."""
     return {"minimum": least} if most is None else {"minimum": least, "maximum": most}
 
 
 def table(properties: Mapping[str, JSON], required: Sequence[str] = (), **rules: JSON) -> dict[str, JSON]:
-    """The schema of an object."""
+    """The JSON Schema of an object. `rules` are further keywords."""
     needed = {"required": list(required)} if required else {}
     return {"type": "object", "properties": dict(properties), **needed, **rules}
 
@@ -143,8 +145,9 @@ closed = partial(table, additionalProperties=False)
 
 
 def schema_of(hint: Any) -> dict[str, JSON]:
-    """The JSON Schema of a type such as `Annotated[list[str] | None, {"minItems": 1}, "What it is"]`. None
-    stands for an absent argument and is not in the schema.
+    """The JSON Schema of a type hint such as `Annotated[list[str] | None, {"minItems": 1}, "What it is"]`. A
+    text is the description, a dict has further keywords. None means an absent argument and is not in the
+    schema.
     """
     kind, parts = get_origin(hint), get_args(hint)
     if kind is Annotated:
@@ -162,7 +165,9 @@ def schema_of(hint: Any) -> dict[str, JSON]:
 
 
 def parameters_of(run: Handler, ignored: Sequence[str] = ()) -> JSON:
-    """The JSON Schema of a handler's arguments, from its signature."""
+    """The JSON Schema of a handler's arguments, from its signature. `ignored` are further names that are
+    accepted.
+    """
     hints = get_type_hints(run, include_extras=True)
     properties: dict[str, JSON] = {name: {} for name in ignored}
     required = []
@@ -195,34 +200,36 @@ def iso(ms: int | None) -> str | None:
 
 
 def pick(record: Mapping[str, JSON], *names: str, **renamed: str) -> dict[str, JSON]:
-    """Fields of a record, some under other names: `pick(record, "id", document="label")`."""
+    """Fields of a record, some under other names: `pick(record, "id", document="label")` returns `id` and
+    `document`.
+    """
     return {name: record[name] for name in names} | {shown: record[name] for shown, name in renamed.items()}
 
 
 def present(**fields: JSON) -> dict[str, JSON]:
-    """The fields that have a value, empty ones too."""
+    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def filled(**fields: JSON) -> dict[str, JSON]:
-    """The fields that have a value that is not empty."""
+    """The fields that are neither None nor an empty list."""
     return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
 def search(call: Call, query: str, filter: JSON, *, window: JSON = "auto", **options: JSON) -> JSON:
-    """The reply of `bank.search`; what it returns counts as read."""
+    """The reply of `bank.search`. The memories it returns are marked as read."""
     return call.bank.search(query=query, filter=filter, window=window, touch=True, **options)
 
 
 def supersede(call: Call, old_ids: list[str] | None, new_id: str | None) -> JSON:
-    """Replaces stored memories by another one. Raises `BadRequest`."""
+    """Replaces memories with another stored memory. Raises `BadRequest` if an id is missing."""
     if not old_ids or not new_id:
         raise BadRequest("missing required parameter: old_ids and new_id, or undo")
     return call.bank.supersede(ids=old_ids, by=new_id)
 
 
 def loss(call: Call) -> dict[str, int]:
-    """How many memories of the store were lost, as a key of a reply; empty where none were."""
+    """`{"missing": n}` if the store lost n memories, as a field for a reply; else an empty table."""
     lost = call.pack.store().rows.missing().lost
     return {"missing": lost} if lost else {}
 
@@ -230,7 +237,7 @@ def loss(call: Call) -> dict[str, int]:
 def records(
     call: Call, filter: JSON, offset: int = 0, limit: int | None = None, **options: JSON
 ) -> Iterator[JSON]:
-    """The records that `bank.list` gives, read a page at a time."""
+    """The records that `bank.list` returns, from `offset` on, read page by page."""
 
     def pages() -> Iterator[JSON]:
         cursor = None

@@ -1,4 +1,4 @@
-"""Hindsight's REST for documents, tags and banks."""
+"""Hindsight's REST API for documents, tags and banks."""
 
 import fnmatch
 import hashlib
@@ -24,7 +24,7 @@ DEFAULTS = {name: "" if name == "reflect_mission" else 3 for name in CONFIG}
 
 
 def _records_of(call: Call, document_id: str) -> list[JSON]:
-    """A document's memories in the order in which they were retained. Raises `NotFound`."""
+    """The memories of a document, in the order in which they were stored. Raises `NotFound`."""
     rows = list(records(call, facts(document_id=document_id), order="created"))
     if not rows:
         raise NotFound(f"no document with the id '{document_id[:80]}'")
@@ -33,7 +33,7 @@ def _records_of(call: Call, document_id: str) -> list[JSON]:
 
 @HINDSIGHT.route("GET", rest.DOCUMENT)
 def get_document(call: Call, document_id: rest.Id) -> dict[str, JSON]:
-    """A document: the text of its memories together."""
+    """A document, whose text is that of its memories joined."""
     rows = _records_of(call, document_id)
     original = "\n".join(row["text"] for row in rows)
     return {
@@ -116,7 +116,7 @@ def list_tags(
     limit: rest.Limit = 100,
     offset: rest.Offset = 0,
 ) -> JSON:
-    """The tags of a bank's memories, the most frequent first."""
+    """The tags of a bank's memories, most frequent first."""
     pattern = re.sub(r"[?\[]", r"[\g<0>]", (q or "*").lower())
     groups = call.bank.stats(filter=facts(), group_by="tags")["groups"]
     tags = [
@@ -163,7 +163,7 @@ def bank_profile(call: Call) -> JSON:
 
 @HINDSIGHT.route("DELETE", rest.BANK)
 def delete_bank(call: Call) -> JSON:
-    """Forgets everything in the bank and its configuration; the memories can be brought back."""
+    """Forgets all memories in the bank and its configuration. The memories can be restored."""
     deleted = call.bank.delete_where(filter={"id": {"exists": True}}, reason="rest", anew=True)
     call.bank.configure(config={})
     return rest.forgotten_reply(deleted, "Bank forgotten")
@@ -171,7 +171,7 @@ def delete_bank(call: Call) -> JSON:
 
 @HINDSIGHT.route("GET", f"{rest.BANK}/config")
 def bank_config(call: Call) -> JSON:
-    """The configuration that applies, and what the bank itself sets."""
+    """The bank's configuration with defaults, and the values that the bank itself sets."""
     kept = call.bank.config()
     overrides = {name: kept[key] for name, key in CONFIG.items() if kept.get(key) is not None}
     return {"bank_id": call.bank_id, "config": DEFAULTS | overrides, "overrides": overrides}
@@ -215,7 +215,7 @@ def bank_stats(call: Call) -> JSON:
 
 @HINDSIGHT.route("GET", "/version")
 def version(call: Call) -> JSON:
-    """What Hindsight's clients ask before they use what a server may lack."""
+    """The version and the features of this server, which clients ask for before they use a feature."""
     there = ("mcp", "bank_config_api", "store_document_text")
     absent = ("observations", "worker", "bank_llm_health", "file_upload_api", "document_export_api")
     absent_too = ("document_import_api", "audit_log", "llm_trace")

@@ -1,4 +1,4 @@
-"""Hindsight's own REST for memories, as its clients call it, below `/v1/default/banks/{bank_id}`."""
+"""Hindsight's REST API for memories, below `/v1/default/banks/{bank_id}`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,11 +43,11 @@ TimeField = Literal["mentioned_at", "occurred_start", "created_at"]
 Limit = Annotated[int, span(1, 1000)]
 Offset = Annotated[int, span(0, 100_000)]
 MaxTokens = Annotated[int, span(1)]
-PARTS = ("entities", "chunks", "source_facts")  # which ctx does not store
+PARTS = ("entities", "chunks", "source_facts")  # parts of a reply, which ctx leaves empty
 
 
 def unit(record: JSON) -> dict[str, JSON]:
-    """A memory as Hindsight's clients read it: the values of its metadata are texts."""
+    """A memory in the form that Hindsight's clients expect; all values of its metadata are texts."""
     metadata = dict(record["metadata"])
     entities = metadata.pop("entities", []) if isinstance(metadata.get("entities"), list) else []
     last = record["event_date"] if record["event_end"] is None else record["event_end"]
@@ -76,7 +76,9 @@ def page_of(rows: Sequence[JSON], limit: int, offset: int) -> dict[str, JSON]:
 
 
 def _asked(include: Mapping[str, JSON] | None, part: str) -> bool:
-    """Whether a client asks for a part, by `true` or by an object of options, which may be empty."""
+    """Whether a client asks for a part of the reply, with `true` or with a table of options, which may be
+    empty.
+    """
     return (include or {}).get(part) not in (None, False)
 
 
@@ -106,7 +108,7 @@ ITEM = closed(
 
 
 def _put(call: Call, item: Table, tags: Sequence[str], key: str | None) -> JSON:
-    """Stores one item of a retain."""
+    """Stores one item of a `retain` request."""
     metadata, timestamp = item.get("metadata"), item.get("timestamp")
     if item.get("entities"):
         metadata = {**(metadata or {}), "entities": [entity["text"] for entity in item["entities"]]}
@@ -141,7 +143,7 @@ def retain_items(
         str | None, NOT_EMPTY, {"maxLength": 180}, "A second request with this id stores nothing"
     ] = None,
 ) -> JSON:
-    """Stores the items, all or none."""
+    """Stores the items: all, or none if one fails."""
 
     def key(part: object) -> str | None:
         return None if operation_id is None else f"{operation_id}:{part}"
@@ -336,7 +338,9 @@ def reflect_on_bank(
 
 
 def _within(answer: str, tokens: int) -> str:
-    """As many whole sentences as so many tokens of four characters allow, at least one."""
+    """The first sentences of the answer that fit into this many tokens (of four characters); at least one
+    sentence.
+    """
     ends = [match.start() + 1 for match in re.finditer(r"\]\s", answer)]
     if len(answer) <= 4 * tokens or not ends:
         return answer

@@ -1,7 +1,7 @@
-"""An enabled memory pack: a dialect with its settings, on one store.
+"""An enabled memory pack: a product's dialect with its settings, on one store of memories.
 
-The bank of a call is chosen here, before any code of the dialect runs. A pack's memories are its own unless
-`[memory] shared`. A call that fails takes back what it wrote.
+The bank of a call is chosen here, before the dialect's code runs. Each pack has its own memories unless
+`[memory] shared` is set. If a call fails, its writes are undone.
 """
 
 import json
@@ -27,19 +27,19 @@ from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbo
 if TYPE_CHECKING:
     import httpx
 
-CONNECT_S = 5.0  # to the server of a remote pack
-TIMEOUT_S = 30.0  # for its reply
+CONNECT_S = 5.0  # to connect to the server of a remote pack
+TIMEOUT_S = 30.0  # to wait for the server's reply
 NO = ("false", "0", "no", "off")
-BANK_OF_PATH = "bank_id"  # of a route: it names the bank
-SESSION_ARGUMENT = "sessionId"  # of any tool: the session that a memory is filed under
-SEED = "seed"  # the profile with the tools of the product's reference and no others
+BANK_OF_PATH = "bank_id"  # parameter of a route's path that names the bank
+SESSION_ARGUMENT = "sessionId"  # argument of every tool: the session of the memory
+SEED = "seed"  # the profile with only the tools of the product's reference
 
 # (texts of the path and the query string, body, caller) -> reply
 RouteAnswer = Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
 
 
 class Pack:
-    """One enabled pack. `tools` are in the Toolbox under the dialect's prefix + name."""
+    """One enabled pack. Its `tools` are in the Toolbox, named with the dialect's prefix."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Pack:
         database: str,
         rates: str | None = None,
     ) -> None:
-        """`database`: the file of the memories; `rates`: the file in which calls are counted, None: memory.
-        Raises `ConfigError`.
+        """`database` is the file of the memories. `rates` is the file in which calls are counted; None counts
+        them in memory. Raises `ConfigError`.
         """
         self.dialect = dialect
         self.name = dialect.name
@@ -93,7 +93,7 @@ class Pack:
         )
 
     def load(self, toolbox: Toolbox, agents: Agents) -> None:
-        """Registers the tools and the prompt. Raises `ConfigError` where a name is taken."""
+        """Registers the tools and the prompt. Raises `ConfigError` if a name is taken."""
         for tool in self.tools.values():
             toolbox.add(tool)
         if self.dialect.briefing is not None:
@@ -114,8 +114,8 @@ class Pack:
         return Agent(name or "recall-context", description, resolve, (), (topic,), "pack", origin, self.name)
 
     def forward(self) -> bool:
-        """Sends the calls to the server that the environment names (`SEKHA_API_URL`) from now on; False where
-        it names none.
+        """From now on, sends the calls to the server that the environment names (`SEKHA_API_URL`). Returns
+        False if it names none.
         """
         url = _variable(self.dialect, "url")
         if not url or self.dialect.remote_path is None:
@@ -126,7 +126,9 @@ class Pack:
         return True
 
     def own_name(self, label: str) -> str | None:
-        """The Toolbox's name of a tool by its bare or its full name; None if the pack has no such tool."""
+        """A tool's name in the Toolbox, from its name with or without the prefix; None if the pack has no
+        such tool.
+        """
         tool = self.tools.get(label.removeprefix(self.dialect.prefix))
         return tool.name if tool else None
 
@@ -135,7 +137,7 @@ class Pack:
     def _run(self, spec: ToolSpec) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
             connection = self._connection(caller)
-            # Counted for the connection: arguments could name another session with each call.
+            # Count calls per connection, because arguments could name another session with each call.
             self.rate.spend(connection)
             passed = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
             if self._remote is not None:
@@ -152,8 +154,8 @@ class Pack:
         return run
 
     def _connection(self, caller: Caller) -> str:
-        """The caller's session: the client's `X-Session-Id`, else that of the process on pipes (which
-        continues the last session of its folder), else one per key and bank.
+        """The session of the caller's connection: the one in its `X-Session-Id`; for a stdio client, the last
+        session of its folder; for others, one session per key and bank.
         """
         if caller.session_id is not None:
             return caller.session_id
@@ -161,7 +163,7 @@ class Pack:
         return self.sessions.open(place=os.getcwd() if caller.door == "stdio" else place)
 
     def _opened_bank(self, bank: str, caller: Caller) -> str:
-        """The store's name of a bank. Raises `Unauthorized` where the caller's key does not open it."""
+        """The name of a bank in the store. Raises `Unauthorized` if the caller's key does not open it."""
         if caller.banks is not None and bank not in caller.banks:
             raise Unauthorized(f"{self.name}: this key is not valid for the bank '{bank}'", presented=True)
         if not self.dialect.own_bank or self._shared:
@@ -179,14 +181,15 @@ class Pack:
         bank: str | None = None,
         session: str | None = None,
     ) -> JSON:
-        """What a handler answers. Where no argument names them, `bank` is that of the URL or the header, else
-        the pack's default, and `session` the connection's.
+        """Runs a handler and returns its reply. If it fails, its writes are undone. `bank` and `session` are
+        those that the arguments name; None means the bank of the URL or the header (else the pack's default)
+        and the session of the connection.
         """
         for argument, value in arguments.items():
             check_numbers(argument, value)
         bank_id = self._opened_bank(bank or check_nameable(caller.bank or self.default_bank), caller)
         session = self.sessions.open(session or connection)
-        # Only a process on pipes and a client with X-Session-Id have a session of their own.
+        # Only stdio clients and clients that send X-Session-Id have a session of their own.
         own = (caller.session_id is not None or caller.door == "stdio") and session == connection
         source = Provenance(self.name, None, caller.door, caller.principal, name, session)
         operations = BankCall(self.store().bank(bank_id, source))
@@ -194,7 +197,7 @@ class Pack:
         try:
             call = Call(self, operations, bank_id, session, own, caller, project)
             return run(call, **arguments)
-        except Conflict as error:  # a request that does not fit what is stored: 400 to these clients
+        except Conflict as error:  # the request conflicts with stored data; these clients expect 400
             operations.take_back()
             raise BadRequest(error.message, data=error.data) from error
         except BaseException:
@@ -204,11 +207,11 @@ class Pack:
     # -- routes and methods ----------------------------------------------------------------------------------
 
     def method_answer(self, method: str, caller: Caller) -> JSON:
-        """What a JSON-RPC method of the dialect answers (`health/check`)."""
+        """The reply to a JSON-RPC method of the dialect, such as `health/check`."""
         return self._answer(method, self.dialect.methods[method], {}, caller, self._connection(caller))
 
     def route_answer(self, route: RouteSpec, toolbox: Toolbox) -> RouteAnswer:
-        """The function that answers a route, un-wrapped."""
+        """The function that answers a route. Its replies have no envelope."""
         schema = {} if route.run is None else parameters_of(route.run, route.ignored)
         check = compile_check(schema or {"type": "object"})
 
@@ -248,14 +251,16 @@ class Pack:
     # -- descriptions ----------------------------------------------------------------------------------------
 
     def hint(self, tool: str = "supersede_memory") -> str:
-        """What a reply with similar memories asks its reader."""
+        """The note to models in a reply that lists similar memories."""
         how = f"call {tool} with its id"
         if self.profile == SEED:
             how = "call this tool again with the same text and supersedes = [its id]"
         return f"Does this make one of these untrue? Then {how}; otherwise do nothing."
 
     def bank_counts(self) -> dict[str, int]:
-        """How many memories each bank holds that this pack's callers reach, by the name they call it."""
+        """Bank -> number of memories, for the banks that this pack's callers can reach, under the names they
+        use.
+        """
         counts = self.store().bank_counts()
         if not self.dialect.own_bank or self._shared:
             return {bank: count for bank, count in counts.items() if not bank.startswith(OWN_BANK)}
@@ -265,7 +270,7 @@ class Pack:
         return {self.default_bank: counts[own], **named} if own in counts else named
 
     def described(self) -> dict[str, JSON]:
-        """What it is and where it is served, for `ctx pack list`."""
+        """The pack's description, tools, routes and access rules, for `ctx pack list`."""
         dialect = self.dialect
         closed = "a key, which is set" if self.keys else "a key: closed until one is made"
         opened = "open on this machine until a key is made"
@@ -288,12 +293,14 @@ class Pack:
 
 
 def _variable(dialect: Dialect, purpose: str) -> str | None:
-    """The value of the first variable for a purpose that is set and not empty."""
+    """The value of the first environment variable for a purpose that is set and not empty; None if there is
+    none.
+    """
     return next(filter(None, map(os.environ.get, dialect.environ.get(purpose, ()))), None)
 
 
 def _rate_limit(dialect: Dialect, settings: PackSettings) -> int:
-    """Calls a minute for each session; 0 for no limit."""
+    """The allowed calls per minute and connection; 0 for no limit."""
     if settings.rate_limit_per_minute is not None:
         return settings.rate_limit_per_minute
     text = _variable(dialect, "rate_limit")
@@ -306,7 +313,7 @@ def _rate_limit(dialect: Dialect, settings: PackSettings) -> int:
 
 
 def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
-    """The keys that open the pack. Raises `ConfigError` where one was asked for and is not set."""
+    """The keys that open the pack. Raises `ConfigError` if a key is required but not set."""
     if settings.api_key_env is not None:
         key = os.environ.get(settings.api_key_env)
         if not key:
@@ -327,13 +334,13 @@ def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
 
 
 class RemotePack:
-    """A pack whose memories are on another machine. Its tools are here; every call goes to `url` + `path`
-    (with `{tool}` in it) of the real product, with a bearer key. `names`, for messages: the variables of url
-    and key.
+    """A pack whose memories are on another server. It has the tools here, and sends every call to the HTTP
+    API of the real product: to `url` + `path` (which contains `{tool}`), with a bearer key. `names` are the
+    environment variables of URL and key, for messages.
     """
 
     def __init__(self, pack: str, url: str, path: str, key: str | None, names: tuple[str, str]) -> None:
-        """Raises `BadRequest` for what is no address."""
+        """Raises `BadRequest` if `url` is not an HTTP address."""
         if not url.startswith(("http://", "https://")):
             raise BadRequest(
                 f"{names[0]}: '{url[:80]}' is not an address; it must begin with http:// or https://"
@@ -346,8 +353,8 @@ class RemotePack:
         self._client: httpx.Client | None = None
 
     def call(self, tool: str, arguments: dict[str, JSON], timeout_s: float = TIMEOUT_S) -> JSON:
-        """The reply as it came. Raises `BadRequest`, `NotFound` or `ToolError`, worded for the user of a chat
-        client.
+        """Calls a tool and returns the unchanged reply. Raises `BadRequest`, `NotFound` or `ToolError`, with
+        a message for users of a chat client.
         """
         import httpx  # takes 90 ms to import
 

@@ -1,4 +1,4 @@
-"""Sekha's REST, as its controller and SDKs have it, below `/api/v1`."""
+"""Sekha's REST API below `/api/v1`, as its controller and SDKs expect it."""
 
 import math
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
 
 
 def shown(call: Call, record: JSON) -> dict[str, JSON]:
-    """A conversation over REST."""
+    """A conversation in the form of the REST API, with its messages."""
     messages, words = sekha.messages_of(call, record["id"])
     return {
         **pick(record, "id", "metadata", conversation_id="id"),
@@ -151,7 +151,7 @@ def assemble_context(
     preferred_labels: Annotated[list[str] | None, "Conversations with these labels come first"] = None,
     excluded_folders: list[str] | None = None,
 ) -> JSON:
-    """The messages that answer a question best, as many as fit the budget, in the order they were said."""
+    """The messages that match a query best, as many as fit the token budget, in the order they were said."""
     excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
     filter = {"kind": "message", **filled(none=excluded)}
     matches = search(call, query, filter, limit=sekha.MAX_ASSEMBLED)
@@ -191,7 +191,7 @@ def suggest_pruning(
 def archive(
     call: Call, conversation_ids: Annotated[list[sekha.Id], {"minItems": 1, "maxItems": 1000}]
 ) -> JSON:
-    """Archives conversations, all or none. Nothing is deleted."""
+    """Archives conversations: all, or none if one fails. Nothing is deleted."""
     for id in conversation_ids:
         call.bank.update(id=sekha.conversation_of(call, id)["id"], patch={"status": "archived"})
     return {"success": True, "archived": len(conversation_ids)}
