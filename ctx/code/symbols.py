@@ -303,7 +303,9 @@ def _first_row(node: "Node") -> int:
 
 
 def _body(node: "Node", kind: str) -> "Node | None":
-    """The body node of a definition, or of the function that it assigns to a name; None if there is none."""
+    """The body node of a definition. If a variable holds a function, the function's body. None if there is no
+    body.
+    """
     body = node.child_by_field_name("body")
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if body is None and value is not None and kind not in _NAMES:

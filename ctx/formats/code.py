@@ -397,8 +397,8 @@ def _name_patterns(media_type: str) -> list[tuple[re.Pattern[str], bool]]:
 
 
 def _last_part(name: str) -> str:
-    """The last part of a name: `find` for `self.find` and `Store::find`; "" if it is no identifier (`Display
-    for Store`).
+    """The last part of a name: `find` for `self.find` and `Store::find`; "" if it is not an identifier
+    (`Display for Store`).
     """
     last = re.split(r"::|[.:]", name.strip("`\"'?!= "))[-1]
     return last if last.isidentifier() else ""

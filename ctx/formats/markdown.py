@@ -22,7 +22,7 @@ _BLOCKS.core.ruler.enableOnly(["block"])
 _ROWS = re.compile(r"^ {0,3}\|[^\n]*(?:\n {0,3}\|[^\n]*)*", re.M)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _HTML_HEADING = re.compile(r"^[ \t]*<h([1-6])(?:\s[^<>]{0,300})?>(.{0,600}?)</h\1", re.S | re.M | re.I)
-# Text that is no title: a table row above a ruler, or a link definition.
+# Text that is not a title: a table row above a ruler, or a link definition.
 _NO_TITLE = re.compile(r"^(?:\||\[[^\]\n]{1,200}\]:)", re.M)
 _MARKUP = re.compile(r"[\\<\[*{~&\t\n]|(?<!\w)_|  ")
 _ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.:][^{}]*\}[ \t]*\Z")

@@ -93,8 +93,8 @@ def estimate_tokens(text: str) -> int:
 
 
 class _Group(NamedTuple):
-    """Adjacent sections that will be one chunk. `intro` is True if it is only the parent's own
-    text so far.
+    """Adjacent sections that will be one chunk. `intro` is True while it has only the text between a heading
+    and its first subheading.
     """
 
     start: int

@@ -438,7 +438,8 @@ _ADDED = 1  # the number of this kind of change in watchfiles
 def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:
     """Starts to listen to folders. Raises `OSError` if the kernel has too few watches.
 
-    `watchfiles.watch` uses this class inside, but starts to listen only when the first change is requested.
+    Uses `RustNotify` directly, because `watchfiles.watch` starts to listen only when the first change is
+    requested.
     """
     try:
         return RustNotify(roots, False, False, 0, recursive, False)

@@ -70,8 +70,8 @@ class Worker:
             stop.wait(LOOK_EVERY_S)
 
     def work(self, stop: threading.Event) -> bool:
-        """Scans the sources that are due, embeds pending chunks and updates the index, once, as far as the
-        roles say. Returns whether all succeeded.
+        """Does the work of its roles once: scans the sources that are due, embeds pending chunks, updates the
+        index. Returns whether all succeeded.
         """
         succeeded = True
         if "scan" in self._roles:

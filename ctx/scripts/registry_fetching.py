@@ -22,7 +22,7 @@ _PARTIAL = f"blob:limit={MAX_FILE_BYTES + 1}"  # larger files are not fetched, i
 
 
 class Fetched(NamedTuple):
-    """A registry as it is in its repository now."""
+    """The current state of a registry in its repository."""
 
     registry: Registry
     files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path of a file -> its content

@@ -302,7 +302,9 @@ class Matcher:
     def _best_units(
         self, text: str, units: Sequence[tuple[int, int]], terms: Sequence[Terms]
     ) -> tuple[int, int]:
-        """The first and last index of the shortest run of adjacent units that matches most of the query."""
+        """The indexes of the first and last unit (sentence or line) of the shortest run of adjacent units
+        that matches most of the query.
+        """
         phrase = self.phrase_at(text)
         if phrase is not None:
             number = max(i for i, (start, _) in enumerate(units) if start <= phrase)
