@@ -1,4 +1,6 @@
-"""Reading aids over the definitions of one file: what a line is in, a name's candidates, excerpts."""
+"""Functions over the definitions of one file: find the definition around a line or by name, and make
+excerpts.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,22 +8,24 @@ from typing import NamedTuple, Protocol
 
 from ctx.code.symbols import Definition
 
-VALUES = frozenset(("variable", "constant", "field", "property"))  # definitions without members
-CONTEXT_LINES = 3  # shown around each line of an excerpt
-MAX_FOCUS = 6  # lines that an excerpt is made around
-MAX_NAMED = 4  # definitions named for an elided part
+VALUES = frozenset(("variable", "constant", "field", "property"))  # kinds of definitions without members
+CONTEXT_LINES = 3  # lines to show before and after each chosen line of an excerpt
+MAX_FOCUS = 6  # chosen lines per excerpt
+MAX_NAMED = 4  # definitions to name for an elided part
 WHOLE_LINES = 40  # a text up to this long is shown whole
 
-# The value of a line in an excerpt: words that no chosen line has yet count fully.
-_REPEATED, _NEAR = 0.3, 0.5  # words that a chosen line has; the words of the lines around
-_LEAST = 0.3  # of the best line's worth: lines below that are not shown
+# Weights for choosing the lines of an excerpt. Words that no chosen line has yet count fully (1.0).
+_REPEATED, _NEAR = 0.3, 0.5  # words that a chosen line already has; words of adjacent lines
+_LEAST = 0.3  # lines below this share of the best line's value are not chosen
 
 Weight = Callable[[str], float]
-"""How much of a question a line has, in [0, 1]."""
+"""Returns how much of a question's words a line has, in [0, 1]."""
 
 
 class Asked(Protocol):
-    """A question: which of its terms a text has, as bits, and their share of the whole in [0, 1]."""
+    """A question. `terms_in` returns the terms that a text has, as a bit set; `shares` maps a bit set to its
+    share of the question's weight, in [0, 1].
+    """
 
     @property
     def shares(self) -> Mapping[int, float]: ...
@@ -30,7 +34,9 @@ class Asked(Protocol):
 
 
 class Part(NamedTuple):
-    """Lines `first..last` of an excerpt. `elided` says what is in a part that is not shown."""
+    """Lines `first..last` of an excerpt. `elided` is None if they are shown, else a summary of the hidden
+    lines.
+    """
 
     first: int
     last: int
@@ -38,15 +44,17 @@ class Part(NamedTuple):
 
 
 def enclosing(definitions: Iterable[Definition], line: int) -> Definition | None:
-    """The innermost definition that a line is in; a variable only if nothing else is around it."""
+    """The innermost definition around a line. A variable or field only if no function or class is
+    around it.
+    """
     around = [each for each in definitions if each.start_line <= line <= each.end_line]
     blocks = [each for each in around if each.kind not in VALUES]
     return max(blocks or around, key=lambda each: (each.start_line, -each.end_line), default=None)
 
 
 def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]:
-    """The definitions that a name may mean: by the whole qualified name, else by its end, else in any
-    letter case.
+    """The definitions that a name may mean: those with this qualified name, else those whose qualified name
+    ends with it, else the same in any letter case.
     """
     wanted = re.sub(r"\((\*?\w+)\)", r"\1", name.strip().removesuffix("()")).lstrip("*&")  # `(*T).M` of Go
     wanted = re.sub(r"<[^<>]*>(?=::|\.)", "", wanted)
@@ -64,9 +72,11 @@ def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]
 
 
 def members(definitions: Iterable[Definition], inside: Definition | None = None) -> list[Definition]:
-    """The definitions inside one, or all; local functions and variables of functions are left out."""
+    """The definitions inside `inside` (and itself), or all of the file. Local definitions of functions are
+    left out.
+    """
     shown: list[Definition] = []
-    functions: list[Definition] = []  # around the current one
+    functions: list[Definition] = []  # the functions around the current definition
     for each in definitions:
         if inside and not (each is inside or _within(each, inside)):
             continue
@@ -83,7 +93,9 @@ def _within(inner: Definition, outer: Definition) -> bool:
 
 
 def blocks(lines: Sequence[str], first: int, last: int) -> list[tuple[int, int, str]]:
-    """(first line, last line, how it begins) of the blocks of a long function: parts between blank lines."""
+    """(first line, last line, text of the first line) of the blocks of a long function: the parts between
+    blank lines.
+    """
     found: list[tuple[int, int, str]] = []
     start = None
     for number in range(first + 1, last + 2):
@@ -99,7 +111,9 @@ def blocks(lines: Sequence[str], first: int, last: int) -> list[tuple[int, int, 
 def best_lines(
     lines: Sequence[str], first: int, last: int, weight: Weight, count: int = 3
 ) -> list[tuple[int, str]]:
-    """(number, text) of the lines that have most of a question, in their order; none without a word of it."""
+    """The `count` lines that match most of a question, as (number, text) in line order; empty if no line has
+    a word of it.
+    """
     weighed = [(weight(lines[number - 1]), -number) for number in range(first, min(last, len(lines)) + 1)]
     best = sorted((entry for entry in weighed if entry[0] > 0), reverse=True)[:count]
     threshold = best[0][0] * 0.5 if best else 0.0
@@ -113,10 +127,12 @@ def best_lines(
 def excerpt(
     lines: Sequence[str], first: int, last: int, asked: Asked, definitions: Sequence[Definition]
 ) -> list[Part]:
-    """The parts of lines `first..last` around what a question asks; the rest is elided and described."""
+    """Divides lines `first..last` into parts: those around the words of a question are shown, the others
+    elided and described.
+    """
     if last - first < WHOLE_LINES:
         return [Part(first, last)]
-    # Of a definition its signature too, which may be below a long comment.
+    # Also keep a definition's signature, which may be below a long comment.
     own = {each.name_line for each in definitions if (each.start_line, each.end_line) == (first, last)}
     focus = _focus(lines, first, last, asked)
     keep = {first, *own, last} if own or not focus else set()
@@ -125,7 +141,7 @@ def excerpt(
     parts: list[Part] = []
     for number in sorted(keep):
         gap = parts[-1].last + 1 if parts else first
-        if parts and 0 < number - gap <= 2:  # to say that so little is left out takes as much
+        if parts and 0 < number - gap <= 2:  # a note about so few hidden lines would be as long as they are
             gap = number
             parts[-1] = parts[-1]._replace(last=number - 1)
         if number > gap:
@@ -141,7 +157,9 @@ def excerpt(
 
 
 def _focus(lines: Sequence[str], first: int, last: int, asked: Asked) -> list[int]:
-    """The lines with most of a question: with words that no other has, or near other such lines."""
+    """The lines to make an excerpt around: those with most words of a question, first those with words that
+    no chosen line has.
+    """
     terms = {number: asked.terms_in(lines[number - 1]) for number in range(first, last + 1)}
     left = {number for number, found in terms.items() if found}
     near = {
@@ -167,7 +185,9 @@ def _focus(lines: Sequence[str], first: int, last: int, asked: Asked) -> list[in
 
 
 def _description(lines: Sequence[str], first: int, last: int, definitions: Sequence[Definition]) -> str:
-    """A summary of an elided part: its definitions, else its first comment."""
+    """A summary of a hidden part: the names of its definitions or headings, else its first
+    comment, else "".
+    """
     names = [
         each.name if each.kind == "heading" else each.qualified
         for each in definitions

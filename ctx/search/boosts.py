@@ -1,6 +1,6 @@
 """Boosts and penalties by a file's path and type (docs/ranking.md has the ablations).
 
-A path with words of the query and a definition of the name asked for raise a document's score. Tests,
+A path with words of the query, or a definition of the name in the query, raises a document's score. Tests,
 examples, change logs and generated files are lowered unless the query asks for them.
 """
 
@@ -14,30 +14,30 @@ from ctx.search.fusion import Leg
 from ctx.text import filetypes
 from ctx.text.analyze import beginning
 
-# Added, as a share of the best score, to code whose path has all words of the query; less if some of the
-# first SAMPLE candidates are prose, since then a page is the likelier answer.
+# Share of the best score added to code whose path has all words of the query; less if some of the first
+# SAMPLE candidates are prose, because then a page is more likely the answer.
 PATH_CODE, SAMPLE = 0.7, 10
-PATH_PROSE = 0.3  # prose names its subject in its text
-DEFINITION = 1.0  # of the best score, added to code that defines the name which is the whole query
-DEFINITION_PLAIN = 0.5  # where the whole query is a plain word, which may be meant as a word
-DEFINITION_WITHIN = 0.25  # where the name is a word among others: a question is about more than one name
-DEFINITION_NAMED = 1.5  # multiplied again if the file has that name too
-# Of the best score, added to a file that the query names: as the whole query, and within a sentence.
+PATH_PROSE = 0.3  # the same for prose, which names its subject in its text
+DEFINITION = 1.0  # share of the best score added to code that defines the name that is the whole query
+DEFINITION_PLAIN = 0.5  # the same if the whole query is a plain word, which may not be meant as a name
+DEFINITION_WITHIN = 0.25  # the same if the query has other words too
+DEFINITION_NAMED = 1.5  # a further factor if the file has that name too
+# Share of the best score added to a file named in the query: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.5
 HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
-PAGE, CODE = "page", "code"  # pages and data where the query wants code, code where it wants a guide
+PAGE, CODE = "page", "code"  # roles: a page or data if the query wants code; code if it wants a guide
 HELD_BACK_KIND = 0.5
-ALTERNATING = 0.5  # of the best score: what is below does not take turns
-# Letters by which a word of a path may go on after a term: `rout` is in routing, `app` not in application.
+ALTERNATING = 0.5  # share of the best score; results below it are not moved
+# How many letters may follow a term in a word of a path: `rout` matches routing, `app` not application.
 WORD_ENDING = 4
-COMPOUND_PART = 3  # letters at least of what a word of a path is made of
-_KEPT = 100_000  # profiles, 20 MB: the documents of a million chunks
+COMPOUND_PART = 3  # minimum letters of each part of a compound word in a path
+_KEPT = 100_000  # profiles in the cache (20 MB), enough for a million chunks
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _AROUND_A_PATH = "\"'`<>()[]{},;"
 _STUBS = (".pyi", ".d.ts")
 
-# Words by which a query asks for what is otherwise held back; stems, as the analysis makes them.
+# Words, as stems, with which a query asks for tests, examples, change logs or generated files.
 ASKING = {
     filetypes.TEST: frozenset({"test", "spec", "fixtur", "mock", "pytest", "unittest", "assert", "e2e"}),
     filetypes.EXAMPLE: frozenset(
@@ -54,30 +54,32 @@ ASKING = {
 class File(NamedTuple):
     """A file named in a query, in lower case: `src/Main.py:12` is `main` with `py` in `src`."""
 
-    folder: str  # the one it lies in; "" where it is named alone
+    folder: str  # the name of its folder; "" if the query names no folder
     stem: str
     suffix: str
 
 
 class Question(NamedTuple):
-    """A query for the rules. `weights` are its terms with their rarity, `names` the names it may ask for,
-    `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the documents that define
-    them, `files` the files it names.
+    """The parts of a query that the rules need. `weights` are its terms with their rarity, `names` the names
+    it may ask for, `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the numbers of
+    the documents that define them, `files` the files it names.
     """
 
     weights: Mapping[str, float]
     names: Sequence[str] = ()
     modules: Sequence[str] = ()
-    defining: float = DEFINITION_WITHIN  # what a definition of one of the names adds
+    defining: float = DEFINITION_WITHIN  # share of the best score for defining one of the names
     definitions: Container[int] = ()
-    numbered: bool = False  # it holds a version number
+    numbered: bool = False  # whether it has a version number
     files: Sequence[File] = ()
-    naming: float = NAMED_WITHIN  # what being one of the files adds
+    naming: float = NAMED_WITHIN  # share of the best score for being one of the files
     wanted: str = intent.PAGES
 
 
 class Ruling(NamedTuple):
-    """The effect of the rules on a document: shares of the best score added, and the factor applied after."""
+    """The effect of the rules on a document's score: the shares of the best score that are added, and the
+    factor applied to the sum.
+    """
 
     path: float = 0.0
     definition: float = 0.0
@@ -89,13 +91,15 @@ class Profile(NamedTuple):
     """Facts about a document from its path and media type."""
 
     low: str  # `folder/stem` in lower case
-    words: tuple[str, ...]  # of it, with camel case cut
+    words: tuple[str, ...]  # the words of `low`, with camelCase split
     role: str | None
     siblings: filetypes.Siblings
 
     @property
     def stem(self) -> str:
-        """The file's name in lower case, without underscores; of `__init__.py` or `mod.rs` its folder's."""
+        """The file's name in lower case, without underscores; for `__init__.py` or `mod.rs`, the name of its
+        folder.
+        """
         folder, _, stem = self.low.partition("/")
         return (folder if stem in filetypes.FOLDER_STEMS else stem).replace("_", "")
 
@@ -105,7 +109,7 @@ class Profile(NamedTuple):
 
     @property
     def defining(self) -> bool:
-        """Whether it is code that may define names; stubs only declare them."""
+        """Whether the file is code that may define names. Stubs (`.pyi`, `.d.ts`) only declare them."""
         return self.siblings.code and not f"{self.low}.{self.siblings.suffix}".endswith(_STUBS)
 
 
@@ -117,18 +121,18 @@ _score = itemgetter(1)
 
 
 class Profiles:
-    """A cache of document profiles by number. A number keeps its path for good. Safe from several threads."""
+    """A cache: document number -> profile. The path of a document never changes. Thread-safe."""
 
     def __init__(self, read: Callable[[Sequence[int]], Sequence[Place]]) -> None:
         self._read = read
         self._profiles: dict[int, Profile] = {}
 
     def known(self, document_no: int) -> Profile:
-        """The profile if it was read already, else `UNKNOWN`."""
+        """The profile if it is cached, else `UNKNOWN`."""
         return self._profiles.get(document_no, UNKNOWN)
 
     def of(self, document_nos: Sequence[int]) -> list[Profile]:
-        """The profiles of documents, in their order; `UNKNOWN` for deleted ones."""
+        """The profiles of the documents, in the same order; `UNKNOWN` for deleted documents."""
         if len(self._profiles) > _KEPT:
             self._profiles = {}
         profiles = self._profiles  # another thread may start a new one
@@ -147,11 +151,11 @@ def profile_of(path: str, media_type: str) -> Profile:
 
 
 def files_named(query: str) -> list[File]:
-    """The files that a query names by path or with a suffix, in its order."""
+    """The files that a query names by path or with a suffix, in the query's order."""
     files = []
     for piece in query.replace("\\", "/").lower().split() if "." in query else ():
         folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
-        name = name.partition(":")[0].partition("#")[0]  # a line may be told behind it
+        name = name.partition(":")[0].partition("#")[0]  # a line number may follow
         stem, _, suffix = name.rpartition(".")
         if stem and suffix.isalnum() and not suffix.isdigit():
             files.append(File(folders.rpartition("/")[2].strip("."), stem, suffix))
@@ -159,13 +163,15 @@ def files_named(query: str) -> list[File]:
 
 
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
-    """The beginning of each term's words, and the term's share of the query's weight."""
+    """(beginning, share) of each term: the beginning that all its word forms share, and the term's share of
+    the query's weight.
+    """
     total = sum(weights.values()) or 1.0
     return [(beginning(term), weight / total) for term, weight in weights.items()]
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Positions of paths that have words of the query -> their share of it."""
+    """Position of each profile whose path has words of the query -> the share of the query that it has."""
     shares: dict[int, float] = {}
     beginnings = [part for part, _ in parts]
     for position, (low, words, _, _) in enumerate(profiles):
@@ -176,7 +182,7 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
 
 
 def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
-    """The positions of files that the query names; folders are compared if both have one."""
+    """The positions of the profiles of files that the query names. Folders are compared if both have one."""
     if not files:
         return set()
     named, names = set(files), {file[1:] for file in files}
@@ -192,11 +198,11 @@ def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
 
 
 def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple[Leg, dict[int, Ruling]]:
-    """The ranking after the rules, best first, and the changes by document. `profiles` is parallel to the
-    ranking.
+    """Applies the rules. Returns the new ranking, best first, and the changes by document number. `profiles`
+    is parallel to `ranked`.
 
-    Scores are in [0, 1], and the best one stays as it was. `UNKNOWN` documents do not change. Ties keep their
-    order.
+    Scores are in [0, 1], and the best score stays the same. Documents with the profile `UNKNOWN` do not
+    change. Ties keep their order.
     """
     if not ranked:
         return ranked, {}
@@ -209,7 +215,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     unwanted = {intent.CODE: PAGE, intent.GUIDE: CODE}.get(question.wanted)
     sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
-    plain = any(name.isalpha() and name.islower() for name in question.names)  # may be meant as a word
+    plain = any(name.isalpha() and name.islower() for name in question.names)  # may not be meant as a name
     only_held = not plain and question.defining > DEFINITION_WITHIN
     for (number, _), profile in zip(ranked, profiles, strict=True):
         if number in question.definitions and profile.defining and profile.role not in held:
@@ -222,7 +228,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         definition = 0.0
         if number in question.definitions and profile.defining:
             definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)
-            role = None if only_held else role  # a name that tests alone define is asked of them
+            role = None if only_held else role  # if only tests define the name, they are wanted
         if position in asked:
             path, definition, role = question.naming + path, 0.0, None
         factor = held[role] if role else 1.0
@@ -233,7 +239,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
             rulings[number] = Ruling(path, definition, factor, role)
             scores[position] = (number, (score + top * (path + definition)) * factor)
     if rulings:
-        scores.sort(key=_score, reverse=True)  # stable, in reverse too
+        scores.sort(key=_score, reverse=True)  # stable even with reverse=True
         highest = scores[0][1]
         scale = top / highest if highest > 0 else 1.0
         scores = [(number, score * scale) for number, score in scores]
@@ -244,7 +250,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
 
 
 def alternated(ranked: Leg, pages: Container[int]) -> Leg:
-    """Alternates pages and code, starting with the kind of the best result. Scores keep their positions.
+    """Alternates pages and code, starting with the kind of the best result. Each position keeps its score.
 
     Results below `ALTERNATING` of the best score keep their places.
     """
@@ -269,8 +275,8 @@ def _asks_for(question: Question, role: str) -> bool:
 
 
 def _says(words: Sequence[str], part: str, parts: Sequence[str]) -> bool:
-    """Whether a word of a path begins with a part and ends soon after it, or is made of that part and
-    another: `healthcheck` of `health` and `check`.
+    """Whether a word of a path begins with `part` and ends soon after it, or is made of `part` and another of
+    the `parts`, as `healthcheck` is made of `health` and `check`.
     """
     for word in words:
         if word.startswith(part) and len(word) <= len(part) + WORD_ENDING:

@@ -1,15 +1,15 @@
-"""Tell from a query's text alone whether it wants code or pages (docs/ranking.md).
+"""Guess from a query's text whether it wants code or pages (docs/ranking.md).
 
 Commit messages, issues and stack traces are answered by source files; questions and headings by pages. Each
-signal adds its points. They were fitted on one half of benchmarks/history_set.py and rounded. Who asks how to
-do something ("how do I", "my tests hang") wants a guide, even if files of code have the same words.
+pattern found in the query adds points, which were fitted on one half of benchmarks/history_set.py and
+rounded.
 """
 
 import re
 
 CODE, PAGES, GUIDE, UNCLEAR = "code", "pages", "guide", "unclear"
 
-# Verbs with which a commit or an issue says what is to change.
+# Verbs with which a commit message or an issue begins.
 _CHANGE = re.compile(
     r"(?:add|allow|apply|avoid|bump|change|clean|correct|deprecate|detect|disable|don['’]t|drop|enable|"
     r"ensure|fix|forbid|handle|ignore|implement|improve|include|introduce|keep|let|make|migrate|move|"
@@ -55,17 +55,19 @@ _HEADING_WORDS = 5
 _BODY_WORDS = 25
 _READ_CHARS = 4000
 
-# Points for code, or against it. Without any signal a query wants pages.
+# Points for code (positive) or pages (negative). A query without any pattern wants pages.
 POINTS = {
     "change": 2, "commit": 4, "trace": 4, "body": 2, "symptom": 1, "identifier": 1, "code": 6,
     "question": -3, "heading": -1, "guide": -1,
 }  # fmt: skip
 NO_SIGNAL = -2
-LEAST_CODE, MOST_PAGES = 0, -2  # between the two it is unclear
+LEAST_CODE, MOST_PAGES = 0, -2  # between these two sums it is unclear
 
 
 def signals(query: str) -> set[str]:
-    """The names of the signals that a query shows."""
+    """The names of the patterns found in a query, which tell what kind of answer it wants: `trace` for a
+    stack trace, `question` for a question.
+    """
     text = query[:_READ_CHARS].strip()
     line, _, rest = text.partition("\n")
     prefix = _PREFIX.match(line)
@@ -88,7 +90,7 @@ def signals(query: str) -> set[str]:
 
 
 def wanted(query: str) -> str:
-    """CODE, PAGES, GUIDE (pages, and the query says that it wants no code) or UNCLEAR."""
+    """The kind of document that a query wants: CODE, PAGES, GUIDE (a page, and no code) or UNCLEAR."""
     points = NO_SIGNAL + sum(POINTS[name] for name in signals(query))
     if points >= LEAST_CODE:
         return CODE

@@ -54,39 +54,39 @@ class Surroundings(Protocol):
 
     @property
     def question_embedder(self) -> Embedder | None:
-        """Embeds queries; None if embeddings are off. Made at first use."""
+        """The embedder for queries, created at first use; None if embeddings are off."""
 
     def lacking(self) -> str | None:
-        """A sentence about what is not indexed yet; None if nothing."""
+        """A sentence about what is not indexed yet; None if everything is."""
 
 
-MAX_CANDIDATES = 10_000  # hits asked of a leg at most, however few documents they are of
-DEEPER = 4  # times as many hits are asked for when a page lies beyond the ranking so far
+MAX_CANDIDATES = 10_000  # maximum hits to request from one index, even if they are of few documents
+DEEPER = 4  # factor for the number of hits requested if a page is beyond the current ranking
 EVERYTHING = Filters()
 _QUOTED = re.compile(r'"[^"]+"')
 
-_KIND_SAMPLE = 10  # documents that decide whether a query is about prose or code
-_DEFINED = 50  # passages that define a name, at most
-_PENDING_KEPT_S = 2.0  # how long a count of chunks without an embedding is used
-_LEADING = 32  # documents of the keyword ranking that tell how much of it has embeddings
-_FILTERS_KEPT = 16  # resolved paths and types, each valid until the next write
+_KIND_SAMPLE = 10  # documents to read to decide whether the hits are prose or code
+_DEFINED = 50  # maximum passages that define a name of the query
+_PENDING_KEPT_S = 2.0  # how long to cache the number of chunks without an embedding
+_LEADING = 32  # best documents of the keyword ranking to check for embeddings
+_FILTERS_KEPT = 16  # cached sets of documents by path and type, valid until the next write
 _NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
-_ASKED_NAMES = 32  # names of a query that are asked for one by one: pasted code may have thousands
-_SAME_CHARS = 60  # two documents that share a shorter passage may say different things
-_MAX_HASHES = 8  # of a query that are looked for among the commits: a pasted log is full of such
-_LEAST_SCORE = 0.005  # a lower one is shown as 0.00
-_RELATED = 0.2  # cosine; texts about different subjects are below, with the model that ctx brings
-_MAX_TYPOS = 8  # of a query whose neighbours are looked for
+_ASKED_NAMES = 32  # maximum names of a query to look up; pasted code may have thousands
+_SAME_CHARS = 60  # documents that share only a shorter passage may differ, and are not merged
+_MAX_HASHES = 8  # maximum words to look up as commit ids; a pasted log may have many
+_LEAST_SCORE = 0.005  # lower scores are shown as 0.00
+_RELATED = 0.2  # cosine; texts about different subjects are below it with the built-in model
+_MAX_TYPOS = 8  # maximum misspelt words to correct in a query
 
 
 _Answer = tuple[int, float, Stage, list[Choice]]
-"""A document, its score, the ranking it came from, and its chunks, best first."""
+"""A document's number, its score, the ranking it came from, and its chunks, best first."""
 
 
 class SearchReply(NamedTuple):
-    """`explain` is parallel to `results`, None if not asked for. `partial` says what the results may lack,
-    `note` what was searched for instead of the query.
+    """`explain` is parallel to `results`, or None if not requested. `partial` says what the results may lack;
+    `note` says what was searched for instead of the query.
     """
 
     results: list[SearchResult]
@@ -96,10 +96,10 @@ class SearchReply(NamedTuple):
 
 
 class Searcher:
-    """Searches an index and answers from the catalog. Safe from several threads.
+    """Searches an index and builds the results from the catalog. Thread-safe.
 
-    `settings.hybrid_alpha` in [0, 1] fixes the weight of the semantic leg; None derives it from the query and
-    its results.
+    `settings.hybrid_alpha` in [0, 1] fixes the weight of semantic search. If it is None, the weight is
+    computed from the query and its results.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Searcher:
         self._settings = settings
         self._surroundings = surroundings
         self._counting = Lock()
-        self._pending: tuple[float, int] | None = None  # when counted, on the monotonic clock; how many
+        self._pending: tuple[float, int] | None = None  # (monotonic time, count) of the last count
         self._profiles = boosts.Profiles(catalog.places)
         self._resolved: dict[tuple[int, Sequence[str], Sequence[str]], frozenset[int]] = {}
 
@@ -132,8 +132,9 @@ class Searcher:
         """The documents from rank `offset` on, at most `limit`, best first, each with its best passage.
 
         The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query, an unknown
-        mode or a limit below 1, `EmbeddingsDisabled` where the mode needs what is not there, `EmbedderError`
-        where a semantic search gets no vector; a hybrid one then goes by words and says so.
+        mode or a number out of range, `EmbeddingsDisabled` if the mode needs embeddings and they are off, and
+        `EmbedderError` if a semantic search gets no vector. A hybrid search then uses keywords only and says
+        so in `partial`.
         """
         by_default = mode == AUTO
         mode = self._default_mode(query) if by_default else mode
@@ -176,9 +177,10 @@ class Searcher:
         return SearchReply(results, explained if explain else None, partial, note)
 
     def resolved(self, filters: Filters, paths: Sequence[str] = (), types: Sequence[str] = ()) -> Filters:
-        """The filters narrowed to documents whose path matches one of the globs and whose type is in `types`.
+        """The filters, narrowed to documents whose path matches one of the globs and whose type is in
+        `types`.
 
-        A type is `prose`, `code` or a media type. Globs are those of a source's `include_globs`.
+        A type is `prose`, `code` or a media type. Globs have the syntax of a source's `include_globs`.
         """
         if not paths and not types:
             return filters
@@ -194,7 +196,7 @@ class Searcher:
         return filters._replace(documents=documents)
 
     def matcher(self, query: str) -> Matcher:
-        """Finds the words of a query in texts, the rare ones weighing more."""
+        """A matcher for the words of a query, in which rare words weigh more."""
         terms = analyze.query_terms(query)
         rarity, _ = self._index.vocabulary(terms, [])
         weights = {term: rarity.get(term, 0.0) for term in terms}
@@ -203,14 +205,16 @@ class Searcher:
     # -- the query -------------------------------------------------------------------------------------------
 
     def _default_mode(self, query: str) -> str:
-        """`[retrieval] mode`; by keyword for one identifier or a quoted phrase, and without embeddings."""
+        """The mode from `[retrieval] mode`; keyword search for an identifier or a quoted phrase, and without
+        embeddings.
+        """
         mode = self._settings.mode
         if mode == "keyword" or fusion.is_identifier(query) or _QUOTED.fullmatch(query.strip()):
             return "keyword"
         return mode if self._surroundings.question_embedder is not None else "keyword"
 
     def _question_vector(self, query: str, mode: str) -> QueryVector | None:
-        """The query's vector where the mode needs one."""
+        """The query's vector, computed at first use; None for keyword search. Raises `EmbeddingsDisabled`."""
         if mode == "keyword":
             return None
         embedder = self._surroundings.question_embedder
@@ -261,8 +265,9 @@ class Searcher:
         )
 
     def _corrected(self, query: str, mode: str, prefix: bool) -> Words:
-        """The query with unknown words replaced by known ones that differ in one letter, and a short commit
-        id by the whole one. A query in quotes is not changed, nor its last word while it is typed (`prefix`).
+        """The query with unknown words replaced by known words that differ in one letter, and abbreviated
+        commit ids by full ids. Quoted queries do not change, nor the last word while it is being typed
+        (`prefix`).
         """
         words = self._known(query)
         if all(words.weights.values()) or mode == "semantic" or len(query) > analyze.MAX_QUERY_CHARS:
@@ -294,8 +299,8 @@ class Searcher:
         return self._known(query, note)
 
     def _commit(self, begun: str, *, alone: bool) -> str | None:
-        """The replacement for an abbreviated commit id: the full id, or its path among other words, where a
-        single word has little weight.
+        """The full id for an abbreviated commit id; None if there is no such commit or several. If the query
+        has other words, returns the commit's path instead, because a single word has little weight there.
         """
         paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
         if len(paths) != 1:
@@ -303,7 +308,7 @@ class Searcher:
         return paths[0].removeprefix(COMMITS) if alone else paths[0]
 
     def _known(self, query: str, note: str | None = None) -> Words:
-        """Looks up the query's words in the index, in one request."""
+        """Looks up the query's words and names in the index, in one request."""
         terms, subject = analyze.query_terms(query), subject_of(query)
         members = analyze.members(subject)
         names, modules = names_asked_for(subject, members), [module for module, _ in members]
@@ -317,8 +322,8 @@ class Searcher:
     # -- the ranking -----------------------------------------------------------------------------------------
 
     def _answers(self, request: Request, rows: Rows, count: int) -> Iterator[_Answer]:
-        """(document, score, the ranking it came from, its chunks best first), best first, without end but for
-        the last result.
+        """Yields (document number, score, the ranking it came from, its chunks best first), best document
+        first. Searches deeper whenever the caller asks for more.
         """
         met: set[int] = set()
         ceiling = 1.0
@@ -337,8 +342,8 @@ class Searcher:
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
     def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
-        """The first `count` answers with their results; one with the passage of an earlier one of its source
-        joins that result.
+        """The first `count` answers with their results. A result with the same passage as an earlier one of
+        its source is added to that one as a copy.
         """
         ranked = self._answers(request, rows, count)
         kept: list[tuple[_Answer, SearchResult]] = []
@@ -359,7 +364,9 @@ class Searcher:
         return kept
 
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
-        """The ranking to a fixed depth, then to greater depths, which do not change what came before."""
+        """Yields the ranking for the configured depth, then for greater depths. Earlier results do not
+        change.
+        """
         deeper = 1
         while True:
             keyword, semantic = self._legs(
@@ -373,7 +380,7 @@ class Searcher:
             deeper *= DEEPER
 
     def _legs(self, request: Request, words: int, nearest: int) -> tuple[Leg, Leg]:
-        """The legs of the request's mode to these depths; empty if the mode has no such leg."""
+        """The keyword and semantic hits to these depths; an empty leg if the mode does not use that index."""
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
         counted = self._settings.max_chunks_per_doc
         if vector is None:
@@ -417,7 +424,7 @@ class Searcher:
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: fusion.Leg, defining: Mapping[int, Hit]) -> fusion.Leg:
-        """The fusion, followed by code that defines a name of the query and was not found by its words."""
+        """The ranking, followed by code that defines a name of the query but was not found by its words."""
         present = {number for number, _ in ranked}
         absent = [number for number in defining if number not in present]
         profiles = zip(absent, self._profiles.of(absent), strict=True)
@@ -434,7 +441,7 @@ class Searcher:
         )
 
     def _unread(self, request: Request, keyword: Leg, semantic: Leg) -> frozenset[int]:
-        """The documents of the keyword leg whose passage has no embedding yet."""
+        """The documents of the keyword ranking whose passage has no embedding yet."""
         if request.vector is None or not self._pending_count(request.vector.model):
             return frozenset()
         passages = {
@@ -444,7 +451,7 @@ class Searcher:
         return frozenset(passages[no] for no in waiting)
 
     def _pending_count(self, model: str) -> int:
-        """How many chunks await an embedding."""
+        """The number of chunks without an embedding, cached for two seconds."""
         with self._counting:
             now_s = time.monotonic()
             if self._pending is None or now_s - self._pending[0] > _PENDING_KEPT_S:
@@ -453,7 +460,9 @@ class Searcher:
 
 
 def _said(result: SearchResult) -> str:
-    """The part of a snippet from the first to the last word of the query; the whole if that is short."""
+    """The part of a snippet from its first to its last highlight, to compare passages; the whole snippet if
+    that part is short.
+    """
     marks = result.highlights
     said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
     return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())

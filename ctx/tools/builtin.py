@@ -1,4 +1,4 @@
-"""The built-in tools: get, sources and refresh. Search and navigation have their own modules."""
+"""The built-in tools `get`, `sources` and `refresh`, and the list of all built-in tools."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from ctx.tools.toolbox import Annotations, Tool
 
 
 class Library(Searched, Protocol):
-    """The parts of a workspace that the built-in tools use."""
+    """The parts of a workspace that the built-in tools need."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -36,13 +36,13 @@ class Library(Searched, Protocol):
 
 
 Noted = Callable[[str, Mapping[str, JSON], Caller, JSON, JSON], None]
-"""Records a call: tool, arguments, caller, the tool's reply, and the formatted answer."""
+"""Called with a tool's name, the arguments, the caller, the tool's reply and the formatted answer."""
 
 
 def builtin_tools(
     library: Library, final_limit: int, noted: Noted = lambda tool, arguments, caller, reply, answer: None
 ) -> list[Tool]:
-    """The tools that every workspace has. `noted` is called for each search and read."""
+    """The tools that every workspace has. `noted` is called after each call of a document tool."""
     documents = (
         search_tool(library, final_limit),
         get_tool(library),
@@ -54,7 +54,9 @@ def builtin_tools(
 
 
 def formatted(tool: Tool, library: Library, noted: Noted) -> Tool:
-    """The tool with an argument `format`: "markdown" answers `{"text": ...}` for models and terminals."""
+    """The tool with an additional argument `format`. With "markdown" it returns `{"text": ...}`, for models
+    and terminals.
+    """
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         shown = arguments.get("format")
@@ -83,7 +85,7 @@ def formatted(tool: Tool, library: Library, noted: Noted) -> Tool:
 
 
 def get_tool(library: Library) -> Tool:
-    """`get`: a document, or lines of it, by its id or its place."""
+    """The tool `get`: returns a document, or lines of it, by its id or its path."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         place = _place(arguments, library)
@@ -143,7 +145,7 @@ def get_tool(library: Library) -> Tool:
 
 
 def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
-    """Whether a document has that source and source_id; "" is any."""
+    """Whether a document has this source and source_id; "" matches any."""
     place = (stored.document.source, stored.document.source_id)
     return (source or place[0], source_id or place[1]) == place
 
@@ -152,14 +154,14 @@ def _place(arguments: dict[str, JSON], library: Library) -> Place:
     """The requested document and the lines or symbol in its path. Raises `BadRequest`, `NotFound`."""
     path = arguments.get("path") if not arguments.get("id") else None
     if not path and not arguments.get("source_id") and {"/", "."} & set(arguments.get("id", "")):
-        path = arguments["id"]  # an id has neither: models give what a search calls source_id
+        path = arguments["id"]  # an id has neither; models send a source_id as the id
     if path:
         return place_of(library, path, arguments.get("source"))
     return Place(_stored(arguments, library))
 
 
 def symbol_json(definition: Definition) -> dict[str, JSON]:
-    """A definition as results name it."""
+    """A definition in the form in which results show it."""
     return {
         "name": definition.qualified,
         "kind": definition.kind,
@@ -171,8 +173,8 @@ def symbol_json(definition: Definition) -> dict[str, JSON]:
 def _around(
     stored: StoredDocument, answer: dict[str, JSON], library: Library, query: str, max_tokens: int | None
 ) -> dict[str, JSON]:
-    """The parts of the lines with words of the query; each part left out is one line. Parts that exceed
-    `max_tokens` are left out too, from the first on that does not fit.
+    """The parts of the lines around the words of the query. Each part that is left out becomes one line. What
+    exceeds `max_tokens` is cut at the end.
     """
     matcher = library.searcher.matcher(query)
     lines = stored.document.body.split("\n")
@@ -197,8 +199,8 @@ def _around(
 
 
 def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
-    """The requested document. A source or source_id given with an id must match it. Raises `BadRequest`,
-    `NotFound`.
+    """The requested document. If a source or source_id is given with an id, the document must have it. Raises
+    `BadRequest`, `NotFound`.
     """
     id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
     if not id and not (source and source_id):
@@ -257,7 +259,7 @@ def _get_schema() -> JSON:
 
 
 def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
-    """The requested first and last line. Raises `BadParameter` if the document has no such lines."""
+    """The first and last line to return. Raises `BadParameter` if the document has no such lines."""
     first, last = arguments.get("start_line", 1), min(arguments.get("end_line", count), count)
     if first > max(1, count):
         problem = f"must be at most the document's last line, {count}, got {first}"
@@ -268,8 +270,8 @@ def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
 
 
 def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """The requested lines of the body, their numbers, and what was cut."""
-    *whole, unended = body.split("\n")  # chunks count lines this way; other line ends do not count
+    """The requested lines of the body, their numbers, and a remark about lines that were cut."""
+    *whole, unended = body.split("\n")  # as for chunks, only "\n" ends a line
     lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
     first, last = _line_span(arguments, len(lines))
     answer: dict[str, JSON] = {}
@@ -286,7 +288,9 @@ def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> tuple[int, str | None]:
-    """The last line that fits into `room` characters, at least the first; and a remark about the others."""
+    """The last line that fits into `room` characters (at least the first line), and a remark about the lines
+    left out.
+    """
     for number in range(first, last + 1):
         room -= len(lines[number - 1])
         if room < 0 and number > first:
@@ -298,7 +302,7 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
 
 
 def sources_tool(library: Library) -> Tool:
-    """`sources`: the configured sources, their health and their document counts."""
+    """The tool `sources`: lists the configured sources with their health and document counts."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         return {"sources": [record_json(status) for status in library.statuses()]}
@@ -330,7 +334,7 @@ def sources_tool(library: Library) -> Tool:
 
 
 def refresh_tool(library: Library) -> Tool:
-    """`refresh`: index now, report progress, and return what changed."""
+    """The tool `refresh`: indexes sources now, reports progress, and returns what changed."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
         source = arguments.get("source")

@@ -241,7 +241,7 @@ def symbol_tool(library: Navigated) -> Tool:
 
 def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, JSON]:
     """The reply of `symbol`: the definitions of a name and the references to it, with tests and examples
-    last.
+    last. Raises `BadRequest` for an unknown source.
     """
     asked = arguments["name"].strip().removesuffix("()")
     name = re.split(r"::|->|[.#]", asked)[-1] or asked

@@ -40,9 +40,9 @@ class Place(NamedTuple):
 
 
 def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str] | None:
-    """The full names of sources given by full name (`git:platform`), type (`git`) or, if neither matches, the
-    name without its type (`platform`). None, no restriction, for no names; empty if no source matches, so
-    that the search finds nothing.
+    """The full names of the sources given by full name (`git:platform`), by type (`git`) or, if neither
+    matches, by the name without its type (`platform`). None (no restriction) if `names` is empty. An empty
+    set if no source matches, so that the search finds nothing.
     """
     if not names:
         return None
@@ -55,7 +55,7 @@ def resolve_sources(names: Sequence[str], known: Iterable[str]) -> frozenset[str
 
 
 def unknown_source(name: str, known: Sequence[str]) -> str:
-    """The message for a name that no source has."""
+    """The error message for an unknown source."""
     return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
