@@ -18,16 +18,16 @@ from ctx.text.filetypes import is_code
 if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
 
-# Keyword and semantic hits of a document that are compared if one passage is shown.
+# If one passage per document is shown: how many of its best keyword hits and semantic hits to compare.
 _PASSAGES, _NEAREST = 1, 2
-_DEFINING_SHARE = 1.0  # bonus of a chunk that defines the name: as much as having all words
+_DEFINING_SHARE = 1.0  # bonus for a chunk that defines the name: the same as for having all words
 _PHRASE_SHARE = 1.0  # bonus for having the query, or a quoted part of it, word for word
 # Among prose chunks with about equal scores, prefer the first of a section: it introduces the topic.
 _OPENING_SHARE = 0.03
 _OPENING_READ = 64  # chunks to look back for the start of a section: thirty pages
-_FURTHER_SHARE = 0.5  # of the best passage's score: a further passage below that is not shown
-_SECTION_CHARS = 2200  # of a chunk of prose and its neighbours, shown as one: what a passage of the index has
-_REWRITTEN_READ = 200  # chunks looked at of a document that changed under the index: a hundred pages
+_FURTHER_SHARE = 0.5  # a further passage is shown only above this share of the best passage's score
+_SECTION_CHARS = 2200  # limit for a prose chunk with its neighbours: the size of an index passage
+_REWRITTEN_READ = 200  # chunks to read of a document that changed after it was indexed: a hundred pages
 
 
 class QueryVector:
@@ -40,14 +40,14 @@ class QueryVector:
         self._vector: np.ndarray | None = None
 
     def values(self) -> "np.ndarray":
-        """Of unit length, float32 (dim,). Raises `EmbedderError`."""
+        """The vector, of unit length, as float32 of shape (dim,). Raises `EmbedderError`."""
         if self._vector is None:
             self._vector = self._embedder.embed_query(self._question)
         return self._vector
 
 
 class Request(NamedTuple):
-    """A search, prepared for the indexes."""
+    """A search request, prepared for the indexes."""
 
     # Misspelt words are corrected; the vector is of the original, since a model tolerates typos.
     query: str
@@ -58,16 +58,18 @@ class Request(NamedTuple):
     vector: QueryVector | None
     question: boosts.Question
     matcher: Matcher
-    defining: Mapping[int, Hit]  # document -> its passage that defines a name of the query
-    per_document: int  # passages wanted of one document
+    defining: Mapping[int, Hit]  # document number -> its passage that defines a name in the query
+    per_document: int  # passages to show per document
 
 
 class Leg(NamedTuple):
-    """The result of one index: all hits by document, and its ranking of documents."""
+    """The result of one index (keyword or vector): all hits by document number, and one hit per document,
+    best first.
+    """
 
     hits: dict[int, list[Hit]]
     documents: list[Hit]
-    exhausted: bool  # there is nothing deeper
+    exhausted: bool  # a larger depth would find no more hits
 
     @property
     def ranked(self) -> fusion.Leg:
@@ -78,17 +80,19 @@ NO_LEG = Leg({}, [], True)
 
 
 class Stage(NamedTuple):
-    """A ranking to one depth, with the rankings it was fused from."""
+    """The ranking for one depth, with the two rankings it was fused from."""
 
     ranked: fusion.Leg
     keyword: Leg
     semantic: Leg
-    alpha: float  # the weight of the semantic leg that was used
+    alpha: float  # the weight of semantic search, in [0, 1]
     rulings: dict[int, boosts.Ruling]
 
 
 class Choice(NamedTuple):
-    """A chunk that may be shown, its score, the terms of its text and headings, and of its text alone."""
+    """A chunk that may be shown, its score, the query terms in its text or heading, and the query terms in
+    its text alone.
+    """
 
     row: ChunkRow
     worth: float
@@ -105,13 +109,13 @@ class Rows:
         self._definitions: dict[int, Sequence[Definition]] = {}
 
     def read(self, chunk_nos: Sequence[int]) -> None:
-        """Reads the chunks that are not read yet."""
+        """Reads the chunks that are not in the cache yet."""
         unread = [no for no in chunk_nos if no not in self._rows]
         if unread:
             self._rows.update(self._catalog.chunk_rows(unread))
 
     def read_spans(self, spans: Sequence[Span]) -> None:
-        """Reads the chunks of documents within these spans."""
+        """Reads the chunks in these (document, first chunk, past the last chunk) spans into the cache."""
         if spans:
             self._rows.update(self._catalog.span_rows(spans))
 
@@ -119,12 +123,12 @@ class Rows:
         return self._rows.get(chunk_no)
 
     def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
-        """The chunk if it is of that document; a neighbour by number may not be."""
+        """The chunk with this number, or None if it was not read or belongs to another document."""
         row = self._rows.get(chunk_no)
         return row if row is not None and row.document_no == document_no else None
 
     def listed(self, document_no: int, hits: Sequence[Hit]) -> list[ChunkRow]:
-        """The chunks of some hits that are of that document, each once."""
+        """The chunks that these hits cover and that belong to the document, without duplicates."""
         rows = self._rows
         chunk_nos: Iterable[int] = range(hits[0].chunk_no, hits[0].chunk_no + hits[0].span) if hits else ()
         if len(hits) > 1:
@@ -133,33 +137,33 @@ class Rows:
         return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
 
     def read_definitions(self, document_nos: Sequence[int]) -> None:
-        """Reads the definitions in the documents that are not read yet."""
+        """Reads the definitions of the documents that are not in the cache yet."""
         unread = [no for no in document_nos if no not in self._definitions]
         if unread:
             self._definitions.update(dict.fromkeys(unread, ()))
             self._definitions.update(self._catalog.definitions_of(unread))
 
     def definitions(self, document_no: int) -> Sequence[Definition]:
-        """The definitions in a document."""
+        """The definitions in a document, read if needed."""
         self.read_definitions([document_no])
         return self._definitions[document_no]
 
     def current(self, document_no: int) -> Sequence[int]:
-        """A document's chunks as they are now, read; the first ones of a long document."""
+        """Reads a document's current chunks from the catalog, at most 200, and returns their numbers."""
         chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
         self.read(chunk_nos)
         return chunk_nos
 
 
 def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int, list[Hit]]:
-    """Where the best chunk of each document is looked for: its best passage, its nearest chunks, and where it
-    defines the name.
+    """The hits to compare when choosing each document's passage: its best keyword passages, its nearest
+    chunks, and the passage that defines the name.
     """
     passages: int | None = _PASSAGES if request.per_document == 1 else request.per_document + 1
     nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
     by_words, by_meaning, defining = stage.keyword.hits, stage.semantic.hits, request.defining
     hits: dict[int, list[Hit]] = {}
-    if request.exact:  # any of them may have the very words
+    if request.exact:  # any passage may have the quoted words
         passages = None
     for number in numbers:
         hits[number] = by_words[number][:passages] if number in by_words else []
@@ -171,7 +175,9 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
 
 
 def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: boosts.Profiles) -> list[Span]:
-    """The chunks to read: those that may be shown and, in prose, their neighbours, which may be shown too."""
+    """The chunks to read: those that may be shown and, in prose, their neighbours, which may be shown with
+    them.
+    """
     spans: list[Span] = []
     for number, passages in hits.items():
         profile = profiles.known(number)
@@ -185,11 +191,12 @@ def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: boosts.Profiles) 
 
 
 def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, request: Request) -> list[Choice]:
-    """The chunks of a document that may be shown, the best answer first.
+    """The chunks of a document that may be shown, best first.
 
-    A chunk scores by the query's words it has, rare ones more, and by its nearness in meaning, weighted like
-    the two legs. Defining the name asked for scores more. A heading alone, front matter or a label is
-    replaced by the chunk after it. Words only in a heading or the title point to the start of that section.
+    A chunk scores by the query's words in it (rare words count more) and by its semantic similarity, weighted
+    as in the fusion. A definition of the name in the query adds to the score. A chunk that is only a heading,
+    front matter or a label is replaced by the next chunk. If only a heading or the title has the words, the
+    start of that section is preferred.
     """
     chunks = rows.listed(number, hits)
     if not _has_exactly(chunks, request.matcher):
@@ -205,7 +212,9 @@ def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, reque
 
 
 def _has_exactly(chunks: Sequence[ChunkRow], matcher: Matcher) -> bool:
-    """Whether there are chunks, with the very words of a query in quotes."""
+    """Whether there are chunks and, for a query with quoted words, whether they contain these words as
+    written.
+    """
     if not chunks or not matcher.exact:
         return bool(chunks)
     heads = dict.fromkeys(f"{row.title}\n{row.source_id}\n{row.heading}" for row in chunks)
@@ -215,7 +224,7 @@ def _has_exactly(chunks: Sequence[ChunkRow], matcher: Matcher) -> bool:
 def _weighed(
     number: int, chunks: Iterable[ChunkRow], rows: Rows, stage: Stage, request: Request
 ) -> list[Choice]:
-    """The chunks of a document, the best first; of equals the first comes first."""
+    """The chunks of a document with their scores, best first. Ties keep their order."""
     matcher = request.matcher
     nearness = _nearness(stage.semantic, number) if stage.alpha else {}
     names = request.question.names if number in request.defining else ()
@@ -238,10 +247,10 @@ def _weighed(
 
 
 def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> ChunkRow | None:
-    """The start of the section whose heading has words of the query that this chunk lacks, or of the document
-    if only its title has any. None if that is this chunk, or is far above.
+    """The start of the section whose heading has query words that this chunk lacks, or of the document if
+    only its title has some. None if that is this chunk or is too far above.
 
-    The index returns the shortest chunk below a heading, which says the least about it.
+    Needed because the index returns the shortest chunk under a heading, which says the least about it.
     """
     row, heading_terms = choice.row, choice.terms & ~choice.text_terms
     if not row.ordinal or (choice.text_terms and not heading_terms):
@@ -264,7 +273,9 @@ def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> Chunk
 
 
 def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow | None:
-    """The first chunk of the section with this heading path that a chunk is in; "" is the document."""
+    """The first chunk of the section `section` (a heading path; "" is the whole document) that contains
+    `row`.
+    """
     first_no = row.chunk_no - row.ordinal
     if not section:
         rows.read([first_no, first_no + 1])
@@ -273,7 +284,7 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow 
     first = row
     for chunk_no in range(row.chunk_no - 1, low - 1, -1):
         above = rows.of(number, chunk_no)
-        if above is None and first.chunk_no >= row.chunk_no - 1:  # nothing but its neighbour is read
+        if above is None and first.chunk_no >= row.chunk_no - 1:  # so far only the neighbour was read
             rows.read(range(low, chunk_no + 1))
             above = rows.of(number, chunk_no)
         if above is None or not (above.heading == section or above.heading.startswith(f"{section} > ")):
@@ -286,7 +297,9 @@ _worth = attrgetter("worth")
 
 
 def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice]:
-    """The choices; bare ones at the front are replaced by the next chunk, or moved to the end."""
+    """The choices; a bare one at the front (see `is_bare`) is replaced by the next chunk, or moved to the
+    end.
+    """
     last: list[Choice] = []
     while choices and is_bare(choices[0].row):
         choice = choices.pop(0)
@@ -300,7 +313,7 @@ def _without_bare(number: int, choices: list[Choice], rows: Rows) -> list[Choice
 
 
 def _nearness(leg: Leg, number: int) -> dict[int, float]:
-    """Chunk number -> nearness in meaning, scaled to [0, 1] over the leg."""
+    """Chunk number -> semantic similarity, scaled to [0, 1] over all hits."""
     hits = leg.hits.get(number)
     if not hits:
         return {}
@@ -310,15 +323,18 @@ def _nearness(leg: Leg, number: int) -> dict[int, float]:
 
 
 def _lines_defining(names: Sequence[str], definitions: Sequence[Definition]) -> list[int]:
-    """The lines where one of the names is defined; `empty?` and `save!` of Ruby are empty and save too."""
+    """The lines where one of the names is defined. `empty` also finds Ruby's `empty?`, and `save` finds
+    `save!`.
+    """
     return [each.name_line for each in definitions if each.name in names or each.name.rstrip("?!=") in names]
 
 
 def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[Choice]:
-    """The chunks of a document that changed since the index was published, from its current text.
+    """The chunks of a document that changed after the index was published, read from its current text, best
+    first.
 
-    Otherwise it would be missing while its source is being indexed. A document that no longer has the words
-    it was found by is left out.
+    Without this, the document would be missing while its source is being indexed. The list is empty if the
+    document no longer has the query's words.
     """
     chunks = [row for row in map(rows.get, rows.current(number)) if row is not None]
     if not _has_exactly(chunks, request.matcher):
@@ -336,14 +352,16 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
 
 
 def share_of_best(request: Request, choices: list[Choice]) -> float:
-    """The score of the best result. BM25 has no maximum, so it is the share of the query's words it has."""
+    """The score to show for the best result: the share of the query's terms it has for keyword search,
+    because BM25 has no maximum; else 1.
+    """
     if request.mode != "keyword":
         return 1.0
     return max(1, len(_terms_of(choices, request))) / max(1, len(request.matcher.terms))
 
 
 def _terms_of(choices: list[Choice], request: Request) -> list[str]:
-    """The terms that the chunks, the title or the path have, in the query's order."""
+    """The query terms in the chunks, the title or the path, in the query's order."""
     row = choices[0].row
     terms = request.matcher.terms_in(f"{row.title} {row.source_id}")
     for choice in choices:
@@ -352,7 +370,7 @@ def _terms_of(choices: list[Choice], request: Request) -> list[str]:
 
 
 class _Section(NamedTuple):
-    """A chunk to show, the text after it in its section, and the lines of both and the chunk before."""
+    """A chunk to show, the text after it in its section, and the line range to show for it."""
 
     chunk: ChunkRow
     further: str
@@ -363,7 +381,7 @@ class _Section(NamedTuple):
 def results_of(
     request: Request, answers: Sequence[tuple[float, list[Choice]]], rows: Rows
 ) -> list[SearchResult]:
-    """The results: each document with its best passage, and more passages if asked for."""
+    """The search results: each document with its best passage and, if asked for, more passages."""
     results = []
     numbers = [choices[0].row.document_no for _, choices in answers if is_code(choices[0].row.media_type)]
     rows.read_definitions(numbers)
@@ -372,7 +390,7 @@ def results_of(
         passages = [_passage(section, request, rows) for section in sections]
         first, title = passages[0], row.title
         if not row.prose and title == row.source_id.rpartition("/")[2].rpartition(".")[0]:
-            title = row.source_id  # a name without its folder says little
+            title = row.source_id  # a bare file name says little
         results.append(
             SearchResult(
                 row.id,
@@ -423,7 +441,7 @@ def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Sectio
 
 
 def _section(row: ChunkRow, rows: Rows) -> _Section:
-    """A chunk; in prose with its neighbours under the same heading, since a section is read as a whole."""
+    """A chunk and, in prose, its neighbours under the same heading, because a section is read as a whole."""
     if not row.prose:
         return _Section(row, "", row.start_line, row.end_line)
     chunk, first, last, further = row, row, row, ""
@@ -435,7 +453,7 @@ def _section(row: ChunkRow, rows: Rows) -> _Section:
     if after is not None and after.heading == heading:
         if len(after.text) <= room:
             last, further = after, after.text
-        if text.rstrip().endswith(":"):  # it announces what the next chunk shows
+        if text.rstrip().endswith(":"):  # it introduces the next chunk
             chunk, further = row._replace(text=f"{text}\n{after.text}"), ""
     return _Section(chunk, further, first.start_line, last.end_line)
 
