@@ -228,9 +228,7 @@ class Packs:
     enabled: Strings = safe(
         (), "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))", shown=SHIPPED_PACKS
     )
-    settings: Mapping[str, "PackSettings"] = field(
-        default_factory=dict
-    )  # name of an enabled pack -> its keys
+    settings: Mapping[str, "PackSettings"] = field(default_factory=dict)  # enabled pack -> its keys
 
 
 @dataclass(kw_only=True)
