@@ -84,7 +84,7 @@ def _key(text: str) -> str:
 
 
 class Run(NamedTuple):
-    """The results of all questions on one kind of banks, facts or turns."""
+    """The results of all questions, asked to banks of one kind (facts or turns)."""
 
     measures: dict[str, list[float]]  # counted question -> [R@5, R@10, reciprocal rank]
     best: list[tuple[float, bool]]  # (score of the best result, whether the question is answerable)

@@ -78,8 +78,8 @@ def is_copy(top: str, root: str) -> bool:
     """Whether the linked work tree at `top` should be skipped as a copy, because another work tree of the
     same repository contains `root` or is below it.
 
-    If all work trees below `root` are linked ones, the one on the main work tree's branch is kept, else the
-    first one.
+    If all work trees below `root` are linked, one of them is kept: the work tree on the main work tree's
+    branch, or else the first.
     """
     own, common = own_folder(top), repository(top)
     if own is None or common is None or own == common:

@@ -164,7 +164,7 @@ _SOUNDNESS = {
 
 
 class PostgresCatalog(Catalog):
-    """The `Catalog` in a PostgreSQL database. Opening creates missing tables and migrates older ones. Raises
+    """The `Catalog` in a PostgreSQL database. Opening creates missing tables and migrates old tables. Raises
     `StoreError`, `Busy`.
     """
 

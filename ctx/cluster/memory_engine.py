@@ -104,7 +104,7 @@ MIGRATIONS = (
 
 
 class PostgresRows(MemoryRows):
-    """The memory tables in a PostgreSQL database. Opening creates missing tables and migrates older ones."""
+    """The memory tables in a PostgreSQL database. Opening creates missing tables and migrates old tables."""
 
     def __init__(self, database: Database, *, own: bool = False) -> None:
         """`own`: `close` also closes the database."""

@@ -121,7 +121,7 @@ class Part:
         self.building_alias = f"{alias}-building"
         self._layout = layout
 
-    # -- what is there ------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------
 
     def state(self, *, building: bool = False) -> State | None:
         """The state of the current index, or with `building` of the index being built. None if this index

@@ -50,14 +50,14 @@ def is_shipped_model(name: str) -> bool:
 
 @dataclass(kw_only=True)
 class Db:
-    """The keys of `[db]`."""
+    """The keys of `[db]`: the file of the catalog."""
 
     path: Path = guarded("./.ctx/ctx.db", "the catalog; index and caches are in the same folder")
 
 
 @dataclass(kw_only=True)
 class Store:
-    """The keys of `[store]`."""
+    """The keys of `[store]`: an optional database that several machines share."""
 
     url: Url | None = guarded(
         None,
@@ -69,7 +69,7 @@ class Store:
 
 @dataclass(kw_only=True)
 class Index:
-    """The keys of `[index]`."""
+    """The keys of `[index]`: the search engine."""
 
     engine: str = safe(
         "local",
@@ -93,7 +93,7 @@ class Index:
 
 @dataclass(kw_only=True)
 class Chunking:
-    """The keys of `[chunking]`."""
+    """The keys of `[chunking]`: how documents are cut into chunks."""
 
     max_tokens: int = safe(180, "longest chunk; the bundled model reads at most 256", within=(32, 8192))
     overlap_tokens: int = safe(0, "tokens that neighbouring chunks share", within=(0, 4096))
@@ -101,7 +101,7 @@ class Chunking:
 
 @dataclass(kw_only=True)
 class Embedding:
-    """The keys of `[embedding]`."""
+    """The keys of `[embedding]`: the embedding model."""
 
     provider: str = guarded(
         "local",
@@ -143,7 +143,7 @@ class Embedding:
 
 @dataclass(kw_only=True)
 class Retrieval:
-    """The keys of `[retrieval]`."""
+    """The keys of `[retrieval]`: how a search ranks and shows results."""
 
     mode: str = safe(
         "hybrid",
@@ -167,7 +167,7 @@ class Retrieval:
 
 @dataclass(kw_only=True)
 class Server:
-    """The keys of `[server]`."""
+    """The keys of `[server]`: the HTTP server."""
 
     bind: str = guarded("127.0.0.1:7331", "where it listens; beyond this machine it needs a key")
     allowed_hosts: Strings = guarded((), "further names of the server; any other `Host` gets 421")
@@ -191,14 +191,14 @@ class Server:
 
 @dataclass(kw_only=True)
 class Mcp:
-    """The keys of `[mcp]`."""
+    """The keys of `[mcp]`: the MCP interface over HTTP."""
 
     enabled: bool = safe(True, "MCP at `/`, `/mcp` and `/mcp/BANK`")
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """The keys of `[watch]`."""
+    """The keys of `[watch]`: how a server follows changes of its sources."""
 
     enabled: bool = safe(True, "a server follows changes in its sources")
     debounce_ms: int = safe(
@@ -212,7 +212,7 @@ class Watch:
 
 @dataclass(kw_only=True)
 class Lua:
-    """The keys of `[lua]`."""
+    """The keys of `[lua]`: the Lua scripts and their sandbox."""
 
     tools_dir: Path | None = guarded(None, "every `*.lua` in it is a tool", shown="./tools")
     sandbox: str = safe(
@@ -223,7 +223,7 @@ class Lua:
 
 @dataclass(kw_only=True)
 class Packs:
-    """The keys of `[packs]`."""
+    """The keys of `[packs]`: the enabled memory packs."""
 
     enabled: Strings = safe(
         (), "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))", shown=SHIPPED_PACKS
@@ -273,7 +273,7 @@ class Llm:
 
 @dataclass(kw_only=True)
 class Memory:
-    """The keys of `[memory]`."""
+    """The keys of `[memory]`: where and how memories are stored."""
 
     path: Path | None = guarded(
         None,

@@ -128,7 +128,7 @@ class _HttpEmbedder:
         )[0]
 
     def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Closes the connections. A later call opens new connections."""
         with self._opening:
             client, self._client = self._client, None
         if client is not None:

@@ -452,7 +452,8 @@ def read_json(path: str) -> Any:
 class Passage(NamedTuple):
     """`span` neighbouring chunks of a document, from `chunk_no` on.
 
-    `texts` and `heads` are the values of the two searched fields; a phrase does not match across values.
+    `texts` and `heads` are the values of the two searched fields. Each field can have several values, and a
+    phrase must be inside one value.
     `names` are the names that its code defines, each as one word (`analyze.whole`).
     """
 
