@@ -1,4 +1,4 @@
-"""What the benchmarks share: a corpus, a header that says where the figures come from, a verdict."""
+"""Shared parts of the benchmarks: a generated corpus, a header with the machine, and limits of figures."""
 
 import argparse
 import http.client
@@ -34,7 +34,7 @@ _figures: dict[str, float] = {}
 
 
 def header(title: str) -> None:
-    """Prints the command, the machine and its load: a figure without them is no figure."""
+    """Prints the title, the command, the machine and its load, without which figures cannot be compared."""
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"# {title}")
     print(f"command: python {' '.join(sys.argv)}")
@@ -52,7 +52,9 @@ def _cpu() -> str:
 
 
 def options(purpose: str | None) -> argparse.ArgumentParser:
-    """A benchmark's options, `--json` among them."""
+    """An argument parser with the option `--json`, which every benchmark has. `purpose` is its
+    description.
+    """
     parser = argparse.ArgumentParser(
         description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -61,13 +63,13 @@ def options(purpose: str | None) -> argparse.ArgumentParser:
 
 
 def note(what: str, figure: float) -> None:
-    """Keeps a figure that nothing is promised of for the JSON document."""
+    """Adds a figure that has no limit to the JSON document."""
     _figures[what] = round(figure, 3)
 
 
 def once(command: list[str], folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[float, float]:
-    """One process from start to end, its output thrown away: (processor time, wall clock) in ms."""
-    # As a user's shell has it: the byte code of modules is kept, and what is printed is buffered.
+    """Runs a command to its end, discards its output, and returns (processor time, elapsed time) in ms."""
+    # Without these variables, as in a user's shell: Python stores byte code and buffers its output.
     kept = {name: text for name, text in environ.items() if name not in UNUSUAL}
     began_s = time.perf_counter()
     process = subprocess.Popen(
@@ -81,7 +83,7 @@ def once(command: list[str], folder: Path, environ: Mapping[str, str] = os.envir
 
 
 def check(what: str, figure: float, limit: float, *, at_most: bool = True, unit: str = "") -> None:
-    """Prints a figure beside its promise; `finish` turns a broken one into the exit code."""
+    """Prints a figure and whether it keeps its limit. If it does not, `finish` exits with 1."""
     held = figure <= limit if at_most else figure >= limit
     sign = "<=" if at_most else ">="
     print(f"{'PASS' if held else 'FAIL'}  {what}: {figure:.2f}{unit} (promised {sign} {limit:g}{unit})")
@@ -91,7 +93,7 @@ def check(what: str, figure: float, limit: float, *, at_most: bool = True, unit:
 
 
 def finish() -> None:
-    """Exits: 1 where a promise was not kept. Prints the figures as JSON before, where that was asked for."""
+    """Exits with 1 if a check failed, else with 0. With `--json`, prints all figures as JSON before."""
     if "--json" in sys.argv:
         print(
             json.dumps(
@@ -102,14 +104,14 @@ def finish() -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes, once."""
+    """Runs `work` once and returns the elapsed time in seconds."""
     began_s = time.perf_counter()
     work()
     return time.perf_counter() - began_s
 
 
 def quantiles(samples_s: list[float]) -> tuple[float, float, float]:
-    """p50, p95 and p99 in milliseconds."""
+    """(p50, p95, p99) of the samples, in milliseconds."""
     ordered = sorted(samples_s)
     return (
         statistics.median(ordered) * 1e3,
@@ -119,8 +121,10 @@ def quantiles(samples_s: list[float]) -> tuple[float, float, float]:
 
 
 class Words:
-    """Words with the frequencies of a language (Zipf), the same on every machine; without a seed as they
-    stand in the pages of `markdown_tree`, with one others of the same vocabulary.
+    """Random words with the frequencies of a natural language (Zipf's law), the same on every machine.
+
+    Without a seed, it gives the sequence of words that `markdown_tree` writes. A seed gives another sequence
+    of the same vocabulary.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -142,14 +146,15 @@ class Words:
 
 
 def used_s(pid: int) -> float:
-    """Processor time of a process so far, by its clock (Linux makes the clock's number of the process's)."""
+    """The processor time that a process has used so far, in seconds. (Linux derives the id of a process's
+    clock from the process id.)
+    """
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def wait_until_idle(address: str) -> None:
-    """Returns once a server, `host:port`, has done what it does by itself at the start, or of an earlier
-    state does not tell.
-    Raises `SystemExit` after a minute.
+    """Waits until the server at `HOST:PORT` is idle after its start. A server whose `/health` does not report
+    its activity counts as idle. Raises `SystemExit` after about a minute.
     """
     for _ in range(120):
         time.sleep(0.5)
@@ -157,7 +162,7 @@ def wait_until_idle(address: str) -> None:
         try:
             connection.request("GET", "/health")
             if json.loads(connection.getresponse().read()).get("activity", "idle") == "idle":
-                time.sleep(3)  # the doors that are made late
+                time.sleep(3)  # the server creates some interfaces with a delay
                 return
         except OSError:
             pass
@@ -167,7 +172,9 @@ def wait_until_idle(address: str) -> None:
 
 
 def markdown_tree(folder: Path, files: int, characters: int = 5_200, *, per_folder: int = 100) -> int:
-    """Writes Markdown files with headings, paragraphs, lists and code; their bytes in all."""
+    """Writes Markdown files of about `characters` each, with headings, paragraphs, lists and code. Returns
+    their total size in characters.
+    """
     words = Words()
     total = 0
     for number in range(files):
@@ -180,7 +187,7 @@ def markdown_tree(folder: Path, files: int, characters: int = 5_200, *, per_fold
 
 
 def markdown_page(words: Words, title: str, characters: int) -> str:
-    """One page of about so many characters."""
+    """A Markdown page of about `characters` characters."""
     parts = [f"# {title}\n"]
     size = 0
     section = 0
@@ -203,8 +210,8 @@ def markdown_page(words: Words, title: str, characters: int) -> str:
 
 
 def fill_vectors(folder: Path) -> int:
-    """Indexes a project and gives every chunk a random unit vector, since embedding them would take minutes;
-    how many chunks.
+    """Indexes a project and gives every chunk a random unit vector, because embedding would take minutes.
+    Returns the number of chunks.
     """
     from ctx.config import load_config
     from ctx.workspace import open_workspace
@@ -217,7 +224,7 @@ def fill_vectors(folder: Path) -> int:
 
 
 def embed_at_random(space: "Workspace") -> None:
-    """Gives every chunk of a catalog that has none a random unit vector."""
+    """Gives every chunk without an embedding a random unit vector."""
     import numpy as np
 
     model = space.model

@@ -1,15 +1,15 @@
-"""What an agent has to read before it sees the lines to change: ctx against ripgrep, in characters.
+"""Compares how many characters an agent reads with ctx and with ripgrep before it sees the lines to change.
 
-`python benchmarks/agent_cost.py SET [--source NAME] [--mode hybrid]`. SET is made by `history_set.py`; its queries
-of the kind `commit` have `changed`, the lines that the commit changed. Two scripted agents get the message of
-the commit:
+`python benchmarks/agent_cost.py SET [--source NAME] [--mode hybrid]`. SET is a folder that `history_set.py`
+wrote. Each of its queries of the kind `commit` has a field `changed` with the lines that the commit changed.
+Two scripted agents get the message of the commit:
 
-- ctx: `search` with the message, `get PATH#Symbol` with the message for each hit in order, one `symbol` step for a
-  defined name of the message, then the next page of results.
-- ripgrep: `rg -n -i WORD` for the rarest words, the first lines of each, then `sed` around the densest matches of
-  the files with most of the words, best first.
+- ctx: `search` with the message, `get PATH#Symbol` with the message for each hit in order, one `symbol` call
+  for a defined name in the message, then the next page of results.
+- ripgrep: `rg -n -i WORD` for the rarest words, showing the first lines of each, then `sed` around the
+  densest matches in the files that have most of the words, best file first.
 
-Both stop when a changed line is shown, or after `MAX_CHARS` characters. Commands count as well as answers.
+Both stop when a changed line was shown, or after `MAX_CHARS` characters. Commands and answers both count.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from ctx.models import Caller
 from ctx.text import analyze, filetypes
 from ctx.workspace import Workspace, open_workspace
 
-MAX_CHARS = 60_000  # then an agent has lost its way
-MAX_QUERY = 2_000  # characters of a message that are asked with
+MAX_CHARS = 60_000  # an agent that has read this many characters gives up
+MAX_QUERY = 2_000  # the number of characters of a message that are used as a query
 RG_WORDS, RG_LINES, RG_FILES, RG_WINDOW = 4, 40, 8, 40
 PAGES = 2
-GOAL = 0.4  # of ripgrep's characters
+GOAL = 0.4  # ctx should need at most this share of ripgrep's characters
 _HIT = re.compile(r"  (\d+)-(\d+)(?:  (\S+) (.+))?\Z")
 _NUMBERED = re.compile(r"\s*(\d+)\| ")
 
@@ -44,7 +44,9 @@ Lines = set[tuple[str, int]]
 
 @dataclass
 class Task:
-    """A message, the source it is about, and the lines (path, number) that were changed."""
+    """A commit message, the source that the commit belongs to, and the changed lines as (path, line
+    number).
+    """
 
     text: str
     source: str
@@ -53,7 +55,7 @@ class Task:
 
 @dataclass
 class Reading:
-    """What an agent has read so far, and whether a changed line was in it."""
+    """The number of characters that an agent has read so far, and whether it has seen a changed line."""
 
     task: Task
     characters: int = 0
@@ -62,7 +64,7 @@ class Reading:
     seen: set[str] = field(default_factory=set)
 
     def read(self, command: str, answer: str, lines: Lines) -> bool:
-        """Counts a command; True when the agent may stop."""
+        """Counts a command and its answer, which shows `lines`. Returns whether the agent can stop."""
         self.characters += len(command) + len(answer)
         self.commands += 1
         self.found = self.found or not lines.isdisjoint(self.task.changed)
@@ -86,6 +88,8 @@ def tasks(folder: Path, only: str | None) -> list[Task]:
 
 
 class CtxAgent:
+    """An agent that calls the tools of ctx."""
+
     def __init__(self, workspace: Workspace, mode: str) -> None:
         self._workspace = workspace
         self._mode = mode
@@ -120,7 +124,7 @@ class CtxAgent:
         return reading
 
     def _get(self, reading: Reading, source: str, path: str, place: str) -> bool:
-        """Reads the parts of one hit that are about the message."""
+        """Reads the parts of a hit that match the message. Returns whether the agent can stop."""
         if place in reading.seen:
             return False
         reading.seen.add(place)
@@ -130,7 +134,9 @@ class CtxAgent:
         return reading.read(f"get {place} -q", answer, _numbered(path, answer))
 
     def _symbol(self, reading: Reading, source: str) -> bool:
-        """Looks the first defined name of the message up, and reads its definitions."""
+        """Looks up the first name in the message that code defines, and reads its definitions. Returns
+        whether the agent can stop.
+        """
         names = analyze.identifiers(reading.task.text)[:8]
         defined = self._workspace.index.vocabulary([], names)[1]
         if not defined:
@@ -151,7 +157,7 @@ class CtxAgent:
 
 
 def _hits(answer: str) -> tuple[list[tuple[str, str, str, str | None]], Lines]:
-    """(path, first, last, symbol) of each hit in the text of a search, and the lines that it shows."""
+    """([(path, first line, last line, symbol)] of the hits in a search answer, the lines that it shows)."""
     path, hits, lines = "", [], set()
     for line in answer.splitlines():
         if match := _HIT.match(line):
@@ -171,7 +177,7 @@ def _numbered(path: str, answer: str) -> Lines:
 
 
 class RipgrepAgent:
-    """`rg` and `sed`, over the texts in memory."""
+    """An agent that uses `rg` and `sed`, simulated on the texts in memory (source -> path -> lines)."""
 
     def __init__(self, texts: dict[str, dict[str, list[str]]]) -> None:
         self._texts = texts
@@ -185,7 +191,7 @@ class RipgrepAgent:
         rarest = sorted(
             (word for word in matches if matches[word]), key=lambda word: (len(matches[word]), word)
         )
-        weights: dict[str, Counter[int]] = defaultdict(Counter)  # path -> line -> words, rare ones more
+        weights: dict[str, Counter[int]] = defaultdict(Counter)  # path -> line -> weight
         for word in rarest[:RG_WORDS]:
             found = matches[word]
             shown = [f"{path}:{line}:{texts[path][line - 1]}" for path, line in found[:RG_LINES]]
@@ -209,7 +215,9 @@ class RipgrepAgent:
 
 
 def _windows(weights: "Counter[int]", total: int) -> list[tuple[int, int]]:
-    """Two windows of lines around the densest matches of a file."""
+    """Up to two windows (first line, last line) around the densest matches in a file of `total` lines.
+    `weights` is line -> weight of its matches.
+    """
     spans: list[tuple[int, int]] = []
     centres = sorted(
         weights, key=lambda line: -sum(w for at, w in weights.items() if abs(at - line) <= RG_WINDOW)

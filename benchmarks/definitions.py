@@ -1,10 +1,12 @@
-"""Code as ctx reads it, against the parser, by language: definitions found, chunks that name them, and search.
+"""Measures for each language how well ctx finds definitions in code, compared with the parser.
 
-`python benchmarks/definitions.py REPOSITORY...`; each is a git directory. Its HEAD is indexed for keyword search.
+`python benchmarks/definitions.py REPOSITORY...`. Each argument is a git directory, whose HEAD is indexed for
+keyword search. Three shares are measured:
 
-- found: of the parser's nodes that define a named function, method or type, those that ctx has as a definition.
-- named: of the chunks within such a definition, those with its name in their text or heading.
-- first: of names that are defined once, those whose search shows the definition first.
+- found: of the parser's nodes that define a named function, method or type, those that ctx has as a
+  definition.
+- named: of the chunks inside such a definition, those that have its name in their text or heading.
+- first: of the names that are defined once, those for which a search shows the definition first.
 """
 
 import argparse
@@ -27,9 +29,9 @@ from ctx.store.record import StoredDocument
 from ctx.workspace import Workspace, open_workspace
 
 FOUND, NAMED, FIRST = 0.99, 0.98, 0.85
-LEAST_CHARS = 4  # of a name that is asked for
-SAMPLE = 200  # names asked for, of each language
-LEAST = 50  # definitions that a language needs to be judged
+LEAST_CHARS = 4  # the shortest name that is searched
+SAMPLE = 200  # names searched per language
+LEAST = 50  # a language with fewer definitions is not judged
 CONFIG = """
 [embedding]
 provider = "disabled"
@@ -40,7 +42,7 @@ root = "./repositories/{name}"
 include_globs = ["**"]
 gitignore = false
 """
-# What the grammars call definitions; a field `name` or a declarator has the name.
+# The types of the nodes that are definitions in the grammars. The field `name` of such a node has the name.
 NODES = re.compile(
     r"(?:class|function|method|interface|struct|enum|trait|record|constructor|object|module|protocol|impl|union)"
     r"_(?:definition|declaration|item|spec|specifier)\Z|(?:class|module|method|singleton_method)\Z"
@@ -48,7 +50,7 @@ NODES = re.compile(
 
 
 def checked_out(repository: Path, folder: Path) -> None:
-    """Writes the files of HEAD; those whose object is absent are left out."""
+    """Writes the files of a repository's HEAD to `folder`. Files whose git object is missing are skipped."""
     git = ["git", "--git-dir", str(repository)]
     listed = subprocess.run([*git, "ls-tree", "-r", "-z", "HEAD"], check=True, stdout=subprocess.PIPE).stdout
     entries = [entry.partition(b"\t") for entry in listed.split(b"\0") if entry.startswith(b"100")]
@@ -70,7 +72,9 @@ def checked_out(repository: Path, folder: Path) -> None:
 
 
 def parsed(stored: StoredDocument) -> Iterator[tuple[str, int, int]]:
-    """(name, first and last line of it) of what the parser has as a definition with a name and a body."""
+    """(name, first line of the name, last line of the name) of each definition with a name that the parser
+    finds in a document.
+    """
     document = stored.document
     loaded = grammars.load(dialect(document.body, document.media_type))
     if loaded is None:
@@ -82,7 +86,7 @@ def parsed(stored: StoredDocument) -> Iterator[tuple[str, int, int]]:
         if not (node.is_named and NODES.match(node.type)) or node.has_error:
             continue
         if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
-            continue  # `struct name *variable` of C
+            continue  # in C, `struct name *variable` is no definition
         named = node.child_by_field_name("name")
         if named is not None and named.text:
             name = named.text.decode("utf-8", "replace")
@@ -93,15 +97,15 @@ def parsed(stored: StoredDocument) -> Iterator[tuple[str, int, int]]:
 
 
 class Counts:
-    """What was found of a language, and of how much."""
+    """The results for one language. In the counters, True counts the successes and False the failures."""
 
     def __init__(self) -> None:
         self.found: Counter[bool] = Counter()
         self.named: Counter[bool] = Counter()
         self.first: Counter[bool] = Counter()
         self.missing: list[str] = []
-        self.lost: list[str] = []  # names whose search shows something else
-        # (source, name) -> (path, first and last line) of its definitions
+        self.lost: list[str] = []  # names for which the search shows another place first
+        # (source, name) -> [(path, first line, last line)] of its definitions
         self.places: dict[tuple[str, str], list[tuple[str, int, int]]] = defaultdict(list)
 
     def names(self) -> list[tuple[str, str]]:
@@ -113,7 +117,9 @@ def share(counter: "Counter[bool]") -> float:
 
 
 def read(stored: StoredDocument, counts: Counts) -> None:
-    """Compares a document's definitions with the parser, and its chunks with its definitions."""
+    """Compares a document's definitions with the parser's, and its chunks with its definitions. Adds the
+    results to `counts`.
+    """
     document = stored.document
     known = {(each.name, each.name_line) for each in document.definitions}
     for name, line, last in parsed(stored):
@@ -136,7 +142,10 @@ def read(stored: StoredDocument, counts: Counts) -> None:
 
 
 def ask(workspace: Workspace, counts: Counts, defined: "Counter[tuple[str, str]]") -> None:
-    """Searches each repository's code for names that are defined once in it."""
+    """Searches each repository's code for names that it defines exactly once. Adds the results to `counts`.
+
+    `defined` counts the definitions of each (source, name).
+    """
     unique = sorted(place for place in counts.places if defined[place] == 1 and len(place[1]) >= LEAST_CHARS)
     for source, name in random.Random(1).sample(unique, min(SAMPLE, len(unique))):
         filters = workspace.searcher.resolved(Filters(sources=frozenset([source])), types=["code"])

@@ -1,14 +1,16 @@
-"""Makes two judged sets from the histories of public repositories: `python benchmarks/history_set.py CLONES OUT`.
+"""Makes two judged sets from the histories of public repositories: `python benchmarks/history_set.py CLONES
+OUT`.
 
-CLONES is a folder with one clone (or bare git directory) for each repository, whichever you like; the product is
-judged on others. Each repository gives its files at a snapshot and two kinds of questions:
+CLONES is a folder with a clone (or bare git directory) of each repository. Choose any repositories; ctx's own
+figures are measured on others. Each repository provides its files at a snapshot, and two kinds of questions:
 
-- `commit`: the message of a later commit. The answers are the source files it changed.
-- `heading`: a heading of one of its pages, taken out of the page. The answer is the page.
+- `commit`: the message of a later commit. The answers are the source files that the commit changed.
+- `heading`: a heading of a page, which is removed from the page. The answer is the page.
 
-Repositories are taken in the order of the hash of their name and put into OUT/tuning and OUT/check in turn. Tune
-constants on the first; report the second. The format is that of `quality.py`; a query of the kind `commit` also has
-`changed`, a list of [path, first line, last line] in the snapshot.
+The repositories are sorted by the hash of their names and go alternately to OUT/tuning and OUT/check. Use the
+first set to tune constants, and report figures of the second. The files have the format of `quality.py`. A
+query of the kind `commit` also has a field `changed`, a list of [path, first line, last line] in the
+snapshot.
 """
 
 import argparse
@@ -37,17 +39,17 @@ HEADING = re.compile(r"^(#{1,4} +(?P<atx>\S.*?) *#*|(?P<plain>\S.*)\n[=~^\"'-]{4
 ENTRY = re.compile(r"^100\d{3} blob (?P<blob>\w+) +(?P<size>\d+)\t(?P<path>.+)$", re.MULTILINE)
 HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? ")
 
-QUESTIONS = 36  # of each kind from one repository, at most
-COMMITS = 1500  # of a history that are looked at
-MAX_FILES = 1500  # of a snapshot: a larger repository is left out
+QUESTIONS = 36  # at most this many questions of each kind per repository
+COMMITS = 1500  # the number of latest commits that are considered
+MAX_FILES = 1500  # a repository with more files in its snapshot is left out
 MAX_FILE_BYTES = 120_000
 MAX_CHANGED_FILES = 4  # a commit that changes more source files has no clear answer
-MIN_WORDS, MAX_WORDS = 4, 150
+MIN_WORDS, MAX_WORDS = 4, 150  # of a commit message
 
 
 @dataclass
 class Commit:
-    """A commit that asks for some source files."""
+    """A commit whose message is a question and whose changed source files are the answers."""
 
     id: str
     message: str
@@ -56,7 +58,7 @@ class Commit:
 
 @dataclass
 class JudgedSet:
-    """What becomes corpus.jsonl, queries.jsonl and qrels.tsv."""
+    """The content of corpus.jsonl (`documents`), queries.jsonl and qrels.tsv."""
 
     documents: list[dict[str, str]] = field(default_factory=list)
     queries: list[dict[str, Any]] = field(default_factory=list)
@@ -82,13 +84,13 @@ def hash_of(text: str) -> str:
 
 
 def git(clone: Path, *arguments: str) -> str:
-    """What a git command prints; bytes that are no UTF-8 are replaced."""
+    """The output of a git command. Bytes that are not UTF-8 are replaced."""
     run = subprocess.run(["git", "-C", str(clone), *arguments], capture_output=True, check=True)
     return run.stdout.decode("utf-8", "replace")
 
 
 def commits(clone: Path) -> Iterator[Commit]:
-    """The newest commits that change a few source files and say why, newest first."""
+    """The commits, newest first, that change a few source files and have a message of suitable length."""
     log = git(
         clone, "log", f"-{COMMITS}", "--no-merges", "--no-renames", "--name-status", "--format=%x00%H%n%B%x01"
     )
@@ -107,7 +109,7 @@ def commits(clone: Path) -> Iterator[Commit]:
 
 
 def snapshot(clone: Path, revision: str) -> dict[str, str]:
-    """path -> text of the text files at a revision."""
+    """path -> text of all text files at a revision."""
     tree = git(clone, "ls-tree", "-r", "-l", "--full-tree", revision)
     wanted = {
         row["path"]: row["blob"]
@@ -129,7 +131,9 @@ def snapshot(clone: Path, revision: str) -> dict[str, str]:
 
 
 def changed_lines(clone: Path, commit: Commit, texts: dict[str, str]) -> list[list[Any]]:
-    """[path, first line, last line] of what a commit replaced, where the same lines stand once in the snapshot."""
+    """[path, first line, last line] of the lines that a commit replaced, if the same lines occur exactly once
+    in the snapshot. `texts` is path -> text of the snapshot.
+    """
     places: list[list[Any]] = []
     for path in commit.files:
         old: list[str] = []
@@ -147,7 +151,9 @@ def changed_lines(clone: Path, commit: Commit, texts: dict[str, str]) -> list[li
 
 
 def headings(texts: dict[str, str]) -> Iterator[tuple[str, str, int, int]]:
-    """(heading, path, start, end) of the headings of pages that name one page, in the order of their hash."""
+    """(heading, path, start, end) of the headings that occur in only one page, sorted by their hash. `start`
+    and `end` are character indexes in the page.
+    """
     rows = []
     for path, text in texts.items():
         if Path(path).suffix in PAGES and not CHANGES.search(path):
@@ -160,7 +166,9 @@ def headings(texts: dict[str, str]) -> Iterator[tuple[str, str, int, int]]:
 
 
 def add_repository(judged: JudgedSet, name: str, clone: Path) -> int:
-    """Adds a repository's files and questions; how many questions of the kind `commit`."""
+    """Adds a repository's files and questions. Returns the number of questions of the kind `commit`; 0 if the
+    repository was left out.
+    """
     candidates = list(commits(clone))[: QUESTIONS * 2]
     if len(candidates) < QUESTIONS // 2:
         return 0
@@ -182,7 +190,7 @@ def add_repository(judged: JudgedSet, name: str, clone: Path) -> int:
 
 
 def clones(folder: Path) -> dict[str, Path]:
-    """name -> git directory, in the order of the hash of the name."""
+    """name -> clone or git directory, sorted by the hash of the name."""
     found = {}
     for path in folder.iterdir():
         for place in (path, path / "repo"):

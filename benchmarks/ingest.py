@@ -1,15 +1,14 @@
-"""Keyword-only ingest of Markdown files, beside bare tantivy over the same text, the two in turn.
+"""Compares the speed of `ctx index` (keyword only) on Markdown files with bare tantivy on the same text.
 
-By the clock, and by processor time of all threads, which a machine that is busy with other work distorts
-less. What is counted of each differs, in tantivy's favour:
+The two run alternately. Elapsed time and processor time of all threads are measured; other work on the
+machine distorts processor time less. The measured work differs, in favour of tantivy:
 
-    ctx index     a whole process: the interpreter and its imports, the tree walked, files read, decoded and parsed, chunks cut
-                  and hashed, a catalog written, what is found after a second published, and merges waited
-                  for; per passage a body with the parts of identifiers and the title, a head of path and
-                  headings, and five fields to filter by
-    bare tantivy  a loop in a process that runs already: texts that are in memory and cut already, one stemmed
-    field and one
-                  id each, one commit, no merge waited for
+    ctx index     the whole process: start and imports, walking the tree, reading, decoding and parsing
+                  files, cutting and hashing chunks, writing the catalog, publishing every few seconds, and
+                  waiting for merges; for each passage a text with the parts of identifiers and the title,
+                  a head with the path and headings, and five fields for filters
+    bare tantivy  a loop in a running process: texts that are already in memory and cut, with one stemmed
+                  field and one id each, one commit, no wait for merges
 """
 
 import argparse
@@ -32,14 +31,14 @@ CONFIG = '[connectors.filesystem]\nroot = "./docs"\n[embedding]\nprovider = "dis
 
 
 class Cost(NamedTuple):
-    """What a run took."""
+    """The elapsed time and the processor time of a run."""
 
     elapsed_s: float
     processor_s: float
 
 
 def bare_tantivy(texts: list[tuple[str, str]], folder: Path) -> Cost:
-    """Indexes texts that are in memory already: a stemmed body and an id, two threads, one commit."""
+    """Indexes pairs (id, text) with tantivy: a stemmed body and an id, two threads, one commit."""
     schema = (
         tantivy.SchemaBuilder()
         .add_text_field("id", tokenizer_name="raw", stored=True)
@@ -57,14 +56,14 @@ def bare_tantivy(texts: list[tuple[str, str]], folder: Path) -> Cost:
 
 
 def product(folder: Path) -> Cost:
-    """`ctx index` of a project that was never indexed, the whole process."""
+    """The cost of the whole process `ctx index` in a project that was never indexed."""
     shutil.rmtree(folder / ".ctx", ignore_errors=True)
     processor_ms, elapsed_ms = once([sys.executable, "-m", "ctx", "index", "--no-progress"], folder)
     return Cost(elapsed_ms / 1000, processor_ms / 1000)
 
 
 def least(costs: list[Cost]) -> Cost:
-    """The least of each."""
+    """The smallest elapsed time and the smallest processor time of several runs."""
     return Cost(min(cost.elapsed_s for cost in costs), min(cost.processor_s for cost in costs))
 
 

@@ -1,8 +1,8 @@
-"""Builds a large store for the other benchmarks, without reading a million chunks' worth of files.
+"""Builds a large store for the other benchmarks, without indexing a million chunks from files.
 
-Each file of the tree is one line, and the catalog gets a long text for it under the file's true fingerprint,
-so that the first scan finds everything unchanged. Vectors are random unit vectors. A million chunks take some
-minutes.
+Each file in the tree has only one line. The catalog stores a long text for it, under the file's real
+fingerprint, so that the first scan finds all files unchanged. Vectors are random unit vectors. A million
+chunks take some minutes.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ PARAGRAPHS = 5000
 
 
 def build(folder: Path, chunks: int, port: int) -> None:
-    """A store of so many chunks, and the tree it claims to be of."""
+    """Builds a store of about `chunks` chunks in `folder`, with the file tree that it belongs to."""
     files = max(1, chunks // PER_DOCUMENT)
     for number in range(files):
         path = folder / "docs" / f"part-{number // 100:04d}" / f"page-{number:06d}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# Page {number}\n")
     (folder / "ctx.toml").write_text(CONFIG.format(port=port))
-    time.sleep(2.5)  # a file younger than that counts as one that may change without a new stamp
+    time.sleep(2.5)  # a younger file would be read again, because its time stamp is not yet reliable
     words = Words()
     pool = [" ".join(words.take(60)).capitalize() + "." for _ in range(PARAGRAPHS)]
     chance = random.Random(7)

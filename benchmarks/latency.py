@@ -1,13 +1,14 @@
-"""Latency of `/tools/search` over HTTP, one client and one worker, against the budgets.
+"""Measures the latency of `/tools/search` over HTTP with one client and one worker, against the budgets.
 
-Budgets at p50: keyword 5 ms, semantic 15 ms and hybrid 20 ms at 100,000 chunks; hybrid 40 ms at a million. The
-vectors are random unit vectors, the worst case for the scan. The query is embedded for real.
+The budgets at p50 are 5 ms for keyword, 15 ms for semantic and 20 ms for hybrid search with 100,000 chunks,
+and 40 ms for hybrid search with a million chunks. The vectors are random unit vectors, which is the worst
+case for the vector search. The query is embedded by the real model.
 
     python benchmarks/latency.py
     python benchmarks/large_store.py --chunks 1000000 --folder STORE
     python benchmarks/latency.py --folder STORE --hybrid-ms 40
 
-It also prints the server's processor time for each request and its memory (PSS, shared pages divided).
+It also prints the server's processor time per request, and its memory (PSS: shared pages count in part).
 """
 
 import contextlib
@@ -54,7 +55,7 @@ def ask(connection: http.client.HTTPConnection, body: dict[str, object]) -> tupl
 
 
 def print_memory(pid: int, when: str) -> None:
-    """The share of a process in the machine's memory."""
+    """Prints the memory (PSS) that a process uses, in MB. `when` says at which moment."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     share_mb = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
     print(f"memory    {share_mb:.0f} MB {when}")

@@ -1,15 +1,14 @@
-"""How fast memory is, and where its scores come from. How well it finds what was said is measured by
-memory_quality.py.
+"""Measures the speed of memory and fits the constants of its scores. (Quality: memory_quality.py.)
 
-    python benchmarks/memory.py                  recall and put beside 100,000 memories in one bank
-    python benchmarks/memory.py --memories N     beside N
-    python benchmarks/memory.py --fit MODEL_DIR  the logistic constants of ctx/memory/scores.py from
+    python benchmarks/memory.py                  measures recall and put with 100,000 memories in one bank
+    python benchmarks/memory.py --memories N     the same with N memories
+    python benchmarks/memory.py --fit MODEL_DIR  fits the logistic constants of ctx/memory/scores.py to
                                                  memories/pairs.tsv
 
-Words follow Zipf's law over 50,000; vectors are random directions, so the figures are those of the store and
-not of a model: the time in the embedder is measured and left out. Figures are p50 and p95 in milliseconds by the
-clock (which a loaded machine stretches: see `load`) and of processor time. Run it with
-OPENBLAS_NUM_THREADS=1 for those of one thread.
+Texts consist of 50,000 words with frequencies by Zipf's law. Vectors have random directions, and the time of
+the embedder is subtracted, so the figures do not depend on a model. The figures are p50 and p95 in
+milliseconds, of elapsed time and of processor time. A busy machine has longer elapsed times (see `load`). Set
+OPENBLAS_NUM_THREADS=1 to measure one thread.
 """
 
 import argparse
@@ -31,14 +30,14 @@ from ctx.memory import MemoryBank, MemoryStore
 
 DIM = 384
 VOCABULARY = 50_000
-WORDS = 15  # of a memory: a sentence
+WORDS = 15  # words of a memory, about a sentence
 ROUNDS = 200
-TARGETS_MS = {"recall": 60.0, "put": 15.0}  # p95 beside 100,000 memories in one bank
-NEGATIVES = 4.0  # wrong memories for each right one that a threshold should expect
+TARGETS_MS = {"recall": 60.0, "put": 15.0}  # for p95 with 100,000 memories in one bank
+NEGATIVES = 4.0  # the assumed number of wrong memories for each right memory, when the threshold is fitted
 
 
 class RandomEmbedder:
-    """A random direction for every text, and a count of the time it took."""
+    """An embedder that returns random vectors, and counts the time that it takes."""
 
     model = "random-384"
 
@@ -59,7 +58,7 @@ class RandomEmbedder:
 
 
 class Sentences:
-    """Sentences of made-up words, the commonest as common as English's."""
+    """Random sentences of invented words, whose frequencies follow Zipf's law as in English."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -80,7 +79,7 @@ def _word(number: int) -> str:
 
 
 def fill(bank: MemoryBank, memories: int) -> float:
-    """Stores so many memories; how many a second."""
+    """Stores `memories` memories in a bank. Returns the number stored per second."""
     sentences = Sentences(7)
     began_s = time.perf_counter()
     for start in range(0, memories, 1000):
@@ -89,7 +88,7 @@ def fill(bank: MemoryBank, memories: int) -> float:
 
 
 def timed(embedder: RandomEmbedder, action: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds of an action by the clock and of processor time, without those of the embedder."""
+    """(elapsed time, processor time) of an action in milliseconds, without the time of the embedder."""
     spent_s, cpu_s = embedder.spent_s, embedder.cpu_s
     began_s, cpu_began_s = time.perf_counter(), time.process_time()
     action()
@@ -139,10 +138,12 @@ def latency(folder: str, memories: int) -> dict[str, object]:
 
 
 def fit(model_dir: str) -> dict[str, object]:
-    """Weighted logistic regression of "answers the query" on the cosine.
+    """Fits the probability that a memory answers a query as a logistic function of their cosine. Returns the
+    constants and some statistics.
 
-    The labelled pairs are memories/pairs.tsv; every other pair of its queries and memories is wrong too. Right
-    pairs together weigh 1, labelled wrong ones half of NEGATIVES, the others the other half.
+    The labelled pairs are in memories/pairs.tsv. Every other pair of its queries and memories counts as
+    wrong. All right pairs together have weight 1. The pairs labelled as wrong and the other pairs have weight
+    NEGATIVES / 2 each.
     """
     import onnxruntime
     import tokenizers
@@ -182,7 +183,7 @@ def fit(model_dir: str) -> dict[str, object]:
     )
     design = np.stack([x, np.ones_like(x)], 1)
     fitted = np.zeros(2)
-    for _ in range(50):  # Newton's method; it converges in ten
+    for _ in range(50):  # Newton's method, which converges in ten steps
         p = 1 / (1 + np.exp(-design @ fitted))
         fitted += np.linalg.solve(
             (design * (weights * p * (1 - p))[:, None]).T @ design, design.T @ (weights * (y - p))

@@ -1,20 +1,20 @@
-"""How well memory finds the right fact: recall on judged conversations that nobody here wrote.
+"""Measures how well memory finds the right fact, on judged conversations from outside this project.
 
     python benchmarks/memory_quality.py DIR                          figures for the facts and the turns in DIR
-    python benchmarks/memory_quality.py DIR --save now.json          keep the result of every question
-    python benchmarks/memory_quality.py DIR --against before.json    paired difference from a saved run
-    python benchmarks/memory_quality.py DIR --against ../other       the same from another checkout, run first
+    python benchmarks/memory_quality.py DIR --save now.json          also saves the result of every question
+    python benchmarks/memory_quality.py DIR --against before.json    also the paired difference to a saved run
+    python benchmarks/memory_quality.py DIR --against ../other       the same for another checkout
 
-DIR holds three files of JSON lines:
+DIR contains three files of JSON lines:
 
     facts.jsonl, turns.jsonl   {"bank", "id", "text", "said"}   two separate sets of banks
     questions.jsonl            {"bank", "question", "answerable", "facts": [ids], "turns": [ids]}
 
-R@5 and R@10 are the share of a question's right texts among the first five and ten results, MRR is the mean
-of 1 / (place of the first right one), 0 beyond ten. A question counts where it is answerable and names a
-right text. AUC says how well the score of the best result tells answerable questions from the others. CPU is
-process time per recall; the part spent in the embedding model is given separately. Differences are paired by
-question, with a 95 % bootstrap interval.
+R@5 and R@10 are the shares of a question's right texts that are among the first five and ten results. MRR is
+the mean of 1 / (rank of the first right text), which is 0 beyond rank ten. A question counts if it is
+answerable and names a right text. AUC measures how well the score of the best result separates answerable
+questions from the others. CPU is the processor time per recall; the time in the embedding model is listed
+separately. Differences are paired by question, with a 95 % bootstrap interval.
 """
 
 import argparse
@@ -49,7 +49,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class CachedEmbedder:
-    """The shipped model, which embeds each text once and keeps the vectors in a file between runs."""
+    """The shipped model. It embeds each text once, and keeps the vectors in a file (`path`) between runs."""
 
     def __init__(self, path: Path | None) -> None:
         self._embedder = LocalEmbedder()
@@ -84,12 +84,12 @@ def _key(text: str) -> str:
 
 
 class Run(NamedTuple):
-    """One kind of banks, asked all questions."""
+    """The results of all questions, asked to banks of one kind (facts or turns)."""
 
-    measures: dict[str, list[float]]  # of each counted question: R@5, R@10, reciprocal rank
-    best: list[tuple[float, bool]]  # the score of the best result, and whether the question is answerable
-    cpu_ms: float  # per recall, the model left out
-    model_ms: float
+    measures: dict[str, list[float]]  # counted question -> [R@5, R@10, reciprocal rank]
+    best: list[tuple[float, bool]]  # (score of the best result, whether the question is answerable)
+    cpu_ms: float  # processor time per recall, without the model
+    model_ms: float  # processor time of the model per recall
 
 
 def read_lines(path: Path) -> Iterator[JSON]:
@@ -99,7 +99,7 @@ def read_lines(path: Path) -> Iterator[JSON]:
 
 
 def measure(folder: Path, kind: str, embedder: CachedEmbedder) -> Run:
-    """Stores every bank of a kind and asks its questions."""
+    """Stores all banks of a kind ("facts" or "turns"), asks the questions, and returns the results."""
     texts = defaultdict(list)
     for item in read_lines(folder / f"{kind}.jsonl"):
         texts[item["bank"]].append(item)
@@ -107,7 +107,7 @@ def measure(folder: Path, kind: str, embedder: CachedEmbedder) -> Run:
     best: list[tuple[float, bool]] = []
     cpu_s = model_s = 0.0
     with tempfile.TemporaryDirectory() as place:
-        # Questions are asked a day after the last thing that was said.
+        # The clock of the questions is a day after the latest text.
         now_ms = max(parse_ms(item["said"]) for items in texts.values() for item in items) + DAY_MS
         with MemoryStore(f"{place}/memory.db", embedder, clock=lambda: now_ms) as store:
             ids = {}
@@ -136,14 +136,16 @@ def measure(folder: Path, kind: str, embedder: CachedEmbedder) -> Run:
 
 
 def judged(found: Sequence[str], right: set[str]) -> list[float]:
-    """R@5, R@10 and the reciprocal rank of one question."""
+    """[R@5, R@10, reciprocal rank] of one question. `found` are the ids of the results, best first."""
     shares = [len(right.intersection(found[:depth])) / len(right) for depth in (5, DEPTH)]
     rank = next((place for place, id in enumerate(found, 1) if id in right), None)
     return [*shares, 1 / rank if rank else 0.0]
 
 
 def auc(pairs: Iterable[tuple[float, bool]]) -> float | None:
-    """The chance that an answerable question has a higher best score than another one."""
+    """The probability that the best score of an answerable question is higher than that of an unanswerable
+    one; None if one of the two groups is empty. `pairs` are (best score, answerable).
+    """
     pairs = list(pairs)
     positive = np.array([score for score, answerable in pairs if answerable])
     negative = np.array([score for score, answerable in pairs if not answerable])
@@ -154,7 +156,7 @@ def auc(pairs: Iterable[tuple[float, bool]]) -> float | None:
 
 
 def difference(now: dict[str, list[float]], before: dict[str, list[float]]) -> npt.NDArray[np.float64]:
-    """Of each measure the mean difference and the ends of its 95 % interval."""
+    """The mean difference of each measure and the ends of its 95 % interval, as an array (3, measures)."""
     shared = sorted(now.keys() & before.keys())
     pairs = np.array([now[key] for key in shared]) - np.array([before[key] for key in shared])
     chosen = np.random.default_rng(SEED).integers(0, len(pairs), (RESAMPLES, len(pairs)))
@@ -163,7 +165,9 @@ def difference(now: dict[str, list[float]], before: dict[str, list[float]]) -> n
 
 
 def other_run(place: Path, folder: Path, cache: Path | None) -> dict[str, Run]:
-    """A saved run, or that of another checkout, which its own environment makes if it has one."""
+    """The results in a saved file, or of a run in another checkout, which uses the checkout's own virtual
+    environment if it has one.
+    """
     if place.is_file():
         return loaded(place)
     python = place / ".venv" / "bin" / "python"

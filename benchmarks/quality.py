@@ -1,23 +1,22 @@
-"""Retrieval quality on judged sets: keyword, semantic and hybrid through the product's own path
-(docs/ranking.md).
+"""Measures the quality of keyword, semantic and hybrid search on judged sets (docs/ranking.md).
 
-A set is a folder with corpus.jsonl (`id`, `text`, and `title` or `path`, and `source`), queries.jsonl (`id`,
-`text`, and `source`, where only that one is to be searched, and `kind`) and qrels.tsv (query, document,
-grade). `history_set.py` makes two with paths.
+A set is a folder with three files. corpus.jsonl has for each document `id`, `text`, and optionally `title` or
+`path`, and `source`. queries.jsonl has for each query `id`, `text`, and optionally `source` (search only this
+source) and `kind`. qrels.tsv has lines of query, document, grade. `history_set.py` makes two such sets.
 
-Each document becomes a file, the files are indexed as any folder is, and each query is asked as `ctx eval`
-asks. NDCG@10 has linear gain (as trec_eval's ndcg_cut); only documents judged above 0 count. The yardstick is
-plain BM25 over whole documents, computed in the same run by `ireval.py` where its packages (bm25s, PyStemmer)
-are installed, else as recorded below.
+Each document is written to a file, the files are indexed like any folder, and each query is run as by `ctx
+eval`. NDCG@10 has linear gain (like ndcg_cut of trec_eval); only documents with a grade above 0 count. For
+comparison, plain BM25 over whole documents is computed in the same run by `ireval.py` if its packages (bm25s,
+PyStemmer) are installed; otherwise the figures recorded below are used.
 
-With `--memory` every document is also retained through the hindsight pack and each query recalled through it:
-memories are to rank as well as the same text does through `search`, within 0.01.
+With `--memory`, every document is also stored as a memory through the hindsight pack, and each query is a
+recall. Recall should rank the texts as well as `search` does, within 0.01.
 
-With `--rules` every mode also runs without the rules of ctx/search/boosts.py. The gain of the rules is printed with its
-interval, for all queries and for the queries of each source.
+With `--rules`, every mode also runs without the rules of ctx/search/boosts.py. The gain of the rules is
+printed with its interval, for all queries and for the queries of each source.
 
-The ranking's constants were tuned on every other query of each set (the first, the third, ...); the other
-half is shown apart.
+The constants of the ranking were tuned on every other query of each set (the first, the third, ...). The
+figures of the other half are printed separately.
 """
 
 import argparse
@@ -44,11 +43,11 @@ from ctx.models import MODES, Caller
 from ctx.search import boosts
 from ctx.workspace import Workspace, open_workspace
 
-DEPTH = 100
-DRAWINGS = 2000  # of an interval
-MEMORY_TOLERANCE = 0.01  # recall may be this far below search over the same text
-TOLERANCE = 0.005  # keyword search may be this far below the yardstick
-CODE_SETS = frozenset({"cosqa"})  # their documents are functions, not prose
+DEPTH = 100  # the number of results per query
+DRAWINGS = 2000  # bootstrap samples for an interval
+MEMORY_TOLERANCE = 0.01  # recall may be this much worse than search over the same text
+TOLERANCE = 0.005  # keyword search may be this much worse than plain BM25
+CODE_SETS = frozenset({"cosqa"})  # sets whose documents are functions, not prose
 SOURCE = """
 [connectors.filesystem.{name}]
 root = "./documents/{name}"
@@ -66,8 +65,8 @@ enabled = ["hindsight"]
 {retrieval}
 """
 
-# ireval.py bm25 --k1 1.2 --bb 0.75, the best of its tokenizers (stem, code), and with its default constants
-# (k1 0.9, b 0.4).
+# NDCG@10 of `ireval.py bm25` with the better of its tokenizers (stem, code): (with --k1 1.2 --bb 0.75, with
+# its default constants k1 0.9 and b 0.4).
 RECORDED_BM25 = {"cranfield": (0.3746, 0.3561), "cacm": (0.4777, 0.4682), "cosqa": (0.3851, 0.3568)}
 
 Qrels = dict[str, dict[str, int]]
@@ -75,7 +74,7 @@ Runs = dict[str, list[str]]
 
 
 class JudgedSet(NamedTuple):
-    """A folder with corpus.jsonl, queries.jsonl and qrels.tsv."""
+    """The content of a folder with corpus.jsonl, queries.jsonl and qrels.tsv."""
 
     name: str
     folder: Path
@@ -85,7 +84,7 @@ class JudgedSet(NamedTuple):
 
 
 def read_set(folder: Path) -> JudgedSet:
-    """Reads a set; `qrels.tsv` has lines of query, document, grade."""
+    """Reads a judged set from a folder."""
     qrels: Qrels = {}
     for line in (folder / "qrels.tsv").read_text().splitlines():
         query, document, grade = line.split("\t")
@@ -105,8 +104,8 @@ def _json_lines(path: Path) -> list[dict[str, str]]:
 
 
 def ndcg(documents: list[str], grades: dict[str, int], k: int = 10) -> float | None:
-    """NDCG@k with linear gain of one ranking; None where nothing is relevant.
-    A document found twice counts once, where first.
+    """NDCG@k with linear gain of one ranking; None if no document is relevant. If a document occurs twice in
+    the ranking, only the first occurrence counts.
     """
     relevant = {document: grade for document, grade in grades.items() if grade > 0}
     if not relevant:
@@ -119,7 +118,7 @@ def ndcg(documents: list[str], grades: dict[str, int], k: int = 10) -> float | N
 
 
 class Scores(NamedTuple):
-    """Mean NDCG@10 over the queries tuned on, over the others, and over all."""
+    """The mean NDCG@10 over the queries used for tuning, over the other queries, and over all queries."""
 
     tuned: float
     held_out: float
@@ -127,7 +126,7 @@ class Scores(NamedTuple):
 
 
 def score(judged: JudgedSet, run: Runs) -> Scores:
-    """The mean over the judged queries; one without an answer counts 0."""
+    """The mean NDCG@10 over the judged queries. A query without results counts as 0."""
     halves: tuple[list[float], list[float]] = ([], [])
     for position, query in enumerate(judged.queries):
         value = ndcg(run.get(query["id"], []), judged.qrels.get(query["id"], {}))
@@ -141,18 +140,18 @@ def _mean(values: list[float]) -> float:
 
 
 def source_of(document: dict[str, str]) -> str:
-    """The source that a document or a query belongs to; sets without any have one."""
+    """The source of a document or a query; "all" in a set without sources."""
     return document.get("source", "all")
 
 
 def path_of(judged: JudgedSet, document: dict[str, str]) -> str:
-    """Where a document stands below its source: its own path, or its id as Markdown or as a Python file."""
+    """The path of a document in its source: its own path, or its id with the suffix `.md` or `.py`."""
     return document.get("path") or document["id"] + (".py" if judged.name in CODE_SETS else ".md")
 
 
 def materialise(judged: JudgedSet, folder: Path) -> None:
-    """One file for each document; one with a title but no path of its own is Markdown with the title as its
-    heading.
+    """Writes a file for each document. A document with a title but without a path becomes a Markdown file
+    that begins with the title as a heading.
     """
     for document in judged.documents:
         path = folder / source_of(document) / path_of(judged, document)
@@ -165,9 +164,10 @@ def materialise(judged: JudgedSet, folder: Path) -> None:
 
 @contextlib.contextmanager
 def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "") -> Iterator[Workspace]:
-    """A workspace with the set indexed and embedded; `folder` is used again where it exists.
+    """A context manager that indexes and embeds a set in `folder` and yields the workspace. An existing store
+    in `folder` is used again.
 
-    `retrieval` is the TOML of that section.
+    `retrieval` is TOML text for the section `[retrieval]`.
     """
     if not (folder / "documents").exists():
         materialise(judged, folder / "documents")
@@ -181,7 +181,7 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
                 raise SystemExit(f"{judged.name}: indexing failed: {report.note}")
         drop_sources(
             space, space.unconfigured()
-        )  # a store used again may hold a set that was laid out otherwise
+        )  # an existing store may have sources of a former layout of the set
         indexed_s = time.perf_counter() - began_s
         embedded = space.indexer.embed()
         stats = space.catalog.stats()
@@ -196,7 +196,9 @@ def indexed(judged: JudgedSet, folder: Path, provider: str, retrieval: str = "")
 def run_queries(
     space: Workspace, judged: JudgedSet, mode: str, limit: int = DEPTH
 ) -> tuple[Runs, list[list[tuple[str, float]]]]:
-    """The documents found for each query, in its source where it names one."""
+    """Runs all queries of a set. Returns (query id -> ids of the documents found, best first; for each query
+    the pairs (document id, score)). A query with a source searches only this source.
+    """
     ids = {
         (f"filesystem:{source_of(document)}", path_of(judged, document)): document["id"]
         for document in judged.documents
@@ -213,12 +215,14 @@ def run_queries(
 
 
 def ms_each(judged: JudgedSet, began_s: float) -> float:
-    """How long each query of a set took that was begun then."""
+    """The mean time per query of a set, in ms. `began_s` is when the first query began (`perf_counter`)."""
     return (time.perf_counter() - began_s) / len(judged.queries) * 1e3
 
 
 def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
-    """The mean NDCG@10 of the queries of each `source` or `kind`; empty where the set has no such."""
+    """The mean NDCG@10 of the queries of each `source` or `kind` (`part`); empty if queries have no such
+    field.
+    """
     values: dict[str, list[float]] = {}
     for query in judged.queries:
         value = ndcg(run.get(query["id"], []), judged.qrels.get(query["id"], {}))
@@ -229,7 +233,7 @@ def by_part(judged: JudgedSet, run: Runs, part: str) -> dict[str, float]:
 
 @contextlib.contextmanager
 def without_rules() -> Iterator[None]:
-    """Searches of this process go by what texts say and mean alone."""
+    """A context manager in which searches of this process do not use the rules of ctx/search/boosts.py."""
     apply = boosts.apply
     boosts.apply = lambda ranked, profiles, question: (ranked, {})
     try:
@@ -239,7 +243,9 @@ def without_rules() -> Iterator[None]:
 
 
 def gains(judged: JudgedSet, run: Runs, bare: Runs) -> dict[str, list[float]]:
-    """By how much NDCG@10 of each query is above that of another run, for all and for each source."""
+    """The gain in NDCG@10 of each query over the run `bare`, as a list for "all" queries and for each
+    source.
+    """
     values: dict[str, list[float]] = {"all": []}
     for query in judged.queries:
         grades = judged.qrels.get(query["id"], {})
@@ -251,14 +257,16 @@ def gains(judged: JudgedSet, run: Runs, bare: Runs) -> dict[str, list[float]]:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Within which the mean lies in 95 of 100 drawings of as many of the values (bootstrap, percentiles)."""
+    """(low, high): the 95 % bootstrap interval of the mean of the values (percentile method)."""
     chance = random.Random(1)
     means = sorted(_mean(chance.choices(values, k=len(values))) for _ in range(DRAWINGS))
     return means[DRAWINGS // 40], means[-1 - DRAWINGS // 40]
 
 
 def retained(space: Workspace, judged: JudgedSet) -> dict[str, list[str]]:
-    """The set in a memory bank of its name, through the pack's own tool: (id of a memory -> its documents)."""
+    """Stores a set in a memory bank with the set's name, through the hindsight pack. Returns memory id -> ids
+    of the documents with its text.
+    """
     _ = space.packs
     caller = Caller("cli", bank=judged.name)
     documents: dict[str, list[str]] = {}
@@ -274,7 +282,9 @@ def retained(space: Workspace, judged: JudgedSet) -> dict[str, list[str]]:
 
 
 def recall_queries(space: Workspace, judged: JudgedSet, documents: dict[str, list[str]]) -> Runs:
-    """The documents whose memories each query recalls."""
+    """query id -> ids of the documents whose memories a recall finds, best first. `documents` is memory id ->
+    document ids.
+    """
     caller = Caller("cli", bank=judged.name)
     run: Runs = {}
     for query in judged.queries:
@@ -284,7 +294,7 @@ def recall_queries(space: Workspace, judged: JudgedSet, documents: dict[str, lis
 
 
 def write_run(path: Path, judged: JudgedSet, rows: list[list[tuple[str, float]]]) -> None:
-    """query, document, rank, score: what `ireval.py score` and `compare` read."""
+    """Writes lines of query, document, rank, score, which `ireval.py score` and `ireval.py compare` read."""
     with path.open("w", encoding="utf-8") as file:
         for query, row in zip(judged.queries, rows, strict=True):
             for rank, (document, value) in enumerate(row, 1):
@@ -292,7 +302,9 @@ def write_run(path: Path, judged: JudgedSet, rows: list[list[tuple[str, float]]]
 
 
 def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tuple[float, float, str]:
-    """(best at k1 1.2 and b 0.75, best at ireval's own constants, where they come from): BM25's NDCG@10."""
+    """The NDCG@10 of plain BM25: (with k1 1.2 and b 0.75, with the default constants of `ireval.py`,
+    "measured", "recorded" or "unknown").
+    """
     tool = shared / "tools" / "ireval.py"
     probe = subprocess.run([python, "-c", "import bm25s, Stemmer"], capture_output=True, check=False)
     if probe.returncode == 0 and tool.is_file():
@@ -318,7 +330,7 @@ def yardstick(judged: JudgedSet, shared: Path, python: str, folder: Path) -> tup
 
 
 class Report:
-    """The table that is printed at the end, and the figures that are held to a bound."""
+    """The table that is printed at the end, and the figures that are checked against a limit."""
 
     def __init__(self) -> None:
         self.lines = [f"{'set':<12}{'mode':<10}{'tuned on':>10}{'held out':>10}{'all':>8}{'ms':>8}"]
@@ -355,7 +367,7 @@ class Report:
 
 
 def measure(judged: JudgedSet, work: Path, args: argparse.Namespace, report: Report) -> None:
-    """Every mode over one set, and what it promises."""
+    """Measures all modes on one set, and adds the figures and their limits to the report."""
     modes = MODES[:1] if args.keyword_only else MODES
     folder = work / judged.name
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""What a call in the Lua sandbox costs, how late a script is stopped, and whether repeated calls leak.
+"""Measures the cost of a call in the Lua sandbox, the delay until a script is stopped, and leaks.
 
     python benchmarks/sandbox.py [--quick] [--json]
 
-The limits are for a quiet machine of two cores. The best of several rounds is compared.
+The limits are for an idle machine with two cores. The best of several rounds is compared with the limits.
 """
 
 import http.client
@@ -35,7 +35,7 @@ ASKING = TRIVIAL._replace(
     source=b"tool = {} function tool.execute(p, context) return context.search('x') end",
     grants=frozenset({"context"}),
 )
-LATE = {  # each defeats another way of stopping a script from within
+LATE = {  # endless scripts; each defeats another way of stopping a script from inside the process
     "loop": "while true do end",
     "pcall": "while true do pcall(function() while true do end end) end",
     "coroutine": "coroutine.wrap(function() while true do end end)()",
@@ -49,7 +49,7 @@ LATE = {  # each defeats another way of stopping a script from within
     "search": "while true do context.search('x') end",
     "memory": "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1e6) end) end",
 }
-GAP_S = 0.003  # between calls: time for a new worker to be forked on a quiet machine
+GAP_S = 0.003  # the pause between calls, in which an idle machine can fork a new worker
 DEADLINE_S = 0.2
 
 
@@ -60,7 +60,10 @@ def host(operation: str, payload: bytes, deadline_s: float) -> bytes:
 def best_round(
     call: Callable[[], object], rounds: int, ready: Callable[[], object] = lambda: True
 ) -> tuple[float, float]:
-    """p50 and p99 in ms of the round with the best p99: noise of other programs comes in bursts."""
+    """(p50, p99) in ms of the round with the best p99, because other programs disturb only some rounds.
+
+    Waits until `ready()` before each call.
+    """
     found = []
     for _ in range(rounds):
         times = []
@@ -86,13 +89,13 @@ def latency(pool: Pool, rounds: int) -> None:
 
 
 def stops(pool: Pool, rounds: int) -> None:
-    """How late each hostile script ends, and what the next call costs."""
+    """Checks how long after its deadline each endless script ends, and how long the next call takes."""
     late, recovered = [], []
 
     def overrun(job: Job) -> None:
         try:
             pool.run(job, host, DEADLINE_S)
-        except (ScriptTimeout, ToolError):  # out of memory may come first
+        except (ScriptTimeout, ToolError):  # the script may run out of memory before its deadline
             return
         raise AssertionError(f"{job.name} came to an end")
 
@@ -107,7 +110,7 @@ def stops(pool: Pool, rounds: int) -> None:
 
 
 def many(pool: Pool, calls: int) -> None:
-    """Calls from two threads."""
+    """Runs about `calls` calls in two threads."""
 
     def run() -> None:
         for _ in range(calls // 4):
@@ -127,9 +130,11 @@ def rss_mb(pid: int | str) -> float:
 
 
 def settled(pool: Pool) -> dict[str, float]:
-    """What the sandbox holds, once the last workers have ended."""
+    """The resources that the sandbox uses after the last workers have ended: file descriptors, processes, and
+    memory in MB.
+    """
     for _ in range(20):
-        pool.run(TRIVIAL, host, 5)  # uses the workers that a burst of calls has left
+        pool.run(TRIVIAL, host, 5)  # uses up the spare workers that a burst of calls has left
     zygote, before, count = pool.zygote_pid, -1, 0
     while count != before:
         before = count
@@ -155,7 +160,9 @@ def growth(pool: Pool, calls: int) -> None:
 
 @contextmanager
 def server(folder: Path) -> Iterator[http.client.HTTPConnection]:
-    """A connection to `ctx serve mcp` with a tool that does nothing."""
+    """A context manager that runs `ctx serve mcp` with a tool that does nothing, and yields a connection to
+    it.
+    """
     (folder / "docs").mkdir()
     (folder / "docs" / "a.md").write_text("# A document\n\nOf a few words.\n")
     (folder / "trivial.lua").write_bytes(TRIVIAL.source)
@@ -181,7 +188,7 @@ def server(folder: Path) -> Iterator[http.client.HTTPConnection]:
 
 
 def served(rounds: int) -> None:
-    """What a script adds to a request, compared with a built-in tool."""
+    """Checks how much longer a request to a script takes than a request to a built-in tool."""
 
     def post(tool: str) -> None:
         connection.request("POST", f"/tools/{tool}", b"{}", {"Content-Type": "application/json"})

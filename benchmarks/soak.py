@@ -1,8 +1,8 @@
-"""A long run: clients search while files change, sources are re-indexed and scripts time out.
+"""A long-running test: clients search while files change, sources are indexed again and scripts time out.
 
-Issue: no 5xx but declared 503s, RSS flat within 10 %, no descriptor growth, p99 reported. Half an hour by
-default in `make bench`'s long form (`--minutes 30`), eight hours with `--minutes 480`; a few minutes say the
-same of the mechanism.
+It checks that there is no 5xx reply except declared 503s, that memory (RSS) grows by at most 10 %, and that
+file descriptors do not leak. It also reports the p99 of searches. Use `--minutes 30` or `--minutes 480` for a
+thorough test. A run of a few minutes exercises the same paths.
 """
 
 import argparse
@@ -44,7 +44,7 @@ QUICK = (
 
 
 class Clients:
-    """Threads that call the server without pause, and what they were answered."""
+    """Threads that call the server without pause, and the counts and times of the replies."""
 
     def __init__(self, port: int, count: int) -> None:
         self.port = port
@@ -110,7 +110,7 @@ class Clients:
 
 
 def usage(pid: int) -> tuple[float, int]:
-    """(RSS in MB, open descriptors) of a process."""
+    """(RSS in MB, number of open file descriptors) of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024, len(list(Path(f"/proc/{pid}/fd").iterdir()))
@@ -179,8 +179,8 @@ def report(clients: Clients, samples: list[tuple[float, int]]) -> None:
     for line in clients.broken[:10]:
         print(f"  {line}")
     check("answers that are neither success, a caller's error nor a declared 503", len(clients.broken), 0)
-    # The first third is warming up: models, caches, pools. It takes a minute, so a run of less than three
-    # says nothing of growth.
+    # In the first third, models, caches and pools are filled. This takes a minute, so a run of less than
+    # three minutes does not show growth.
     settled, late = samples[len(samples) // 3 : len(samples) // 2], samples[-max(3, len(samples) // 8) :]
     before, after = max(rss for rss, _ in settled), max(rss for rss, _ in late)
     print(

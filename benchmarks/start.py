@@ -1,9 +1,9 @@
-"""What a command costs from start to end, in processor time, beside the budgets of the project.
+"""Measures the processor time of whole commands, against the budgets of the project.
 
     python benchmarks/start.py
-    python benchmarks/start.py --against ../before/.venv/bin/python    another installation, in turn
+    python benchmarks/start.py --against ../before/.venv/bin/python    alternates with another installation
 
-Processor time, least of the rounds: other work on the machine can only add to it.
+The figure is the smallest processor time of all rounds, because other work on the machine only adds to it.
 """
 
 import json
@@ -17,14 +17,14 @@ from _common import check, finish, header, markdown_tree, note, once, options, u
 
 CONFIG = '[connectors.filesystem]\nroot = "./docs"\n'
 SEARCH = ("search", "value", "file")
-# The budgets in ms, of commands that run to their end.
+# command -> budget in ms, for commands that run to their end
 BUDGETS: dict[tuple[str, ...], int] = {
     (*SEARCH, "--mode", "keyword"): 150,
     ("get", "PAGE"): 150,
     (*SEARCH, "--mode", "hybrid"): 400,
     ("--help",): 150,
 }
-MCP_MS = 1000  # `ctx mcp` to its first reply
+MCP_MS = 1000  # the budget of `ctx mcp` until its first reply
 HELLO = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -39,7 +39,7 @@ LIST_COMMANDS = "from ctx.cli import COMMANDS; print(*COMMANDS)"
 
 
 def mcp_ms(python: str, folder: Path) -> float:
-    """Processor time of `ctx mcp` until it has answered `initialize`."""
+    """The processor time of `ctx mcp` until it has answered `initialize`, in ms."""
     process = subprocess.Popen(
         [python, "-m", "ctx", "mcp", "--log-level", "error"],
         cwd=folder,
@@ -59,7 +59,7 @@ def mcp_ms(python: str, folder: Path) -> float:
 
 
 class Side:
-    """One installation and a project that it has indexed."""
+    """One installation of ctx, with a project that it has indexed, and its smallest measured times."""
 
     def __init__(self, python: str, folder: Path, files: int) -> None:
         self.python = python
@@ -77,7 +77,7 @@ class Side:
         self.least[label] = min(ms, self.least.get(label, ms))
 
     def round(self, *, helps: bool) -> None:
-        """Runs everything once; the help of every command only where asked for."""
+        """Runs each command once. `helps`: also runs the help of every command."""
         self.measure("python -c pass", once([self.python, "-c", "pass"], self.folder)[0])
         for words in BUDGETS:
             command = ["get", self.page] if words[0] == "get" else list(words)

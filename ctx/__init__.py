@@ -1,9 +1,11 @@
-"""ctx: a local-first context server. `ctx.open(folder)` opens a project in a program (docs/python.md)."""
+"""ctx: a local-first context server. In a Python program, `ctx.open(folder)` opens a project
+(docs/python.md).
+"""
 
 __version__ = "0.1.0"
 
-# name -> (module, name there). Fetched when first asked for: the command line imports this module and needs
-# none of them.
+# Public name -> (module, name in this module). They are imported at first use, because the command line
+# imports this module and does not need them.
 _API = {
     "open": ("ctx.api", "open_project"),
     "Project": ("ctx.api", "Project"),

@@ -1,4 +1,4 @@
-"""`python -m ctx`."""
+"""Runs the command line with `python -m ctx`."""
 
 import sys
 

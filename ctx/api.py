@@ -1,4 +1,6 @@
-"""ctx in a program of yours: `ctx.open(folder)` indexes and searches without a server (docs/python.md)."""
+"""The Python API: `ctx.open(folder)` opens a project, to index and search it without a server
+(docs/python.md).
+"""
 
 import os
 from collections.abc import Sequence
@@ -17,11 +19,13 @@ from ctx.tools.places import place_of
 from ctx.tools.search import found
 from ctx.workspace import Workspace, open_workspace
 
-_FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # what `ctx init` writes
+_FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # the same as `ctx init` writes
 
 
 class Hits(Sequence[SearchResult]):
-    """The hits of a search, best first. `partial` says what they may lack, `note` how the query was read."""
+    """The results of a search, best first. `partial` is a sentence about results that may be missing (else
+    None), and `note` says how the query was interpreted.
+    """
 
     def __init__(self, query: str, reply: SearchReply) -> None:
         self.query = query
@@ -45,9 +49,9 @@ class Hits(Sequence[SearchResult]):
 
 
 class Project:
-    """An opened project. Close it, or use it as a context manager. Safe from several threads.
+    """An opened project. Use it as a context manager, or close it. Safe to use from several threads.
 
-    Errors are `ctx.CtxError` with a sentence that says what to do.
+    All errors are `ctx.CtxError`, with a message that says what to do.
     """
 
     def __init__(self, config: Config) -> None:
@@ -65,10 +69,10 @@ class Project:
         self.close()
 
     def index(self, *sources: str, embed: bool = True) -> list[IndexReport]:
-        """Brings the index up to date, all sources or those named; one report a source.
+        """Updates the index for the named sources, or for all sources, and returns one report per source.
 
-        What cannot be read is in a report's `problems` and raises nothing. Without `embed` the new chunks are
-        found by their words alone until somebody embeds them.
+        A file that cannot be read does not raise an error but is listed in the report's `problems`. With
+        `embed=False`, only keyword search finds the new chunks until they are embedded later.
         """
         reports = self._workspace.indexer.run(sources)
         if embed:
@@ -89,12 +93,13 @@ class Project:
         offset: int = 0,
         per_document: int = 1,
     ) -> "Hits":
-        """The best documents, best first, each with its best passage.
+        """The documents that match best, best first, each with its best passage.
 
-        `mode` is keyword, semantic or hybrid; without one, `[retrieval] mode` decides, and one identifier or
-        a quoted phrase is searched by keyword. `limit` is 1 to 100, else `[retrieval] final_limit`. The
-        filters are those of REST: `source` by name or type, `path` a glob, `type` prose, code or a media
-        type, `since` and `until` dates. Raises `BadRequest`, `EmbeddingsDisabled`.
+        `mode` is keyword, semantic or hybrid. By default `[retrieval] mode` decides, but a single identifier
+        or a quoted phrase is searched by keyword. `limit` is 1 to 100, by default `[retrieval] final_limit`.
+        The filters are the same as in REST: `source` is a name or type of a source, `path` a glob, `type` is
+        prose, code or a media type, and `since` and `until` are dates. Raises `BadRequest`,
+        `EmbeddingsDisabled`.
         """
         _check_type("query", query, str)
         _check_type("mode", mode, str)
@@ -115,13 +120,17 @@ class Project:
         return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(given)))
 
     def get(self, document: str, source: str | None = None) -> Document:
-        """A whole document, by the id of a hit or by its path. Raises `NotFound`, `BadRequest`."""
+        """A whole document. `document` is the id of a search result or a path. Raises `NotFound`,
+        `BadRequest`.
+        """
         _check_type("document", document, str)
         stored = self._workspace.catalog.document(document.strip().lower())
         return (stored or place_of(self._workspace, document, source).stored).document
 
     def passage(self, result: SearchResult) -> str:
-        """The text that a result stands for, whole: its lines of the document. Raises `NotFound`."""
+        """The full text of a search result's passage: the lines from `start_line` to `end_line` of the
+        document. Raises `NotFound`.
+        """
         _check_type("result", result, SearchResult)
         stored = self._workspace.catalog.document(result.id)
         if stored is None:
@@ -130,20 +139,21 @@ class Project:
         return "\n".join(lines[result.start_line - 1 : result.end_line])
 
     def sources(self) -> Sequence[SourceStatus]:
-        """Each source: how healthy, how many documents, how fresh."""
+        """The status of each source: its health, its number of documents, and when it was last indexed."""
         return self._workspace.statuses()
 
     def close(self) -> None:
-        """Closes what is open. Safe to call twice."""
+        """Closes the project. Safe to call twice."""
         self._workspace.close()
 
 
 def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
-    """The project at `path`: a configuration file, or a folder.
+    """Opens the project at `path`, which is a configuration file or a folder.
 
-    A folder means the `ctx.toml` in it or above it; where there is none, the folder's own files. A file that
-    is named counts as written. One that was found and asks for more than reading its own folder has to be
-    trusted first (`ctx trust`), as on the command line. Raises `ConfigError`.
+    For a folder, the nearest `ctx.toml` in it or above it is used. If there is none, the folder's own files
+    are indexed. A configuration file that `path` names needs no trust. A file that was found and does more
+    than read its own folder must be trusted first (`ctx trust`), as on the command line. Raises
+    `ConfigError`.
     """
     if not isinstance(path, str | os.PathLike):
         raise BadRequest(f"path: must be str or a path, got {type(path).__name__}")
@@ -152,7 +162,7 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
         return Project(load_config(named, os.environ))
     if not os.path.isdir(named):
         raise ConfigError(f"no such file or folder: {shown_path(named)}")
-    # Neither $CTX_CONFIG nor the user's own configuration: the program said which folder it means.
+    # Ignores $CTX_CONFIG and the user's own configuration, because the program has named a folder.
     location = find_config(None, {"HOME": os.environ.get("HOME", "")}, named)
     if location is None or location.chosen:
         tables = dict(_FOLDER_ITSELF)
@@ -165,13 +175,15 @@ def _json(value: str | Sequence[str]) -> JSON:
 
 
 def _check_type(name: str, value: object, kind: type) -> None:
-    """Raises `BadRequest` where a caller without a type checker gives something else."""
+    """Raises `BadRequest` if the argument `name` has another type than `kind`."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise BadRequest(f"{name}: must be {kind.__name__}, got {type(value).__name__}")
 
 
 def _found_configuration(path: str) -> Config:
-    """The configuration in a file that nobody named. Raises `ConfigError`, also where it is not trusted."""
+    """The configuration in a file that was found and not named. Raises `ConfigError`, also if the file is not
+    trusted.
+    """
     file = read_config(path)
     if requests(file.tables, file.root) and not TrustFile(trust_path(os.environ)).vouches(
         trusted_as(path), asked(file.content, file.tables, file.root)

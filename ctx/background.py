@@ -1,4 +1,4 @@
-"""The threads of a server: the watcher, which follows the sources, and the maintenance jobs."""
+"""The background threads of a server: the watcher, which indexes changed sources, and maintenance jobs."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Background:
-    """The background threads of a workspace, until `close`."""
+    """Starts and stops the background threads of a workspace."""
 
     def __init__(self, workspace: "Workspace") -> None:
         self._workspace = workspace
@@ -35,7 +35,7 @@ class Background:
         self.watcher: Watcher | None = None
 
     def start(self, *, patience_s: float | None = None) -> None:
-        """Starts to follow the sources and the scripts. Returns at once.
+        """Starts the watcher, the reloading of changed scripts, and the maintenance jobs. Returns at once.
 
         The first scan of the sources begins after `patience_s`, or when `begin` is called.
         """
@@ -57,18 +57,18 @@ class Background:
             self._run("ctx-memories", partial(embed_memories, space.memory))
 
     def publish_state(self, path: str) -> None:
-        """Keeps a file with the state of the indexer for the worker processes."""
+        """Starts to write the state of the indexer to the file `path`, which the worker processes read."""
         self._run("ctx-state", partial(publish, self._workspace.indexer, path))
 
     def begin(self) -> None:
-        """Starts the first scan now, because the first requests are answered."""
+        """Starts the first scan now. Called when the first requests are answered."""
         if self.watcher is not None:
             self.watcher.begin()
 
     def follow(self, on_report: "Callable[[IndexReport], None]", stop: Event) -> None:
-        """Only follows the sources until `stop` is set (`ctx index --watch`).
+        """Runs only the watcher until `stop` is set, then closes the workspace (`ctx index --watch`).
 
-        `on_report` gets the report of every run, in another thread.
+        `on_report` is called with the report of every run, in another thread.
         """
         self._follow_sources(on_report, 0.0)
         try:
@@ -104,7 +104,7 @@ class Background:
         self.watcher.start()
 
     def _log_unconfigured(self) -> None:
-        # In a shared database they belong to other machines.
+        # In a shared database, unconfigured sources may belong to other machines.
         for status in () if self._workspace.config.store.url else self._workspace.unconfigured():
             logger.warning(
                 "source=%s is not in the configuration; its %d documents stay (`ctx index --prune` drops "
@@ -118,7 +118,7 @@ class Background:
             self.watcher.look_soon()
 
     def _run(self, name: str, job: Callable[[Event], None]) -> None:
-        """Runs `job` in a thread until its event is set."""
+        """Runs `job(event)` in a thread. `close` sets the event."""
         stopping = Event()
         thread = Thread(target=job, args=(stopping,), name=name, daemon=True)
         thread.start()
@@ -126,19 +126,19 @@ class Background:
 
 
 class WorkerBackground(Background):
-    """The background of a worker process, which does not follow the sources."""
+    """The background threads of a worker process, which does not index."""
 
     def start(self, *, patience_s: float | None = None) -> None:
-        """Reloads changed scripts."""
+        """Starts the reloading of changed scripts."""
         self._workspace.scripts.watch()
 
 
 logger = logging.getLogger(__name__)
 
-CONFIGURATION_LOOK_S = 1.0  # between two checks of the configuration file
-INDEX_LOOK_S = 1.0  # between two checks of the index
-LEFT_BEHIND_LOOKS = 3  # after so many checks without progress, nobody else is updating the index
-FOLLOW_S = 0.5  # between two checks for writes of other machines: two small queries
+CONFIGURATION_LOOK_S = 1.0  # time between two checks of the configuration file
+INDEX_LOOK_S = 1.0  # time between two checks of the index
+LEFT_BEHIND_LOOKS = 3  # after this many checks without progress, no other process is updating the index
+FOLLOW_S = 0.5  # time between two checks for writes of other machines; a check is two small queries
 _EMBED_AT_ONCE = 64  # memories embedded between two checks of the stop event
 
 
@@ -146,14 +146,14 @@ class Configuration:
     """Notices changes of the configuration file while a server runs."""
 
     def __init__(self, path: str | None) -> None:
-        """A `path` of None means that there is no file to watch."""
+        """`path` None means that there is no file to watch."""
         self.path = path or os.devnull
         self._stamp = files.stamp(self.path)
         self._content = self._read()
         self._differs = False
 
     def differs(self) -> bool:
-        """Whether the file has other content now, or is gone."""
+        """Whether the content of the file differs from that at the start, or the file is gone."""
         stamp = files.stamp(self.path)
         if stamp != self._stamp:
             self._stamp, self._differs = stamp, self._read() != self._content
@@ -184,7 +184,7 @@ def look_after_index(
     catch_up: Callable[[], None],
     stopping: threading.Event,
 ) -> None:
-    """Updates the index if it stays behind the catalog: it was deleted, or its writer was killed.
+    """Updates the index if it stays behind the catalog, because it was deleted or its writer was killed.
 
     Reports in `/health` if the catalog cannot be read.
     """
@@ -206,14 +206,14 @@ def look_after_index(
                 looks, patience = 0, 2 * patience  # retries less and less often, for example on a full disk
                 catch_up()
                 applied = index.applied_seq()
-                if applied >= catalog.seq():  # it may be deleted again before the next check
+                if applied >= catalog.seq():  # the index may be deleted again before the next check
                     patience = LEFT_BEHIND_LOOKS
         except CtxError:
-            pass  # searches report it
+            pass  # searches report the error
 
 
 def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event) -> None:
-    """Applies writes of other machines to this machine's index; reports failures in `/health`."""
+    """Applies the writes of other machines to this machine's index. Reports failures in `/health`."""
     applied: tuple[int, str | None] = (-1, None)
     while not stopping.wait(FOLLOW_S):
         try:
@@ -228,7 +228,7 @@ def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event
 
 
 def embed_memories(store: "MemoryStore", stopping: threading.Event) -> None:
-    """Embeds memories that were stored without a model, or with another one."""
+    """Embeds the memories that have no vector of the current model."""
     try:
         while not stopping.is_set() and store.embed_pending(_EMBED_AT_ONCE):
             pass

@@ -1,9 +1,9 @@
 """Backs up a project's store into one file, and restores it.
 
-A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories with the hashes of
-the keys (`memory.db`) and, written last, `manifest.json`. The index is not in it, because it can be built
-from the catalog without embedding anything again. Earlier versions kept the memories in the catalog (format
-1), and the keys in `keys.json`.
+A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories and the hashes of
+the API keys (`memory.db`), and at the end `manifest.json`. It does not contain the index, which can be
+rebuilt from the catalog without embedding a text again. Earlier versions stored the memories in the catalog
+(format 1) and the keys in `keys.json`.
 """
 
 import hashlib
@@ -49,12 +49,14 @@ from ctx.store.sqlite import COMPONENT, MIGRATIONS
 
 FORMAT = 2
 CATALOG, MEMORY, KEYS, MANIFEST = "ctx.db", "memory.db", "keys.json", "manifest.json"
-# zlib level: a third of the size at 60 MB/s; higher levels take three times as long for a tenth less.
+# The zlib level. Level 1 compresses to a third at 60 MB/s; higher levels take three times as long to save
+# another tenth.
 _COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
 _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_KEYS_BYTES = 16 << 20
-# Errors of reading a member that is truncated, encrypted, of an unknown compression or too deeply nested.
+# The errors that are raised for a member that is truncated, encrypted, compressed in an unknown way or too
+# deeply nested.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 _IS_THERE = "there is a store here already; use --replace to overwrite it with the backup"
 _COUNTED = ("document", "chunk", "embedding", "memories")
@@ -68,37 +70,37 @@ _VERSIONS = {
 
 
 class Contents(NamedTuple):
-    """The content of a backup: when and by which ctx version it was made, and row counts."""
+    """The manifest of a backup."""
 
     created_ms: int
-    version: str
-    rows: dict[str, int]
-    files: dict[str, dict[str, JSON]]  # name -> bytes, sha256
+    version: str  # the version of ctx that made the backup
+    rows: dict[str, int]  # table -> number of rows
+    files: dict[str, dict[str, JSON]]  # name -> {"bytes", "sha256"}
 
 
 class Store(NamedTuple):
-    """The files of a project's store."""
+    """The paths of the two databases of a project's store."""
 
     catalog: str
     memory: str
 
     def parts(self) -> dict[str, str]:
-        """The databases by their names in a backup."""
+        """Name in a backup -> path of the database."""
         return {CATALOG: self.catalog, MEMORY: self.memory}
 
 
 def store_of(config: Config) -> Store:
-    """The files of a configuration's store. Raises `StoreError`."""
+    """The store of a configuration. Raises `StoreError`."""
     location = locate(config, os.environ)
-    KeyRing(location.memory, location.keys).close()  # moves the keys of an earlier version
+    KeyRing(location.memory, location.keys).close()  # moves the keys that an earlier version stored elsewhere
     return Store(config.db.path, location.memory)
 
 
 def back_up(store: Store, path: str) -> Contents:
-    """Writes a backup of a store to `path` with 0600, atomically.
+    """Writes a backup of a store to `path` atomically, with mode 0600.
 
-    Each database is copied as of one moment, while others may search, serve or index. An existing backup is
-    replaced, any other file is not. Raises `BadRequest`, `StoreError`.
+    Each database is copied in one snapshot; other processes may search, serve or index meanwhile. An existing
+    backup at `path` is replaced; any other file raises `BadRequest`. Raises `StoreError`.
     """
     if os.path.lexists(path) and not _is_backup(path):
         raise BadRequest(f"{path} exists and is not a backup of ctx; choose another file")
@@ -126,7 +128,7 @@ def _is_backup(path: str) -> bool:
 
 
 def _copy_database(database: str, copy: str) -> None:
-    """Copies a database and checks the copy. Raises `StoreError`."""
+    """Copies a database to the file `copy` and checks the copy. Raises `StoreError`."""
     connection = connect(database, read_only=True)
     try:
         copy_database(connection, f"{copy}.unfinished", copy)
@@ -168,12 +170,12 @@ def _add(archive: zipfile.ZipFile, name: str, path: str) -> dict[str, JSON]:
 
 
 def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
-    """Restores a store from a backup. The caller must then bring the index up to date.
+    """Restores a store from a backup. The caller must then update the index.
 
     The whole backup is read and checked before anything changes. Each database is replaced atomically, the
-    memories first, so a kill leaves the old or the new version of each. An existing store is replaced only
-    with `replace`. Raises `BadRequest` for a file that is not a backup, `StoreError` for a damaged or newer
-    one, `Busy` if the store is in use.
+    memories first. If the process is killed, each database is either the old or the new version. An existing
+    store is replaced only with `replace`. Raises `BadRequest` for a file that is not a backup, `StoreError`
+    for a damaged backup or one of a newer ctx, and `Busy` if the store is in use.
     """
     folder = os.path.dirname(store.catalog)
     partial = {
@@ -201,13 +203,13 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
 
 
 def _divide(partial: dict[str, str]) -> None:
-    """Moves the memories out of a catalog of format 1."""
+    """Moves the memories out of the catalog of a backup in format 1 into their own database."""
     if not os.path.lexists(partial[MEMORY]) and holds_old(partial[CATALOG]) is not None:
         divide(partial[CATALOG], partial[MEMORY])
 
 
 def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
-    """Puts both databases in place, the memories first."""
+    """Puts both restored databases in place, the memories first."""
     if os.path.lexists(partial[MEMORY]):
         _put_in_place(partial[MEMORY], store.memory, replace=True, only_empty=not replace)
         Ledger(store.memory).reset(*stored_counts(store.memory))
@@ -217,7 +219,7 @@ def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
 
 
 def _clear_backups(store: Store) -> None:
-    """Deletes the partial files of a killed backup."""
+    """Deletes the unfinished copies that a killed backup left."""
     for name, database in store.parts().items():
         folder = os.path.dirname(database)
         with files.locked(os.path.join(folder, "backup"), beneath=folder):
@@ -240,7 +242,9 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
-    """The manifest. Raises `BadRequest`, `StoreError` for one of a newer ctx."""
+    """The manifest of a backup. Raises `BadRequest` if there is no valid one, and `StoreError` for a backup
+    of a newer ctx.
+    """
     try:
         with archive.open(MANIFEST) as member:
             manifest = json.loads(member.read(_MAX_MANIFEST_BYTES))
@@ -252,8 +256,8 @@ def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
 
 
 def _contents(manifest: JSON) -> Contents:
-    """Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError`, `OverflowError` for an unknown
-    manifest.
+    """Parses a manifest. Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError` or `OverflowError`
+    if it is not valid.
     """
     rows = {str(name): int(count) for name, count in manifest["rows"].items()}
     sums: dict[str, dict[str, JSON]] = {
@@ -267,7 +271,7 @@ def _contents(manifest: JSON) -> Contents:
 
 
 def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
-    """A small member, checked by its checksum. Raises `StoreError`."""
+    """The content of a small member of the archive, whose checksum is checked. Raises `StoreError`."""
     if contents.files[name]["bytes"] > _MAX_KEYS_BYTES:
         raise _damaged(name)
     data = b"".join(_blocks(archive, name, contents))
@@ -276,7 +280,7 @@ def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
 
 
 def _earlier_keys(archive: zipfile.ZipFile, contents: Contents) -> list[KeyRecord]:
-    """The keys of a backup that an earlier version made."""
+    """The API keys in `keys.json`, which only backups of earlier versions contain."""
     if KEYS not in contents.files:
         return []
     try:
@@ -286,11 +290,11 @@ def _earlier_keys(archive: zipfile.ZipFile, contents: Contents) -> list[KeyRecor
 
 
 def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
-    """Adds keys to the restored memories: `earlier` ones, and existing keys that were revoked; if the backup
-    has no keys, all existing ones.
+    """Adds API keys to the restored database: the `earlier` keys, and the revoked keys of the existing store.
+    If the backup has no keys, adds all existing keys.
 
-    A key is revoked because it leaked, and an older backup must not make it valid again. A backup without
-    keys must not open a server that needed one.
+    A revoked key may have leaked, so an older backup must not make it valid again. And a backup without keys
+    must not give access to a server that needed a key.
     """
     try:
         with closing(KeyRing(memory)) as ring:
@@ -305,10 +309,12 @@ def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
-    """Unpacks a member into a file with 0600 and checks its checksum. Raises `StoreError`, `OSError`."""
+    """Unpacks a member into the file `path` (mode 0600) and checks its checksum. Raises `StoreError`,
+    `OSError`.
+    """
     folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
-        os.unlink(path)  # of a killed restore
+        os.unlink(path)  # a killed restore left this file
     if size > files.free_bytes(folder):  # a few kilobytes can unpack to a disk full of zeros
         raise StoreError(
             f"the backup unpacks to {size:,} bytes, more than the disk has free: free some space"
@@ -325,7 +331,9 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
-    """The bytes of a member, at most as many as the manifest says. Raises `StoreError` for a damaged one."""
+    """Yields the bytes of a member in blocks. Raises `StoreError` if the member is damaged or longer than the
+    manifest says.
+    """
     remaining = contents.files[name]["bytes"]
     try:
         with archive.open(name) as source:
@@ -348,7 +356,7 @@ def _damaged(name: str) -> StoreError:
 
 
 def _check_catalog(path: str) -> None:
-    """Raises `StoreError` unless this is an intact database of ctx that this version can open."""
+    """Raises `StoreError` unless the file is an intact database of ctx that this version can open."""
     _check_origin(path)
     problems = _problems(path)
     if problems:
@@ -362,8 +370,8 @@ def _check_catalog(path: str) -> None:
 
 
 def _check_origin(path: str) -> None:
-    """Raises `StoreError` for another program's file, and for one with triggers, views or computed columns:
-    the check of the pages evaluates computed columns, which could take forever.
+    """Raises `StoreError` for a file of another program, and for a file with triggers, views or computed
+    columns. The check of the pages would evaluate computed columns, which could take forever.
     """
     try:
         with _looked_at(path) as connection:
@@ -387,21 +395,21 @@ def _damaged_catalog(reason: str) -> StoreError:
 def _put_in_place(
     partial: str, database: str, *, replace: bool, only_empty: bool = False, index: str | None = None
 ) -> None:
-    """Puts a database in place: as a new file, or with `replace` as the content of the existing one,
-    atomically in both cases. Deletes the derived `index` first. `only_empty`: does not replace a database
-    with memories.
+    """Puts the restored file `partial` in place of `database`, atomically. A missing database becomes a new
+    file. With `replace`, the content of an existing database is replaced, but with `only_empty` not if it has
+    memories. Deletes the `index` that is derived from the database first.
 
-    Raises `BadRequest`, `Busy` if the existing database is open anywhere, `StoreError`.
+    Raises `BadRequest`, `StoreError`, and `Busy` if a process has the existing database open.
     """
     folder = os.path.dirname(database)
     files.check_file(database, beneath=folder)
     if not os.path.lexists(database):
         if index:
             discard(index)
-        # Else SQLite would apply the log of a deleted file to the new one.
+        # Deletes the log of a former file, which SQLite would apply to the new file.
         discard_companions(database)
         try:
-            # unlike a rename, never replaces a file that another process just made
+            # Unlike a rename, a link never replaces a file that another process has just created.
             os.link(partial, database)
         except FileExistsError:
             pass
@@ -423,17 +431,17 @@ def _put_in_place(
 def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, *, only_empty: bool) -> None:
     """Replaces the content of an open database in one transaction. Raises `sqlite3.DatabaseError`.
 
-    Not by a rename: a process that has just opened the old file would continue with it, and write its log
-    next to the new file, which would then apply it.
+    A rename would not be safe: a process that has just opened the old file would continue to write its log,
+    which SQLite would then apply to the new file.
     """
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # Merges and deletes the log. SQLite allows it only for the last connection.
+    # Merges and deletes the log. SQLite allows this only if there is no other connection.
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # the lock is kept
     if only_empty and _holds_memories(connection):
         raise BadRequest(_IS_THERE)
-    # Before, not after: if this is killed in between, no old index answers for the new catalog.
+    # Deletes the index first, so that no old index is used with the new catalog if the process is killed.
     if index:
         discard(index)
     with _looked_at(partial) as source:
@@ -460,7 +468,7 @@ def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
 
 @contextmanager
 def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
-    """A read-only connection that creates no files. No other process may have the file open."""
+    """A read-only connection, which creates no log file. No other process may have the database open."""
     with translating():
         connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
         try:
@@ -470,7 +478,7 @@ def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def _problems(path: str) -> list[str]:
-    """Checks all pages; one line for each problem."""
+    """Checks all pages of a database and returns one line for each problem."""
     try:
         with _looked_at(path) as connection:
             lines = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)")]

@@ -1,9 +1,9 @@
-"""Find the folder of a project's memories, in the user's data folder and not in the work tree.
+"""Finds the folder of a project's memories, which is in the user's data folder and not in the work tree.
 
 Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db` and `project.json`. NAME
-and HASH come from the project's real path. `project.json` also holds the project's identity (the first commit
-of its repository, or an id that is also in `.ctx/project-id`), so that another project at the same path does
-not get these memories.
+and HASH are computed from the project's real path. `project.json` identifies the project by the first commit
+of its repository, or by an id that is also in `.ctx/project-id`. So another project at the same path does not
+get these memories.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class Record:
 
     path: str
     folder: str
-    """The folder of its catalog."""
+    """The folder of the project's catalog."""
     id: str
     root_commit: str | None = None
     remote: str | None = None
@@ -42,20 +42,24 @@ class Record:
 
 @dataclass(frozen=True)
 class Project:
-    """A project on the disk."""
+    """A project on disk."""
 
     root: str
-    """Its folder; for a linked work tree, the same folder in the main one."""
+    """The project's folder. If the project is in a linked work tree, the same folder in the main work
+    tree.
+    """
     here: str
-    """Its folder, also if that is in a linked work tree."""
+    """The project's folder, which may be in a linked work tree."""
     folder: str
-    """The folder of its catalog, which contains `project-id`."""
+    """The folder of the project's catalog, which contains `project-id`."""
     key: str
-    """The text that HASH is computed from: the real path, and the catalog's path if it is not the default."""
+    """The text from which HASH is computed: the real path, and the catalog's path if it is not the
+    default.
+    """
 
     @property
     def name(self) -> str:
-        """NAME-HASH."""
+        """The name of the project's folder in the data folder: NAME-HASH."""
         words = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(self.root)).strip("-.")[:_NAME_CHARS]
         return f"{words or 'project'}-{hashlib.sha256(os.fsencode(self.key)).hexdigest()[:12]}"
 
@@ -67,7 +71,7 @@ class Project:
         return content.decode("ascii", "replace").strip() or None
 
     def keep_id(self, id: str) -> None:
-        """Write the id next to the catalog, if that folder exists."""
+        """Writes the id to `project-id` in the catalog's folder, if this folder exists."""
         if self.id() == id or not os.path.isdir(self.folder):
             return
         try:
@@ -76,20 +80,24 @@ class Project:
             logger.info("the project's id cannot be written next to its catalog reason=%s", error.strerror)
 
     def root_commits(self, *revisions: str) -> list[str]:
-        """The first commits of its repository; empty without a repository and in a shallow clone."""
+        """The ids of the first commits of the project's repository; empty without a repository and in a
+        shallow clone.
+        """
         top = files.work_tree(self.here)
         if top is None or git_reply(top, "rev-parse", "--is-shallow-repository") != "false":
             return []
         return sorted((git_reply(top, "rev-list", "--max-parents=0", "HEAD", *revisions) or "").split())
 
     def remote(self) -> str | None:
-        """A hash of the address of its remote. The address itself may contain a password."""
+        """A hash of the URL of the repository's remote; None if there is no remote. The URL itself may
+        contain a password.
+        """
         top = files.work_tree(self.here)
         url = git_reply(top, "config", "--get", "remote.origin.url") if top else None
         return hashlib.sha256(url.encode()).hexdigest()[:16] if url else None
 
     def owns(self, record: Record) -> bool:
-        """Whether the record belongs to this project, and not to another one that was at its path."""
+        """Whether a record belongs to this project, and not to another project that was at the same path."""
         id = self.id()
         if id == record.id:
             return True
@@ -102,18 +110,18 @@ class Project:
         return id is None and not root_commits and record.root_commit is None
 
     def record(self, id: str) -> Record:
-        """Its current record."""
+        """A new record of the project's current state."""
         root_commit = next(iter(self.root_commits()), None)
         return Record(self.root, self.folder, id, root_commit, self.remote(), now_ms())
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a project's memories and keys."""
+    """The location of a project's memories and keys. `memory` is the path of `memory.db`."""
 
     memory: str
     project: Project | None = None
-    """None if the configuration names the place."""
+    """The project; None if the location is not in the data folder."""
 
     @property
     def folder(self) -> str:
@@ -121,12 +129,14 @@ class Place:
 
     @property
     def keys(self) -> str:
-        """The file where earlier versions kept the keys."""
+        """The file in which earlier versions stored the keys."""
         return os.path.join(self.folder, KEYS)
 
 
 def projects_folder(environ: Mapping[str, str]) -> str:
-    """The folder of all projects. Raises `StoreError` if the user has no data folder."""
+    """The folder that contains the data folders of all projects. Raises `StoreError` if neither HOME nor
+    XDG_DATA_HOME is set.
+    """
     data = environ.get("XDG_DATA_HOME") or ""
     if not os.path.isabs(data):
         home = environ.get("HOME") or ""
@@ -150,10 +160,10 @@ def project_of(root: str, database: str) -> Project:
 def find_place(
     root: str, database: str, named: str | None, environ: Mapping[str, str], *, make: bool = True
 ) -> Place:
-    """The place of the memories of the project in `root`. `make` creates its folder.
+    """The location of the memories of the project in `root`. `make` creates the folder if it is missing.
 
-    `named` is `[memory] path`. Without it, the place is next to a catalog that is outside the project and
-    outside any work tree, else in the user's data folder. Raises `StoreError`.
+    `named` is `[memory] path`. Without it, the memories are next to the catalog if this is outside the
+    project and outside any work tree, else in the user's data folder. Raises `StoreError`.
     """
     if named:
         return Place(os.path.abspath(named))
@@ -187,7 +197,9 @@ def _candidates(parent: str, name: str) -> Iterator[str]:
 
 
 def _claim(folder: str, project: Project, record: Record | None) -> None:
-    """Create the folder and its record if they are missing. Raises `StoreError`."""
+    """Creates the folder and its record if they are missing, and updates a record that is a day old. Raises
+    `StoreError`.
+    """
     try:
         files.make_folder(folder, beneath=folder)
         if record is None:
@@ -205,7 +217,9 @@ def _claim(folder: str, project: Project, record: Record | None) -> None:
 
 
 def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
-    """Hints about other memories when a project is first seen, because it may have moved."""
+    """Hints for a new project: sentences about memories that may be its own, because the project may have
+    moved.
+    """
     parent, name = os.path.dirname(folder), os.path.basename(folder)
     base = os.path.join(parent, project.name)
     if folder != base:
@@ -226,7 +240,7 @@ def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
 
 
 def read_record(folder: str) -> Record | None:
-    """The record of a folder; None if it has no valid one."""
+    """The record in a project's data folder; None if there is no valid record."""
     try:
         values = json.loads(files.read_file(os.path.join(folder, RECORD), beneath=folder))
         return Record(**{name: values.get(name) for name in Record.__dataclass_fields__})
@@ -235,7 +249,7 @@ def read_record(folder: str) -> Record | None:
 
 
 def write_record(folder: str, record: Record) -> None:
-    """Raises `OSError`."""
+    """Writes the record of a project's data folder. Raises `OSError`."""
     content = json.dumps(asdict(record), indent=1).encode("utf-8", "surrogateescape")
     files.replace(os.path.join(folder, RECORD), content, beneath=folder)
 
@@ -245,7 +259,7 @@ def write_record(folder: str, record: Record) -> None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A project's folder in the data folder. `gone`: the project is no longer at its path."""
+    """A project's data folder. `gone`: the project is no longer at its recorded path."""
 
     folder: str
     record: Record
@@ -261,7 +275,7 @@ class Entry:
 
 
 def entries(parent: str) -> list[Entry]:
-    """The folders of all projects, by name."""
+    """The data folders of all projects, sorted by name."""
     try:
         names = sorted(os.listdir(parent))
     except OSError:
@@ -277,7 +291,7 @@ def entries(parent: str) -> list[Entry]:
 
 
 def entry_named(parent: str, name: str) -> Entry:
-    """The folder of that name. Raises `NotFound`."""
+    """The data folder with this name or path. Raises `NotFound`."""
     for entry in entries(parent):
         if name.rstrip("/") in (entry.name, entry.folder):
             return entry
@@ -285,9 +299,8 @@ def entry_named(parent: str, name: str) -> Entry:
 
 
 def adopt(entry: Entry, place: Place) -> None:
-    """Move the memories in the folder of `entry` to the project of `place`, which must have none.
-
-    Raises `BadRequest`, `StoreError`.
+    """Moves the memories in `entry` to the project of `place`, which must have no memories. (Its data folder
+    is replaced.) Raises `BadRequest`, `StoreError`.
     """
     project = place.project
     if project is None:
@@ -309,7 +322,7 @@ def adopt(entry: Entry, place: Place) -> None:
 
 
 def forget(entry: Entry) -> None:
-    """Delete the memories of a project that is gone. Raises `BadRequest`, `StoreError`."""
+    """Deletes the memories of a project that no longer exists. Raises `BadRequest`, `StoreError`."""
     if not entry.gone:
         raise BadRequest(
             f"the project of '{entry.name}' is still at {entry.record.path}: nothing was deleted"
@@ -324,9 +337,9 @@ def forget(entry: Entry) -> None:
 
 
 def _in_main_tree(folder: str) -> str:
-    """The same folder in the main work tree if `folder` is in a linked one, else `folder`.
+    """The same folder in the main work tree if `folder` is in a linked work tree, else `folder`.
 
-    A `.git` file may come from a stranger, so it counts only if git's own folder names that file too.
+    A `.git` file may be forged, so it is only used if git's own folder for the work tree names the same file.
     """
     top = files.work_tree(folder)
     if top is None or not os.path.isfile(os.path.join(top, ".git")):
@@ -345,6 +358,6 @@ def _in_main_tree(folder: str) -> str:
 
 
 def git_reply(top: str, *arguments: str) -> str | None:
-    """Git's output as text; None if it fails."""
+    """The output of a git command as text, without surrounding white space; None if the command fails."""
     reply = git.ask(top, *arguments)
     return None if reply is None else reply.decode("utf-8", "surrogateescape").strip()

@@ -2,18 +2,18 @@
 
 CtxError
 ├── ConfigError            the configuration, a manifest, two tools of one name
-├── BadRequest             arguments that do not fit
-│   ├── BadParameter       one of a tool's parameters; `parameter`, `problem`
+├── BadRequest             arguments that are not valid
+│   ├── BadParameter       a parameter of a tool that is not valid; `parameter`, `problem`
 │   ├── EmbeddingsDisabled semantic or hybrid search where no embedder is configured
-│   └── Conflict           the stored state is another than the caller expected: a version, a taken name
+│   └── Conflict           the stored state is not as the caller expected: another version, a taken name
 ├── NotFound               no such document, tool, agent, memory
 ├── AccessError
 │   ├── Unauthorized       a key is missing or wrong
-│   ├── OriginNotAllowed   a web page of another origin
-│   └── Misdirected        a Host this server does not answer to
+│   ├── OriginNotAllowed   a request from a web page of another origin
+│   └── Misdirected        the `Host` header names another server
 ├── RateLimited            too many calls; `retry_after_s`
 ├── MethodNotAllowed       the route exists, the method does not
-├── PayloadTooLarge        a body over the limit
+├── PayloadTooLarge        a request body over the limit
 ├── ScriptTimeout          a script's deadline passed
 ├── ToolError              a script failed or was denied
 ├── SourceError            a connector or an extractor could not read
@@ -21,13 +21,13 @@ CtxError
     ├── EmbedderError      the embedding model or its service could not answer
     └── Busy               a bounded queue is full, or another process holds the lock; `retry_after_s`
 
-`word` is the code in replies. `message` says what is wrong and how to fix it, without paths, keys or
-tracebacks that a remote caller must not see. What only the operator may see is in `__cause__` and the log.
+`word` is the error code in replies. `message` says what is wrong and how to fix it. It contains no path, key
+or traceback that a remote caller must not see; such details are in `__cause__` and in the log.
 """
 
 
 class CtxError(Exception):
-    """Any failure that ctx expects. `word` is its code in replies."""
+    """The base of all errors that ctx raises on purpose. `word` is the error code in replies."""
 
     word = "internal"
 
@@ -46,8 +46,8 @@ class BadRequest(CtxError):
 
 
 class BadParameter(BadRequest):
-    """A wrong parameter of a tool. `problem` is like `must be at least 1, got 0`; the command line shows it
-    with the option's name.
+    """A parameter of a tool is not valid. `problem` is a phrase such as `must be at least 1, got 0`, which
+    the command line shows with the name of the option.
     """
 
     def __init__(self, parameter: str, problem: str) -> None:
@@ -104,7 +104,7 @@ class Unauthorized(AccessError):
     word = "unauthorized"
 
     def __init__(self, message: str, *, presented: bool = False) -> None:
-        """`presented`: the request had a key, which does not open this."""
+        """`presented`: the request had a key, but the key does not give access."""
         super().__init__(message)
         self.presented = presented
 

@@ -1,9 +1,10 @@
 """Opens and replaces ctx's own files without following links, and keeps them private.
 
-A cloned repository can contain links: writing to a lock file that links to a key would destroy the key.
-`beneath` names a folder of ours: it and everything below it may be no link, pipe or device, and must belong
-to this user (or root) to be written. Without `beneath` this holds for the file only, because the user's own
-folders (`~/.config`) may be links. An `OSError` for a refusal has a sentence as its `strerror`.
+A cloned repository can contain links. For example, a lock file could be a link to an SSH key, and writing to
+it would destroy the key. `beneath` names a folder that ctx owns: neither it nor anything below it may be a
+link, a pipe or a device, and to be written it must belong to this user or root. Without `beneath`, only the
+file itself is checked, because the user's own folders (`~/.config`) may be links. If ctx refuses a file, the
+`strerror` of the `OSError` is a sentence that says why.
 """
 
 import errno
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# without O_NONBLOCK, opening a pipe without a reader waits
+# Without O_NONBLOCK, opening a pipe that has no reader would block.
 PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING = os.O_WRONLY | os.O_RDWR
 _PRIVATE, _OTHERS = 0o600, 0o077
@@ -26,14 +27,14 @@ _LINK = "`%s` is a link, which ctx does not follow there: remove it"
 _NO_FILE = "`%s` is not a file: remove it, or choose another path"
 
 Identity = tuple[int, int]
-"""Identifies a file independently of its name: device and inode."""
+"""(device, inode) of a file, which identifies it independently of its name."""
 
 
 def open_file(path: str, flags: int, *, beneath: str | None = None) -> int:
-    """A descriptor of a regular file. For writing, it must belong to this user, and gets 0600 if others could
-    read it.
+    """Opens a regular file and returns its descriptor. A file that is opened for writing must belong to this
+    user (or root), and its mode becomes 0600 if other users could read it.
 
-    `flags` as for `os.open`; O_TRUNC takes effect after the checks. Raises `OSError`.
+    `flags` are those of `os.open`; O_TRUNC takes effect after the checks. Raises `OSError`.
     """
     folder, name = enter(path, beneath)
     try:
@@ -58,11 +59,11 @@ def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes
 
 
 def make_folder(path: str, *, beneath: str | None = None, alone: bool = False) -> None:
-    """Makes a folder and its parents with 0700 under any umask; an existing one keeps its mode. Raises
-    `OSError`.
+    """Creates a folder and its missing parents with mode 0700, whatever the umask. An existing folder keeps
+    its mode. Raises `OSError`.
 
-    With `beneath`, no folder from there on may be a link, and all must belong to this user. `alone`: the
-    parent must exist.
+    With `beneath`, all folders from `beneath` down to `path` must belong to this user (or root), and none may
+    be a link. `alone`: creates no parents.
     """
     path = os.path.abspath(path)
     if alone and not os.path.isdir(os.path.dirname(path)):
@@ -78,15 +79,15 @@ def _make_folders(path: str) -> None:
     _make_folders(os.path.dirname(path))
     try:
         os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # a umask may have removed bits
+        os.chmod(path, 0o700)  # the umask may have removed bits
     except FileExistsError:
         if not os.path.isdir(path):
             raise OSError(errno.ENOTDIR, f"`{os.path.basename(path)}` is not a folder: remove it") from None
 
 
 def check_folder(path: str, *, beneath: str, writing: bool = False) -> None:
-    """Raises `OSError` unless `path` can be reached from `beneath` without a link; with `writing` it must
-    also belong to this user.
+    """Raises `OSError` if a folder from `beneath` down to `path` is a link. With `writing`, all these folders
+    must also belong to this user (or root).
     """
     os.close(_open_folder(path, beneath, writing=writing))
 
@@ -95,8 +96,9 @@ def check_file(path: str, *, beneath: str, own: bool = False, private: bool = Fa
     """The identity of the regular file at `path`; None if there is no file. Raises `OSError` for a link, a
     folder, a pipe or a device.
 
-    `own`: it must belong to this user. `private`: also, and it gets 0600 if others could read it. The file is
-    not opened, because closing it would release SQLite's locks on it in this process.
+    `own`: the file must belong to this user (or root). `private`: like `own`, and the file's mode becomes
+    0600 if other users could read it. The file is not opened, because closing it would release SQLite's locks
+    on it in this process.
     """
     folder, name = enter(path, beneath)
     try:
@@ -117,8 +119,8 @@ def check_file(path: str, *, beneath: str, own: bool = False, private: bool = Fa
 
 
 def check_plain(path: str) -> None:
-    """Raises `OSError` if a folder contains anything but regular files; for engines that open files
-    by name.
+    """Raises `OSError` if a folder contains anything but regular files. For engines that open the files in
+    the folder themselves.
     """
     with os.scandir(path) as entries:
         for entry in entries:
@@ -130,12 +132,12 @@ def check_plain(path: str) -> None:
 
 
 def irregular(path: str) -> bool:
-    """Whether `path` exists and is not a regular file. Opening a pipe would wait forever."""
+    """Whether `path` exists and is not a regular file. (Opening a pipe would block.)"""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
 def work_tree(folder: str) -> str | None:
-    """The nearest folder, from here upward, that is the top of a git work tree."""
+    """The top folder of the git work tree that contains `folder`; None if there is none."""
     while not os.path.lexists(os.path.join(folder, ".git")):
         above = os.path.dirname(folder)
         if above == folder:
@@ -145,7 +147,7 @@ def work_tree(folder: str) -> str | None:
 
 
 def identity(path: str) -> Identity | None:
-    """The identity of the file at `path`; None if there is none."""
+    """The identity of the file at `path`, without following a link; None if it does not exist."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -154,7 +156,9 @@ def identity(path: str) -> Identity | None:
 
 
 def stamp(path: str) -> tuple[int, ...]:
-    """Changes when a file or the entries of a folder change; zeros if nothing is there."""
+    """A value that changes when a file, or the list of names in a folder, changes. It is all zeros if `path`
+    does not exist.
+    """
     try:
         status = os.stat(path)
     except OSError:
@@ -163,26 +167,28 @@ def stamp(path: str) -> tuple[int, ...]:
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
-    """The user's folder for what ctx remembers between runs. No project can write there."""
+    """The user's folder for state that ctx keeps between runs, outside all projects."""
     home = environ.get("XDG_STATE_HOME") or ""
-    # The standard says to ignore a relative path, which a clone could provide below the working folder.
+    # The XDG standard says to ignore a relative path. A cloned repository could contain such a folder.
     if not os.path.isabs(home):
         home = os.path.join(environ.get("HOME") or "/", ".local", "state")
     return os.path.join(home, "ctx")
 
 
 def sqlite_address(path: str, option: str) -> str:
-    """The URI with which SQLite opens a file with an option (`mode=rw`, `immutable=1`)."""
+    """The URI of a database file for SQLite, with an option such as `mode=rw` or `immutable=1`."""
     return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
 
 
 def checksum(data: bytes) -> int:
-    """CRC-32, to detect a truncated or damaged file."""
+    """The CRC-32 of the data, used to detect a truncated or damaged file."""
     return zlib.crc32(data)
 
 
 def enter(path: str, beneath: str | None) -> tuple[int, str]:
-    """An open descriptor of a file's folder, and the file's name in it."""
+    """(an open descriptor of the folder of `path`, the file's name in this folder). The caller must close the
+    descriptor. Raises `OSError`.
+    """
     folder, name = os.path.split(path)
     if beneath is None:
         try:
@@ -193,7 +199,9 @@ def enter(path: str, beneath: str | None) -> tuple[int, str]:
 
 
 def _open_folder(path: str, beneath: str, *, writing: bool) -> int:
-    """Opens the folders from `beneath` down to `path` one by one, following no link."""
+    """Opens the folders from `beneath` down to `path` one after the other, without following links. Returns
+    the descriptor of the last.
+    """
     inside = os.path.relpath(path or ".", beneath or ".")
     steps = [] if inside == "." else inside.split(os.sep)
     if ".." in steps:
@@ -236,7 +244,9 @@ def _check_file(descriptor: int, name: str, flags: int) -> None:
 
 
 def _too_open(status: os.stat_result) -> bool:
-    """Whether others can access this user's file, or (made under a strict umask) its owner cannot read it."""
+    """Whether this user's file must get mode 0600: other users can access it, or its owner cannot read it
+    (due to a strict umask).
+    """
     exposed = status.st_mode & _OTHERS
     return status.st_uid == os.geteuid() and bool(exposed or not status.st_mode & stat.S_IRUSR)
 
@@ -251,7 +261,7 @@ def _check_owner(status: os.stat_result, name: str) -> None:
 
 
 def _said(error: OSError, name: str, folder: int | None) -> OSError:
-    """The error with a sentence if there is a link, a folder or a pipe; else the error itself."""
+    """The error, with a sentence as its message if a link, a folder or a pipe caused it."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         try:
             linked = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
@@ -267,14 +277,15 @@ def _said(error: OSError, name: str, folder: int | None) -> OSError:
     return error
 
 
-# Age of a partial file after which its unknown process (perhaps in another container) counts as dead.
+# A partial file of this age counts as abandoned, even if its process is not known (it may be in another
+# container).
 _ABANDONED_S = 600
 
 
 @contextmanager
 def locked(path: str, *, beneath: str | None = None) -> Iterator[None]:
-    """Holds the lock `PATH.lock`, so that no other process changes the file. Makes its folder with 0700.
-    Raises `OSError`.
+    """A context manager that holds the lock file `PATH.lock`, so that no other process changes the file at
+    `path`. Creates a missing folder with mode 0700. Raises `OSError`.
     """
     make_folder(os.path.dirname(path) or ".", beneath=beneath)
     descriptor = open_file(f"{path}.lock", os.O_RDWR | os.O_CREAT, beneath=beneath)
@@ -287,7 +298,9 @@ def locked(path: str, *, beneath: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def writing(label: str, kind: type[Exception]) -> Iterator[None]:
-    """Raises an `OSError` of the block as `kind`: "LABEL cannot be written"."""
+    """A context manager that raises an `OSError` of its block as `kind`, with the message "LABEL cannot be
+    written: REASON".
+    """
     try:
         yield
     except OSError as error:
@@ -296,17 +309,17 @@ def writing(label: str, kind: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def replacement(path: str, *, mode: int = 0o600, beneath: str | None = None) -> Iterator[int]:
-    """Yields the descriptor of a new file, which replaces `path` durably at the end of the block, or is
-    deleted if the block raises.
+    """A context manager that yields the descriptor of a new file. At the end of the block, the new file
+    replaces `path` durably. If the block raises an error, the new file is deleted.
 
-    Readers find the whole old or the whole new file. A link at `path` is replaced, not followed. Raises
-    `OSError`; for a folder at `path` before anything is written.
+    Readers see either the whole old file or the whole new file. A link at `path` is replaced, not followed.
+    Raises `OSError`. If `path` is a folder, the error is raised before anything is written.
     """
     folder, name = enter(path, beneath)
     try:
         _check_replaceable(name, folder)
         partial = f"{name}.partial-{os.getpid()}"
-        _unlink(partial, folder)  # of a dead process with the same number, or planted by someone
+        _unlink(partial, folder)  # a dead process with the same id, or an attacker, may have left this file
         _delete_abandoned(name, folder)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PATIENT, mode, dir_fd=folder)
         try:
@@ -325,7 +338,9 @@ def replacement(path: str, *, mode: int = 0o600, beneath: str | None = None) -> 
 
 
 def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None = None) -> None:
-    """Replaces a file like `replacement`. Raises `OSError`."""
+    """Replaces the file at `path` by one with this content, in the same way as `replacement`. Raises
+    `OSError`.
+    """
     with replacement(path, mode=mode, beneath=beneath) as descriptor:
         remainder = memoryview(content)
         while remainder:
@@ -333,8 +348,8 @@ def replace(path: str, content: bytes, *, mode: int = 0o600, beneath: str | None
 
 
 def delete_folder(path: str) -> None:
-    """Deletes a folder with its content, or a link in its place, as far as possible: on a network file system
-    a reader may hold a file.
+    """Deletes a folder with its content, or the link at `path`. Files that cannot be deleted are left,
+    because on a network file system a reader may still have them open.
     """
     if os.path.islink(path):
         os.unlink(path)
@@ -343,13 +358,15 @@ def delete_folder(path: str) -> None:
 
 
 def free_bytes(path: str) -> int:
-    """Free space on the disk of `path`. Raises `OSError`."""
+    """The number of free bytes on the disk of `path`. Raises `OSError`."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 
 
 def sync(path: str) -> None:
-    """Makes the content of a file, or the names in a folder, durable. Raises `OSError`."""
+    """Writes the content of a file, or the list of names in a folder, to the disk (fsync). Raises
+    `OSError`.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -371,7 +388,7 @@ def _check_replaceable(name: str, folder: int) -> None:
 
 
 def _delete_abandoned(name: str, folder: int) -> None:
-    """Deletes partial files of killed processes."""
+    """Deletes the partial files that killed processes left."""
     for entry in os.listdir(folder):
         number = entry.removeprefix(f"{name}.partial-")
         if number == entry or not number.isdecimal() or _runs(int(number)):
@@ -403,6 +420,8 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 def bundled_path(*parts: str) -> str:
-    """The path of a shipped file: beside the package in a checkout, inside it (`_bundled/`) in a wheel."""
+    """The path of a file that ships with ctx. In a checkout it is next to the package, and in a wheel inside
+    the package (`_bundled/`).
+    """
     installed = os.path.join(_PACKAGE, "_bundled", *parts)
     return installed if os.path.exists(installed) else os.path.join(os.path.dirname(_PACKAGE), *parts)

@@ -1,20 +1,22 @@
-"""Ask git about a work tree. It may be a stranger's, so no program that its configuration names is run."""
+"""Asks git about a work tree. The repository may be untrusted, so no program that its configuration names is
+run.
+"""
 
 import os
 import subprocess
 
 from ctx import files
 
-_TIMEOUT_S = 20.0  # a whole history may be read
+_TIMEOUT_S = 20.0  # long enough to read a whole history
 _SETTINGS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
-# Variables of git that are kept, because they name the user's own configuration. Others, such as GIT_DIR,
-# come from the git that runs ctx in a hook.
+# Environment variables of git that are kept, because they name the user's own configuration. Others, such as
+# GIT_DIR, are set by git when it runs ctx in a hook.
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 _HEAD_BYTES = 8192
 
 
 def ask(folder: str, *arguments: str) -> bytes | None:
-    """What git prints when it runs in a folder; None if it fails or is not installed."""
+    """The output of a git command that runs in `folder`; None if it fails or git is not installed."""
     environ = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or name in _KEPT}
     # In a partial clone git would fetch missing objects, with a program that the repository names. Versions
     # that do not know GIT_NO_LAZY_FETCH obey GIT_ALLOW_PROTOCOL.
@@ -36,12 +38,14 @@ def ask(folder: str, *arguments: str) -> bytes | None:
 
 
 def first_line(path: str) -> str:
-    """The first line of one of git's small files. Raises `OSError`."""
+    """The first line of a small file of git, such as `HEAD`. Raises `OSError`."""
     return files.read_file(path, most=_HEAD_BYTES).decode("utf-8", "surrogateescape").split("\n", 1)[0]
 
 
 def repository(top: str) -> str | None:
-    """The repository folder of the work tree at `top`, which linked work trees share; None without one."""
+    """The repository folder of the work tree at `top`, which all its linked work trees share; None if `top`
+    is not a work tree.
+    """
     own = own_folder(top)
     if own is None:
         return None
@@ -52,7 +56,9 @@ def repository(top: str) -> str | None:
 
 
 def global_rules(folder: str) -> str | None:
-    """The path of the user's own ignore file, for a work tree at `folder`. It may not exist."""
+    """The path of the user's own ignore file (`core.excludesFile`), for a work tree at `folder`. The file may
+    not exist. None if it is turned off.
+    """
     named = ask(folder, "config", "--type=path", "--get", "core.excludesFile")
     if named is not None:
         return os.path.realpath(os.fsdecode(named.rstrip(b"\n"))) if named.strip() else None
@@ -61,14 +67,19 @@ def global_rules(folder: str) -> str | None:
 
 
 def tracked_though_ignored(folder: str) -> list[str]:
-    """The paths below a folder that git tracks although an ignore file matches them."""
+    """The paths of the files below `folder`, relative to it, that git tracks although an ignore file matches
+    them.
+    """
     names = ask(folder, "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", "--", ".")
     return [os.fsdecode(name) for name in (names or b"").split(b"\0") if name]
 
 
 def is_copy(top: str, root: str) -> bool:
-    """Whether the work tree at `top` is a linked one whose repository has another work tree that contains
-    `root` or is below it. Of several linked ones below `root`, the one on the main branch is not a copy.
+    """Whether the linked work tree at `top` should be skipped as a copy, because another work tree of the
+    same repository contains `root` or is below it.
+
+    If all work trees below `root` are linked, one of them is kept: the work tree on the main work tree's
+    branch, or else the first.
     """
     own, common = own_folder(top), repository(top)
     if own is None or common is None or own == common:
@@ -84,7 +95,9 @@ def is_copy(top: str, root: str) -> bool:
 
 
 def own_folder(top: str) -> str | None:
-    """The folder with git's data about a work tree. In a linked work tree, `.git` is a file with its path."""
+    """The folder with git's data about the work tree at `top`; None if there is none. In a linked work tree,
+    `.git` is a file that contains the path of this folder.
+    """
     path = os.path.join(top, ".git")
     if os.path.isdir(path):
         return os.path.realpath(path)
@@ -95,10 +108,10 @@ def own_folder(top: str) -> str | None:
 
 
 def _work_trees(common: str) -> dict[str, str]:
-    """The work trees of a repository -> the folder with git's data about each."""
+    """Work tree -> the folder with git's data about it, for all work trees of a repository."""
     trees = {}
     if os.path.exists(f"{common}/index"):  # not a bare repository
-        named = ask(common, "config", "--file", "config", "--get", "core.worktree")  # of a submodule
+        named = ask(common, "config", "--file", "config", "--get", "core.worktree")  # set in a submodule
         main = os.path.join(common, os.fsdecode(named).rstrip("\n")) if named else os.path.dirname(common)
         trees[os.path.realpath(main)] = common
     try:

@@ -1,4 +1,4 @@
-"""Addresses of HTTP servers, and replies read within bounds of size and time."""
+"""Functions for HTTP: read a reply with limits of size and time, and classify hosts and addresses."""
 
 import ipaddress
 import time
@@ -8,20 +8,23 @@ from urllib.parse import quote, urlsplit
 from ctx.errors import ConfigError
 from ctx.text.strings import host_and_port
 
-# Ten times a batch of the longest vectors, written as decimals.
+# Ten times the size of a batch of the longest vectors, written as decimal numbers.
 MAX_REPLY_BYTES = 64 << 20
 
 
 class Boundless(Exception):
-    """A reply that is too large or compressed twice. The message completes a sentence: "the server ..."."""
+    """A reply is too large or compressed twice. The message is the end of a sentence that begins with the
+    name of the server.
+    """
 
 
 def read_reply(response: Any, most_bytes: int, within_s: float) -> bytes:
-    """The decoded body of an open httpx response. Raises `Boundless`, `TimeoutError` if it does not end
-    `within_s` from now, and httpx's errors.
+    """Reads the decoded body of an open httpx response. Raises `Boundless` if it has more than `most_bytes`,
+    `TimeoutError` if it does not end within `within_s`, and httpx's errors.
     """
     ends_s = time.monotonic() + within_s
-    if "," in response.headers.get("content-encoding", ""):  # twice: a kilobyte becomes gigabytes
+    # Compressed twice, a kilobyte can become gigabytes.
+    if "," in response.headers.get("content-encoding", ""):
         raise Boundless("sent a reply that is compressed twice")
     body = bytearray()
     for piece in response.iter_bytes():
@@ -40,16 +43,18 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name may resolve to anything
+        return False  # a host name may resolve to any address
 
 
 def url_host(host: str) -> str:
-    """A host as written before a port: an IPv6 address in brackets."""
+    """A host as it is written in a URL: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether a server bound to `host` listens at every address of this machine, in whatever spelling."""
+    """Whether a server bound to `host` listens on all addresses of this machine (`0.0.0.0`, `::` and other
+    spellings).
+    """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -57,7 +62,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def split_bind(bind: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, brackets of an IPv6 address removed. Raises `ConfigError`."""
+    """(host, port) of `HOST:PORT`, without the brackets of an IPv6 address. Raises `ConfigError`."""
     parts = host_and_port(bind)
     if parts is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The values that packages pass to each other: hits, documents, chunks, items of a source, its status."""
+"""The value types that the packages share: hits, documents, chunks, and the items and status of a source."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -17,7 +17,7 @@ NO_METADATA: Mapping[str, JSON] = {}
 
 
 def as_table(value: JSON) -> dict[str, JSON]:
-    """The value if it is a table, else {}. Checking the configuration reports the error."""
+    """The value if it is a table, else {}. The check of the configuration reports the wrong type."""
     return value if isinstance(value, dict) else {}
 
 
@@ -27,29 +27,30 @@ def plain_entries(table: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def is_number(value: JSON) -> TypeGuard[int | float]:
-    """Whether a value is a number. Booleans are not."""
+    """Whether a value is a number and not a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: JSON) -> TypeGuard[int]:
-    """Whether a value is an integer. Booleans are not."""
+    """Whether a value is an integer and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-MODES = ("keyword", "semantic", "hybrid")  # by words, by meaning, by both
-AUTO = "auto"  # decided by `[retrieval] mode` and the query
-COMMITS = "@commits/"  # prefix of the paths of commits; few repositories have such a folder
+MODES = ("keyword", "semantic", "hybrid")  # search by words, by meaning, or by both
+AUTO = "auto"  # `[retrieval] mode` and the query decide the mode
+COMMITS = "@commits/"  # the path prefix of commits; few repositories have a folder of this name
 
 
 def source_kind(name: str) -> str:
-    """The kind of a source: its name up to the colon."""
+    """The kind of a source, which is its name up to the colon: `git` for `git:docs`."""
     return name.partition(":")[0]
 
 
 class Filters(NamedTuple):
-    """Restricts a search; None means no restriction.
+    """The filters of a search. None means no restriction.
 
-    `sources` are full connector names; `documents` are document numbers that match path and type filters.
+    `sources` are full names of sources. `documents` are the numbers of the documents that match the path and
+    type filters.
     """
 
     sources: frozenset[str] | None = None
@@ -59,16 +60,16 @@ class Filters(NamedTuple):
 
     @property
     def closed(self) -> bool:
-        """Whether no document can pass."""
+        """Whether no document can pass the filters."""
         return (self.sources is not None and not self.sources) or (
             self.documents is not None and not self.documents
         )
 
 
 class Hit(NamedTuple):
-    """A chunk found by an engine. `score` is on the engine's own scale; higher is better.
+    """A chunk that a search engine found. `score` is on the engine's own scale; higher is better.
 
-    An engine may return several neighbouring chunks as one hit: `span` chunks from `chunk_no` on.
+    A hit may cover several neighbouring chunks: `span` chunks from `chunk_no` on.
     """
 
     chunk_no: int
@@ -78,14 +79,16 @@ class Hit(NamedTuple):
 
 
 Span = tuple[int, int, int]
-"""Chunks of a document: document number, first chunk number, and the number after the last."""
+"""Neighbouring chunks of a document: (document number, first chunk number, last chunk number + 1)."""
 
-# the fields of a hit, so that only the best hits become `Hit`s
+# The fields of a hit as a plain tuple. Only the best hits are converted to `Hit`.
 Fields = TypeVar("Fields", bound="tuple[int, int, float, int]")
 
 
 def best_first(hits: Iterable[Fields]) -> list[Fields]:
-    """The hits by score, equal scores by chunk number; each chunk once, with its best score."""
+    """The hits sorted by score, best first; hits with equal scores by chunk number. Each chunk occurs once,
+    with its best score.
+    """
     best = {hit[0]: hit for hit in sorted(hits, key=itemgetter(2))}
     return sorted(best.values(), key=lambda hit: (-hit[2], hit[0]))
 
@@ -114,7 +117,7 @@ class ChunkRow(NamedTuple):
 
 
 class StoredText(NamedTuple):
-    """A document's text and where it is from."""
+    """A document's text, with its id, source, path, title and media type."""
 
     document_no: int
     id: str
@@ -133,7 +136,7 @@ class Run(NamedTuple):
     note: str | None
     revision: str | None
     signature: str
-    # The configuration file of the run, relative to the store's folder; None: no file.
+    # The configuration file that the run used, relative to the store's folder; None if there was no file.
     configuration: str | None = None
 
 
@@ -147,8 +150,9 @@ class Symbol(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A part of a document in a search result. Of code, `snippet` is whole source lines, the first of them
-    `start_line`. `highlights` are spans [start, end) of `snippet` that match words of the query.
+    """A part of a document in a search result. In source code, `snippet` consists of whole lines, beginning
+    with line `start_line`. `highlights` are spans [start, end) of characters in `snippet` that match words of
+    the query.
     """
 
     snippet: str
@@ -160,7 +164,9 @@ class Passage(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A document with the same text as a result, which is not shown on its own."""
+    """A document with the same text as a search result. It is listed with that result instead of
+    separately.
+    """
 
     id: str
     source: str
@@ -168,11 +174,11 @@ class Copy(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """A document in a search result, with its best passage. `score` is in [0, 1], comparable within one
+    """A document that a search found, with its best passage. `score` is in [0, 1] and comparable within one
     reply.
 
-    The fields without a default are required by seed 003. Row, JSON Schema and OpenAPI are made from this
-    class (`shapes.py`).
+    The fields without a default are required by the REST contract. The JSON, the JSON Schema and the OpenAPI
+    description of a result are generated from this class.
     """
 
     id: str
@@ -187,18 +193,18 @@ class SearchResult(NamedTuple):
     start_line: int = 1
     end_line: int = 1
     highlights: tuple[tuple[int, int], ...] = ()
-    symbol: Symbol | None = None  # that contains the snippet, in source code
-    passages: tuple[Passage, ...] = ()  # further passages, best first, if several per document are requested
+    symbol: Symbol | None = None  # the definition that contains the snippet, in source code
+    passages: tuple[Passage, ...] = ()  # further passages, best first, if more than one is requested
     also_in: tuple[Copy, ...] = ()  # lower-ranked documents with the same passage
 
     @property
     def path(self) -> str:
-        """Where the document is in its source: the same as `source_id`."""
+        """The path of the document in its source; the same as `source_id`."""
         return self.source_id
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The first and last line of the passage; they count from 1."""
+        """(first line, last line) of the passage; lines count from 1."""
         return self.start_line, self.end_line
 
     def __repr__(self) -> str:
@@ -206,60 +212,63 @@ class SearchResult(NamedTuple):
 
 
 CallProgress = Callable[[float, float | None, str], None]
-"""`progress(done, total, message)`: how far a call has come; may be called from any thread."""
+"""`progress(done, total, message)` reports the progress of a call. It may be called from any thread."""
 
 
 class Caller(NamedTuple):
-    """Who calls a tool, through which interface, and until when.
+    """The caller of a tool: the interface, the identity, the memory bank and the deadline.
 
-    `bank` is set by the interface before any script runs. `deadline_s` is on the clock of `time.monotonic()`.
+    The interface sets `bank` before any script runs. `deadline_s` is a time on the clock of
+    `time.monotonic()`.
     """
 
-    door: str  # rest | mcp | stdio | cli | script
+    door: str  # the interface: rest | mcp | stdio | cli | script
     principal: str | None = None
     bank: str | None = None
     bank_fixed: bool = False  # the URL names the bank, so no argument may name another
     session_id: str | None = None
-    client: str | None = None  # the name that the client gives itself; None: nothing is logged of it
+    client: str | None = None  # the name that the client gives itself; None: its calls are not logged
     request_id: str | None = None
-    pack: str | None = None  # the pack's own endpoint or profile through which the call came
+    pack: str | None = None  # the pack whose own endpoint or profile received the call
     deadline_s: float | None = None
     progress: CallProgress | None = None
-    banks: frozenset[str] | None = None  # the banks that the key allows; None: all
+    banks: frozenset[str] | None = None  # the banks that the key allows; None: all banks
     script_depth: int = 0  # nesting depth of calls from scripts
 
     @property
     def share(self) -> str:
-        """Whose quota the call counts against: the key's, else the session's, else that of all anonymous
-        callers of the interface.
+        """The name of the quota that the call counts against: the key's, else the session's, else the quota
+        that all anonymous callers of the interface share.
         """
         return self.principal or self.session_id or self.door
 
     @property
     def ends_s(self) -> float:
-        """When the caller stops waiting; infinity if there is no deadline."""
+        """The time (on the clock of `time.monotonic()`) when the caller stops waiting; infinity if there is
+        no deadline.
+        """
         return float("inf") if self.deadline_s is None else self.deadline_s
 
 
 class Content(NamedTuple):
-    """The result of `SourceItem.read()`: bytes (or decoded text) and what the connector knows about them."""
+    """The result of `SourceItem.read()`: bytes or decoded text, and metadata from the connector."""
 
     data: bytes | str
-    media_type: str | None = None  # None: found from the name and the bytes
-    title: str | None = None  # None: found in the text
+    media_type: str | None = None  # None: it is detected from the name and the bytes
+    title: str | None = None  # None: it is taken from the text
     author: str | None = None
     created_ms: int | None = None
-    updated_ms: int | None = None  # None: SourceItem.updated_ms
+    updated_ms: int | None = None  # None: `SourceItem.updated_ms` is used
     source_url: str | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
 
 
 class SourceItem(NamedTuple):
-    """An item of a source that can be read.
+    """An item that a source offers for indexing, such as a file.
 
-    `source_id` is unique in its source: for files the path relative to the source's root, with `/`.
-    `fingerprint` changes whenever the content may have changed; if it is equal, the item is not read again.
-    `read` raises `SourceError`.
+    `source_id` is unique in the source; for a file it is the path relative to the source's root, with `/`.
+    `fingerprint` changes whenever the content may have changed. If it is unchanged, the item is not read
+    again. `read` raises `SourceError`.
     """
 
     source_id: str
@@ -269,8 +278,8 @@ class SourceItem(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """A heading in an extracted body: the start of its line (characters), its level (1 is the top) and its
-    text. Definitions in source code are headings, too, with their signature.
+    """A heading in an extracted body. `start` is the index of the first character of its line, and `level` 1
+    is the top level. Definitions in source code are headings, too, and have a `signature`.
     """
 
     start: int
@@ -280,10 +289,12 @@ class Heading(NamedTuple):
 
 
 class Extracted(NamedTuple):
-    """A document's text. `body` is what readers get; all spans count its characters.
+    """The text that was extracted from an item. `body` is the document's text; all spans are character
+    indexes in it.
 
-    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not split (code
-    blocks, tables, functions), in order and disjoint. `note` is a remark for the report.
+    `headings` are in order of `start`. `atoms` are spans `[start, end)` that a chunk should not split, such
+    as code blocks, tables and functions; they are in order and do not overlap. `note` is a remark for the
+    report of the run.
     """
 
     title: str
@@ -293,15 +304,15 @@ class Extracted(NamedTuple):
     atoms: tuple[tuple[int, int], ...] = ()
     metadata: Mapping[str, JSON] = NO_METADATA
     note: str | None = None
-    definitions: tuple[Definition, ...] = ()  # of source code
+    definitions: tuple[Definition, ...] = ()  # the definitions in source code
 
 
 class Chunk(NamedTuple):
-    """A piece of a document: characters `[start, end)` of its body, lines `start_line..end_line` (from 1,
-    inclusive).
+    """A piece of a document: the characters `[start, end)` of its body, which are in the lines `start_line`
+    to `end_line` (both inclusive, from 1).
 
-    `heading` is the path of headings above it, joined with " > " ("" at the top). `text_hash` identifies the
-    text for the embedder (title, heading path and text): equal hashes share one embedding.
+    `heading` is the path of the headings above the chunk, joined with " > ", or "" without any. `text_hash`
+    identifies the text to embed (title, heading path and text). Chunks with equal hashes share one embedding.
     """
 
     ordinal: int
@@ -314,7 +325,7 @@ class Chunk(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as stored in the catalog. `id` is a lower-case UUID, stable across rebuilds
+    """A document as stored in the catalog. `id` is a lower-case UUID that a rebuild does not change
     (`identity.document_id`).
     """
 
@@ -326,16 +337,16 @@ class Document(NamedTuple):
     media_type: str
     updated_ms: int
     fingerprint: str
-    content_hash: bytes  # of the content read; if equal, nothing is stored
+    content_hash: bytes  # a hash of the content that was read; if it is unchanged, nothing is stored
     source_url: str | None = None
     author: str | None = None
     created_ms: int | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
-    definitions: tuple[Definition, ...] = ()  # of source code, by start
+    definitions: tuple[Definition, ...] = ()  # the definitions in source code, in the order of the text
 
 
 class SourceStatus(NamedTuple):
-    """The health of a source. `pending` counts chunks without an embedding."""
+    """The status of a source. `pending` is the number of chunks without an embedding."""
 
     name: str
     configured: bool
@@ -346,11 +357,11 @@ class SourceStatus(NamedTuple):
     last_indexed_ms: int | None
     note: str | None
     revision: str | None = None  # the indexed git commit
-    oldest_pending_ms: int | None = None  # when the oldest of them was stored
+    oldest_pending_ms: int | None = None  # the time when the oldest pending chunk was stored
 
 
 def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
-    """When the oldest chunk without an embedding in any of these sources was stored."""
+    """The time when the oldest pending chunk of these sources was stored; None if no chunk is pending."""
     moments = (status.oldest_pending_ms for status in statuses)
     return min((moment for moment in moments if moment is not None), default=None)
 
@@ -361,14 +372,14 @@ _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS: Mapping[str, Mapping[str, JSON]] = {"score": {"minimum": 0, "maximum": 1}}
 
 
-# Only these leave as `source_url`: a connector may give any text, and a page may link it.
+# Only such URLs are returned as `source_url`. A connector may set any text, and a web page may link it.
 _LINK = re.compile(r"(?:https?://|mailto:)[^\x00-\x1f\x7f]+", re.IGNORECASE)
 
 
 def record_json(record: Any, omit: Container[str] = ()) -> dict[str, JSON]:
-    """A named tuple as JSON, without the fields in `omit`.
+    """A named tuple as a JSON object, without the fields in `omit`.
 
-    A field `updated_ms` becomes `updated_at`, a time in ISO 8601.
+    A field whose name ends in `_ms` becomes a time in ISO 8601: `updated_ms` becomes `updated_at`.
     """
     fields = zip(record._fields, record, strict=True)
     return {_json_name(field): _json_value(field, value) for field, value in fields if field not in omit}

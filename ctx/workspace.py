@@ -1,7 +1,7 @@
-"""Connects everything: opens the catalog, index, toolbox and background jobs of a configuration.
+"""The workspace: opens the catalog, index, toolbox, memories and background jobs of a configuration.
 
-Everything is opened at its first use. Scripts, packs and memory are also imported there, because they take 50
-to 500 ms that `ctx search` does not need.
+Each part is opened at its first use. Scripts, packs and memory are also imported at first use, because their
+import takes 50 to 500 ms and `ctx search` does not need them.
 """
 
 import logging
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COMPLETE_S = 0.02  # how long the index counts as up to date without another check
-_HOLD_TRIES = 3  # the model does not change more often during one query
+COMPLETE_S = 0.02  # after a check, the index counts as up to date for this time
+_HOLD_TRIES = 3  # attempts to find the published model, which may change during a query
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
-    """The workspace of a configuration. `reading`: creates nothing; raises `StoreError` if nothing is indexed
-    yet.
+    """Opens the workspace of a configuration. With `reading`, creates no store, and raises `StoreError` if
+    nothing is indexed yet.
 
-    Without `projecting` it has no index and cannot search.
+    With `projecting=False`, the workspace writes no search index.
     """
     if reading and not config.stored:
         raise StoreError(
@@ -74,9 +74,9 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
 
 
 class Workspace:
-    """An opened project, used by REST, MCP, the command line and Lua. A context manager.
+    """An opened project, for REST, MCP, the command line and Lua. It is a context manager.
 
-    `reading`: the catalog is opened read-only.
+    `reading`: the catalog is opened read-only. `projecting=False`: no search index is written.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Workspace:
         projecting: bool = True,
         rates: str | None = None,
     ) -> None:
-        """`rates`: the file for the rate limits of packs; None: in memory."""
+        """`rates` is the file that stores the rate limits of packs; None keeps them in memory."""
         self.config = config
         self.started_s = time.monotonic()
         self.background = Background(self)
@@ -95,8 +95,8 @@ class Workspace:
         self._reading = reading
         self._projecting = projecting
         self._lock = RLock()
-        self._all_indexed = False  # every source at least once
-        self._complete_until_s = -inf  # on the monotonic clock
+        self._all_indexed = False  # whether every source was indexed at least once
+        self._complete_until_s = -inf  # until then, the index counts as up to date (monotonic clock)
         self._opened: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
@@ -124,14 +124,14 @@ class Workspace:
 
     @property
     def _database(self) -> "Database":
-        """The shared database; only with `[store] url`."""
+        """The shared PostgreSQL database. Only available with `[store] url`."""
         catalog = self.catalog
         assert not isinstance(catalog, SqliteCatalog)
         return catalog.database
 
     @cached_property
     def plane(self) -> Plane:
-        """The search engine: local, or the one of `[index]`."""
+        """Opens search indexes in the engine that `[index]` chooses."""
         with self._lock:
             plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
             self._opened.append(plane.close)
@@ -139,7 +139,9 @@ class Workspace:
 
     @cached_property
     def index(self) -> SearchIndex:
-        """The index for searches. It follows what this process or another one publishes."""
+        """The search index, opened for reading. It sees each version that this or another process
+        publishes.
+        """
 
         def answering() -> tuple[str | None, int | None]:
             return key_of(self.model_switch.answering())
@@ -164,7 +166,7 @@ class Workspace:
 
     @cached_property
     def model_switch(self) -> ModelSwitch:
-        """Decides which model answers after another one was configured."""
+        """Decides which embedding model answers queries while a newly configured model replaces another."""
         with self._lock:
             model_switch = ModelSwitch(
                 self.config.embedding,
@@ -178,11 +180,11 @@ class Workspace:
 
     @property
     def question_embedder(self) -> Embedder | None:
-        """Embeds a query with the model whose vectors are loaded."""
+        """The embedder for queries, whose model's vectors are in the index; None if there is none."""
         for _ in range(_HOLD_TRIES):
             embedder = self.model_switch.answering()
             if embedder is None or self.index.hold(embedder.model):
-                break  # else another model's vectors were published meanwhile
+                break  # otherwise, another model's vectors were published meanwhile: ask again
         return embedder
 
     def require_embeddings(self) -> None:
@@ -210,26 +212,30 @@ class Workspace:
         return [source.name for group in groups for source in group]
 
     def searched_names(self) -> list[str]:
-        """The source names that a search can filter by: the configured ones, then those of the store."""
+        """The names of the sources that a search can filter by: first the configured sources, then other
+        sources that have documents.
+        """
         return list(dict.fromkeys((*self.source_names(), *self.catalog.filled_sources())))
 
     def statuses(self) -> list[SourceStatus]:
-        """The health of every source that is configured or still has documents."""
+        """The status of every source that is configured or still has documents."""
         statuses = self.catalog.statuses(self.model, self.source_names())
         indexer = self.indexer_at_work
         return [*statuses] if indexer is None else indexer.with_failures(statuses)
 
     def unconfigured(self) -> list[SourceStatus]:
-        """Sources with documents that are not in this configuration; another one may have them."""
+        """The status of the sources that have documents but are not in this configuration. They may belong to
+        another configuration.
+        """
         return [status for status in self.statuses() if not status.configured]
 
     def behind(self) -> int:
-        """How many catalog writes the index has yet to apply."""
+        """The number of catalog writes that the index has not applied yet."""
         return max(0, self.catalog.seq() - self.index.applied_seq())
 
     def lacking(self) -> str | None:
-        """A sentence about what is missing in the index: sources never fully indexed, or writes not yet
-        applied. None if it is complete, which is checked again only after `COMPLETE_S`.
+        """A sentence that says why results may be missing: a source was never fully indexed, or the index is
+        behind the catalog. None if the index is complete, which is checked again after `COMPLETE_S`.
         """
         began_s = time.monotonic()
         if began_s < self._complete_until_s:
@@ -268,7 +274,7 @@ class Workspace:
                 configured_connectors(config, self.runner),
                 self.catalog,
                 open_projection,
-                # Writers of a shared index take turns by a lease.
+                # Writers of a shared index use a lease in the database instead of a lock file.
                 NoLock()
                 if shared or not self._projecting
                 else WriterLock(os.path.join(self.config.folder, "lock")),
@@ -282,9 +288,11 @@ class Workspace:
             )
 
     def refresh(self, names: Sequence[str], progress: CallProgress | None = None) -> list[dict[str, JSON]]:
-        """Indexes now and reports what changed. In a server, embeddings follow in the background.
+        """Indexes the named sources (all if empty) and returns one report per source. In a server, the
+        embeddings follow in the background.
 
-        `progress(done, total, message)` counts documents and embeddings of all sources, so it only grows.
+        `progress(done, total, message)` reports the number of documents and embeddings of all sources
+        together, which never decreases.
         """
         counts: dict[str, int] = {}
 
@@ -312,8 +320,8 @@ class Workspace:
         return self.__dict__.get("indexer")
 
     def catch_up(self) -> None:
-        """Applies writes of other machines to the index, and rebuilds an index of an older ctx, unless
-        another process is doing so.
+        """Applies the catalog's new writes to the index, and rebuilds an index of an older ctx. Does nothing
+        if another process is doing this.
         """
         if self.behind():
             try:
@@ -325,7 +333,7 @@ class Workspace:
 
     @cached_property
     def agents(self) -> Agents:
-        """The agents by name: those of the configuration, then those of scripts."""
+        """The agents: first those that the configuration defines, later also those of scripts."""
         with self._lock:
             agents = Agents()
             for agent in self.config.inline_agents:
@@ -334,7 +342,7 @@ class Workspace:
 
     @cached_property
     def pool(self) -> "Pool":
-        """The Lua sandbox. It starts with the first script."""
+        """The pool of Lua sandbox processes. It starts with the first script."""
         from ctx.lua.pool import Pool
 
         with self._lock:
@@ -347,7 +355,9 @@ class Workspace:
             return pool
 
     def runner(self) -> "Runner":
-        """Runs scripts: the sandbox, and the bridge to the toolbox."""
+        """A runner for scripts: the Lua sandbox with the bridge to the toolbox, the stores and the
+        memories.
+        """
         from ctx.scripts.bridge import Bridge
         from ctx.scripts.scripts import Runner
 
@@ -359,7 +369,9 @@ class Workspace:
 
     @cached_property
     def _script_store(self) -> ScriptStore | None:
-        """The values that scripts store between calls, kept with the memories; None without a project."""
+        """The store for values that scripts keep between calls; None without a project. It is in the same
+        file or database as the memories.
+        """
         if self.config.path is None:
             return None
         with self._lock:
@@ -374,8 +386,8 @@ class Workspace:
             return store
 
     def load_extensions(self) -> None:
-        """Loads the packs, then the scripts: if two tools have the same name, the script fails. Logs settings
-        without effect. Raises `ConfigError`.
+        """Loads the packs and then the scripts, and logs settings without effect. A script whose tool has the
+        name of an existing tool fails. Raises `ConfigError`.
         """
         _ = self.packs
         _ = self.scripts
@@ -383,7 +395,7 @@ class Workspace:
             logger.warning("%s", doubt)
 
     def doubts(self) -> list[str]:
-        """Settings of scripts and agents that have no effect, one sentence each."""
+        """Sentences about settings of scripts and agents that have no effect."""
         from ctx.scripts.loader import missing_calls, missing_tools, script_doubts
 
         config = self.config
@@ -397,7 +409,9 @@ class Workspace:
 
     @cached_property
     def scripts(self) -> "Scripts":
-        """The loaded tools and agents of the operator. Scripts that failed to load are in `statuses`."""
+        """The loaded scripts with their tools and agents. Their `statuses` also list scripts that failed to
+        load.
+        """
         from ctx.scripts.loader import REGISTRY_RANK, Scripts
         from ctx.scripts.registry import installed_registries
 
@@ -422,7 +436,7 @@ class Workspace:
 
     @cached_property
     def activity(self) -> Activity | None:
-        """The log of client requests; None if it is off or there is no project."""
+        """The activity log of client requests; None if it is turned off or there is no project."""
         if self.config.path is None or not self.config.server.activity:
             return None
         with self._lock:
@@ -436,7 +450,9 @@ class Workspace:
             return activity
 
     def _activity_path(self) -> str:
-        """The file of the memories. Raises `StoreError` while those of an earlier version wait beside it."""
+        """The file of the memories. Raises `StoreError` while memories of an earlier version must still be
+        moved into it.
+        """
         if self.location.waiting:
             raise StoreError(self.location.waiting)
         return self.location.memory
@@ -451,13 +467,15 @@ class Workspace:
 
     @cached_property
     def location(self) -> Location:
-        """Where memories, keys and script values are; only without `[store] url`. Raises `StoreError`."""
+        """The location of memories, keys and script values. Not used with `[store] url`. Raises
+        `StoreError`.
+        """
         with self._lock:
             return locate(self.config, os.environ)
 
     @cached_property
     def memory(self) -> "MemoryStore":
-        """The memories: in their own file, or in the database of `[store] url`."""
+        """The memories, which are in their own file or in the database of `[store] url`."""
         from ctx.memory import MemoryStore
 
         with self._lock:
@@ -480,7 +498,7 @@ class Workspace:
             copy_if_changed(self.location.memory, daily=True)
 
     def memory_loss(self) -> str | None:
-        """A sentence about acknowledged memories that are missing; None if there are none."""
+        """A sentence about acknowledged memories that are missing; None if no memory is missing."""
         if self.config.store.url:
             return None
         try:
@@ -509,7 +527,7 @@ class Workspace:
 
     @cached_property
     def packs(self) -> "list[Pack]":
-        """The enabled memory packs; registers their tools. Raises `ConfigError`."""
+        """The enabled memory packs. The first access registers their tools. Raises `ConfigError`."""
         config = self.config
         if not config.packs.enabled:
             return []
@@ -533,17 +551,19 @@ class Workspace:
             return packs
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        """What the indexer is doing and did (ctx/indexing/status.py); None if there is no indexer."""
+        """The state of the indexer as JSON (see ctx/indexing/status.py); None if this process has no
+        indexer.
+        """
         return None if self.indexer_at_work is None else status.indexer_state(self.indexer_at_work)
 
 
 class WorkerWorkspace(Workspace):
-    """The workspace of a worker process (`ctx serve --workers`). It answers requests; another process indexes
-    and embeds.
+    """The workspace of a worker process (`ctx serve --workers`), which only answers requests. Another process
+    indexes and embeds.
     """
 
     def __init__(self, config: Config, *, state: str, rates: str) -> None:
-        """`state`: the file with the other process's indexer state."""
+        """`state` is the file to which the indexing process writes the state of its indexer."""
         super().__init__(config, rates=rates)
         self.background = WorkerBackground(self)
         self._state = state

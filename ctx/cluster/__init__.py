@@ -1,8 +1,8 @@
-"""What several machines share: the catalog, keys, sessions and script values in PostgreSQL, an index in
-OpenSearch, leases, and the move between a file and a database.
+"""State that several machines share: the catalog, keys, sessions and script values in PostgreSQL, an index in
+OpenSearch, leases, and the migration between a file and a database.
 
-It needs the extra `cluster`. Other packages import it only where `[store] url` or `[index] engine` asks for
-it; the functions here import the clients and say what is missing.
+This package needs the extra `cluster`. Other packages import it only if `[store] url` or `[index] engine`
+asks for it. The functions in this file import the client libraries and report a missing library.
 """
 
 import os
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def needs_extra(setting: str, client: str) -> Iterator[None]:
-    """A block that imports a client. Raises `ConfigError` where it is not installed."""
+    """A context manager for the import of a client library. Raises `ConfigError` if it is not installed.
+
+    `setting` is the setting that needs the library; `client` is the name of the server.
+    """
     try:
         yield
     except ImportError as error:
@@ -33,15 +36,15 @@ def needs_extra(setting: str, client: str) -> Iterator[None]:
 
 
 def open_database(url: str) -> "Database":
-    """The database that machines share. Raises `ConfigError`, `StoreError`."""
+    """Opens the PostgreSQL database that several machines share. Raises `ConfigError`, `StoreError`."""
     with needs_extra("[store] url", "PostgreSQL"):
         from ctx.cluster.postgres import Database
     return Database(url)
 
 
 def open_catalog(url: str, path: str) -> "PostgresCatalog":
-    """The catalog in a database; what is derived from it is in the folder of `path`. Raises `ConfigError`,
-    `StoreError`.
+    """Opens the catalog in a PostgreSQL database. The folder of `path` holds the data derived from it. Raises
+    `ConfigError`, `StoreError`.
     """
     database = open_database(url)
     from ctx.cluster.catalog import PostgresCatalog
@@ -51,14 +54,14 @@ def open_catalog(url: str, path: str) -> "PostgresCatalog":
 
 
 def check_database(url: str, timeout_s: float) -> None:
-    """Raises `StoreError` where no server of the URL answers within so long, `ConfigError`."""
+    """Raises `StoreError` if no server of the URL answers within `timeout_s`, and `ConfigError`."""
     with needs_extra("[store] url", "PostgreSQL"):
         from ctx.cluster.postgres import check_reached
     check_reached(url, timeout_s)
 
 
 def open_client(settings: "Index") -> "Client":
-    """The client for the nodes of `[index] url`. Raises `ConfigError`."""
+    """A client for the OpenSearch nodes of `[index] url`. Raises `ConfigError`."""
     with needs_extra('[index] engine = "opensearch"', "OpenSearch"):
         from ctx.cluster.opensearch_client import Client
     return Client(settings)

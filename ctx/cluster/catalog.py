@@ -1,8 +1,8 @@
-"""The catalog in a PostgreSQL database, which several processes of several machines write at once.
+"""The catalog in a PostgreSQL database, to which several processes on several machines write at once.
 
-A writer of documents locks the row of their source, so that no two write the same document; different
-sources are written in parallel. The bulk of a write comes before its `seq`. The row of that number stays
-locked until the commit, so that writes become visible in the order of their numbers.
+A writer locks the row of the source whose documents it writes, so that no two processes write the same
+document. Different sources are written in parallel. Most of a write is done before it takes its `seq`. The
+row that counts `seq` stays locked until the commit, so writes become visible in the order of their numbers.
 """
 
 import os
@@ -121,7 +121,7 @@ MIGRATIONS = (
         since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
     );
     """,
-    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the file by which it was run last
+    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the configuration file that the last run used
     """
     CREATE TABLE sight (  -- what a machine has of a document that another one stored last
         document_no BIGINT REFERENCES document ON DELETE CASCADE, machine TEXT, fingerprint TEXT NOT NULL,
@@ -146,10 +146,10 @@ MIGRATIONS = (
 )
 
 
-MOMENT_S = 0.5  # the wait of a health probe
-SEEN_ALIKE = ("git", "web", "s3")  # types of sources that are the same from every machine
-# The server's line of history and the identity of the tables: another one after a promotion, which may have
-# lost writes, and after a restore from a dump.
+MOMENT_S = 0.5  # how long a health probe waits
+SEEN_ALIKE = ("git", "web", "s3")  # types of sources that look the same from every machine
+# The server's timeline and the identity of the tables. It changes when a standby is promoted, which may lose
+# writes, and when a dump is restored.
 _TIMELINE = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _LINE = f"'.' || ?::text || '.' || {_TIMELINE} || '.' || 'meta'::regclass::oid"
 _SOUNDNESS = {
@@ -164,7 +164,7 @@ _SOUNDNESS = {
 
 
 class PostgresCatalog(Catalog):
-    """The `Catalog` in a PostgreSQL database. Opening makes its tables, and brings them up to date. Raises
+    """The `Catalog` in a PostgreSQL database. Opening creates missing tables and migrates old tables. Raises
     `StoreError`, `Busy`.
     """
 
@@ -175,14 +175,14 @@ class PostgresCatalog(Catalog):
     )
 
     def __init__(self, url: str | Database, *, machine: str = "") -> None:
-        """`url`: the address, or an open database, which this closes. `machine`: the name of this machine,
-        for documents that other machines may not see.
+        """`url` is the database's URL, or an open database, which `close` will close. `machine` is the name
+        of this machine. It is stored with documents that other machines may not see.
         """
         self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
-        self._epochs: dict[str, int] = {}  # of the leases that this process has: by source
+        self._epochs: dict[str, int] = {}  # source -> epoch of the lease that this process holds on it
         self._latest: list[StoredDocument] = []
-        self._line: str | None = None  # the server's line of history in the epoch that this process began
+        self._line: str | None = None  # the server's `_LINE` when this process began its epoch
         try:
             self.database.migrate(COMPONENT, MIGRATIONS)
         except BaseException:
@@ -211,7 +211,9 @@ class PostgresCatalog(Catalog):
         return Leases(self.database, f"{self.machine or 'a machine'} (process {os.getpid()})")
 
     def identity(self) -> str:
-        """A name for the database: the server's, kept through failovers, and its own."""
+        """A name that identifies the database: the server's system identifier, which survives a failover, and
+        the name of the database.
+        """
         with self._reading() as connection:
             row = connection.execute("SELECT current_database()").fetchone()
             return f"{connection.native.system} {row[0] if row else ''}"
@@ -222,8 +224,8 @@ class PostgresCatalog(Catalog):
 
     @contextmanager
     def turn(self, source: str, stop: threading.Event | None) -> Iterator[threading.Event]:
-        """A block in which this process alone writes documents of a source, and the event that ends it.
-        Raises `Busy`.
+        """A context manager in which only this process writes documents of the source. It yields the event
+        that ends the run early. Raises `Busy`.
         """
         leases = self._leases()
         with turn(leases, f"source:{source}", f"'{source}' is being indexed", stop) as (epoch, ending):
@@ -253,8 +255,8 @@ class PostgresCatalog(Catalog):
         return self.machine, self.machine
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
-        """Leaves a document that another machine stored as it is: files there have their own times, and so
-        their own fingerprints.
+        """See `Documents`. For a document that another machine stored, only records this machine's
+        fingerprint. The file has another time on each machine, and so another fingerprint.
         """
         foreign = {
             (source, source_id)
@@ -283,7 +285,7 @@ class PostgresCatalog(Catalog):
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
         if model_no is None:
-            return list(chunk_nos)  # two may begin with the same ones, once
+            return list(chunk_nos)  # for a new model, two machines may start with the same chunks
         sql = (
             "UPDATE pending SET claimed_until = clock_timestamp() + make_interval(secs => ?) "
             "WHERE model_no = ? AND chunk_no IN (SELECT p.chunk_no FROM pending p "
@@ -324,7 +326,7 @@ class PostgresCatalog(Catalog):
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
 
     def check(self) -> list[str]:
-        """What is wrong with the tables, a line each."""
+        """Checks the tables for missing rows and returns one line for each problem."""
         problems = []
         with self._reading() as connection:
             for defect, sql in _SOUNDNESS.items():
@@ -335,7 +337,7 @@ class PostgresCatalog(Catalog):
 
 
 def _standbys_line(standbys: Sequence[tuple[str | None, float]], names: str, commit: str) -> tuple[bool, str]:
-    """Whether a standby has every acknowledged write, and a line about the standbys."""
+    """(whether a standby has every acknowledged write, a line that describes the standbys)."""
     followers = f"{len(standbys)} standby" if len(standbys) == 1 else f"{len(standbys)} standbys"
     if all(state is None for state, _ in standbys):
         hidden = "the user of [store] url may not see how far they follow: GRANT pg_monitor to it"
@@ -350,7 +352,7 @@ def _standbys_line(standbys: Sequence[tuple[str | None, float]], names: str, com
 
 
 class PostgresWrite(Write):
-    """A writing transaction in parallel with others."""
+    """A write transaction, which runs in parallel with other writers."""
 
     connection: Connection
 
@@ -375,7 +377,9 @@ class PostgresWrite(Write):
             )
 
     def next_seq(self) -> int:
-        """The number of this write. Other writers that want one wait for this one's commit."""
+        """Takes the sequence number of this write. Other writers that need a number wait until this write
+        commits.
+        """
         row = self.connection.execute(
             f"UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value, {_LINE}",
             (self.connection.native.system,),
@@ -384,7 +388,7 @@ class PostgresWrite(Write):
             raise StoreError("the catalog has lost count of its writes: restore a backup of the database")
         seq, line = int(row[0]), str(row[1])
         if line != self.line:
-            # Writes that a failover lost had the numbers that come now: they need another name.
+            # A failover may have lost writes with the numbers that follow, so a new epoch begins.
             self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex() + line))
             self._drop_epochs()
             self.line = line
@@ -405,9 +409,9 @@ class PostgresWrite(Write):
         return int(row[0]), int(row[1])
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:
-        ordered = sorted(names)  # the same order for all who write, or two would wait for each other
+        ordered = sorted(names)  # all writers lock in the same order, which prevents a deadlock
         numbers = self._locked(ordered) if len(ordered) == 1 else {}
-        while len(numbers) < len(ordered):  # one is new, or was dropped while this waited for it
+        while len(numbers) < len(ordered):  # a source is new, or was deleted while this waited for its lock
             for name in ordered:
                 self.connection.execute(
                     "INSERT INTO source (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)
@@ -419,8 +423,8 @@ class PostgresWrite(Write):
         return self._locked([name]).get(name)
 
     def _locked(self, names: Sequence[str]) -> dict[str, int]:
-        """The numbers of sources, whose rows stay locked. Raises `Busy` if another process is
-        indexing one.
+        """name -> number of the sources that exist. Their rows stay locked until the commit. Raises `Busy` if
+        another process is indexing one of them.
         """
         numbers = {}
         for name, no, epoch, owner in self.connection.execute(

@@ -1,7 +1,7 @@
 """Leases in the database, for work that only one machine may do at a time.
 
-A turn is a lease that is renewed until the work ends. If it is lost, its event is set, and the database
-refuses further writes.
+A turn is a lease that is renewed until the work ends. If it is lost, an event is set, and the database
+refuses further writes of this machine.
 """
 
 import os
@@ -18,22 +18,22 @@ from ctx.errors import Busy, StoreError
 if TYPE_CHECKING:  # an index in OpenSearch needs a machine's name, and not psycopg
     from ctx.cluster.postgres import Database
 
-TTL_S = 30.0  # how long the others wait for a machine that died
-RENEWALS = 3  # within that time
-WAIT_S = 120.0  # for the turn of another machine that does the same work
-LOOK_S = 0.25
+TTL_S = 30.0  # how long a lease lasts without renewal, and so how long others wait for a machine that died
+RENEWALS = 3  # renewals within this time
+WAIT_S = 120.0  # the longest wait for another machine that does the same work
+LOOK_S = 0.25  # the time between two attempts to take a lease
 
 
 class Leases:
-    """The leases of a shared database, by the database's clock. `owner` is shown to others."""
+    """The leases in a shared database, timed by the database's clock. `owner` is the name shown to others."""
 
     def __init__(self, database: "Database", owner: str) -> None:
         self._database = database
         self._owner = owner
 
     def lease(self, name: str, ttl_s: float) -> int | None:
-        """Takes a lease and returns its epoch, which is higher than all before. None if someone else
-        has it.
+        """Takes the lease `name` for `ttl_s` and returns its epoch, which is higher than any earlier epoch.
+        Returns None if another owner holds the lease.
         """
         with self._database.transaction(write=True) as connection:
             row = connection.execute(
@@ -45,7 +45,9 @@ class Leases:
         return None if row is None else int(row[0])
 
     def renew(self, name: str, epoch: int, ttl_s: float) -> bool:
-        """Renews a lease for `ttl_s` from now. False if it expired and was taken, or was released."""
+        """Renews a lease for `ttl_s` from now. Returns False if it was released, or expired and was taken by
+        another owner.
+        """
         with self._database.transaction(write=True) as connection:
             return bool(
                 connection.execute(
@@ -56,7 +58,7 @@ class Leases:
             )
 
     def release(self, name: str, epoch: int) -> None:
-        """Releases a lease; does nothing if someone else has it by now."""
+        """Releases a lease. Does nothing if another owner has taken it meanwhile."""
         with self._database.transaction(write=True) as connection:
             connection.execute(
                 "UPDATE lease SET until = '-infinity' WHERE name = ? AND epoch = ?", (name, epoch)
@@ -72,7 +74,7 @@ class Leases:
 
 
 class TurnEvent(threading.Event):
-    """Set when a turn is lost, or when the caller's own event is set."""
+    """An event that is set when a turn is lost, or when the caller's own event `outer` is set."""
 
     def __init__(self, outer: threading.Event | None) -> None:
         super().__init__()
@@ -86,8 +88,10 @@ class TurnEvent(threading.Event):
 def turn(
     leases: Leases, name: str, what: str, stop: threading.Event | None, *, ttl_s: float = TTL_S
 ) -> Iterator[tuple[int, TurnEvent]]:
-    """Keeps a lease on `name` to the end of the block: its epoch, and an event that is set when it is lost.
-    Raises `Busy` with the holder's name.
+    """A context manager that holds the lease `name` until the end of the block. It yields (the lease's epoch,
+    an event that is set when the lease is lost or `stop` is set).
+
+    Raises `Busy` with the holder's name if the lease is taken. `what` begins the error message.
     """
     epoch = leases.lease(name, ttl_s)
     if epoch is None:
@@ -118,15 +122,17 @@ def turn(
         try:
             leases.release(name, epoch)
         except StoreError:
-            pass  # it expires
+            pass  # the lease will expire
 
 
 @contextmanager
 def turn_or_done(
     leases: Leases, name: str, what: str, done: Callable[[], bool], *, timeout_s: float = WAIT_S
 ) -> Iterator[bool]:
-    """A block that one machine runs at a time, with True; or with False as soon as `done()`, because another
-    machine did the work. Raises `Busy` if neither happens in time.
+    """A context manager whose block only one machine runs at a time.
+
+    It yields True if this machine must do the work, and False as soon as `done()` is true, because another
+    machine has done it. Raises `Busy` if neither happens within `timeout_s`.
     """
     ends_s = time.monotonic() + timeout_s
     with ExitStack() as stack:
@@ -146,7 +152,9 @@ def turn_or_done(
 
 
 def machine_name(folder: str) -> str:
-    """This machine's name: the host's, and a few letters that are made once. Raises `StoreError`."""
+    """This machine's name: the host name and six random hexadecimal digits, which are created once and kept
+    in `folder`. Raises `StoreError`.
+    """
     path = os.path.join(folder, "machine")
     try:
         try:

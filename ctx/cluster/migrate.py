@@ -1,8 +1,8 @@
 """Copies a whole store to a shared database, or back to a file: catalog, memories, keys, sessions and script
-values, with the same ids.
+values. All ids stay the same.
 
-An interrupted migration can be started again: what is already there and equal is skipped. Documents are
-copied in the order of their chunks, so that documents with equal scores keep their order.
+An interrupted migration can be run again; it skips the entries that are already copied. Documents are copied
+in the order of their chunks, so that documents with equal scores keep their order.
 """
 
 import hashlib
@@ -32,32 +32,32 @@ from ctx.store.sqlite import SqliteCatalog, open_catalog
 SqlCatalog = SqliteCatalog | PostgresCatalog
 
 SAME = "both are the same store; name another one with --to or --from"
-BATCH = 64  # documents of one transaction
-_WAIT_S = 60.0
+BATCH = 64  # documents per transaction
+_WAIT_S = 60.0  # the longest wait for reading or writing all script values
 
 
 class Report(NamedTuple):
-    """The counts of a move; the digests cover everything that was compared."""
+    """The counts of a migration. The digests cover all data that was compared."""
 
     documents: int
     chunks: int
-    embeddings: int
-    passed_over: int  # documents
+    embeddings: int  # embeddings that were copied
+    passed_over: int  # documents that the target already had
     digest: str
     banks: int
     memories: int
     memory_digest: str
     keys: int
     sessions: int
-    values: int  # that scripts keep
+    values: int  # script values
 
 
 def migrate(config: Config, origin: str, target: str, *, replace: bool, progress: Progress) -> Report:
-    """Copies a store to another place and compares the two; a place is the address of a database or the path
-    of a file. The target is marked as unfinished from the first write to the last comparison.
+    """Copies a store from `origin` to `target` and compares the two. Both are the URL of a database or the
+    path of a file. The target is marked as unfinished from the first write to the last comparison.
 
-    Nobody may write either meanwhile. Raises `BadRequest` where the target holds what the origin lacks
-    (`replace` drops it), `StoreError`.
+    Nobody may write to either store meanwhile. Raises `BadRequest` if the target has data that the origin
+    does not have, unless `replace`, which deletes that data. Raises `StoreError`.
     """
     files = {place: _located(config, place) for place in (origin, target) if "://" not in place}
     memories_of = {place: files[place].memory if place in files else place for place in (origin, target)}
@@ -97,12 +97,14 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
 
 
 def _located(config: Config, catalog: str) -> Location:
-    """Where the memories of a catalog's file are."""
+    """The location of the memories that belong to the catalog file `catalog`."""
     return locate(with_values(config, db=with_values(config.db, path=catalog)), os.environ)
 
 
 class Moved(NamedTuple):
-    """The counts of a catalog's move. `digest` covers ids, texts, chunks and metadata."""
+    """The counts of a catalog's migration. `digest` covers ids, texts, chunks and metadata; `passed_over`
+    counts the documents that the target already had.
+    """
 
     documents: int
     chunks: int
@@ -123,8 +125,8 @@ def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
 
 
 def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved:
-    """Copies `origin` to `target`, deletes what only the target has, and compares the two. Nobody may write
-    to either meanwhile. Raises `StoreError` if they differ afterwards.
+    """Copies the catalog `origin` to `target`, deletes documents that only the target has, and compares the
+    two. Nobody may write to either meanwhile. Raises `StoreError` if they differ afterwards.
     """
     for source, source_ids in _excess(origin, target).items():
         target.delete_documents(source, source_ids)
@@ -149,7 +151,7 @@ def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved
 
 
 def digest(catalog: SqlCatalog) -> str:
-    """A digest of every document with its chunks, the same for every engine and numbering."""
+    """A SHA-256 over all documents with their chunks. It does not depend on the engine or on row numbers."""
     total = hashlib.sha256()
     for entry in catalog.export():
         document = entry.document._replace(metadata={})
@@ -159,7 +161,7 @@ def digest(catalog: SqlCatalog) -> str:
 
 
 def _excess(origin: SqlCatalog, target: SqlCatalog) -> dict[str, list[str]]:
-    """The documents that only the target holds: source -> source_ids."""
+    """source -> source_ids of the documents that only the target has."""
     excess: dict[str, list[str]] = {}
     for status in target.statuses(None, ()):
         ours = origin.fingerprints(status.name)
@@ -181,7 +183,7 @@ def _equal(entry: StoredDocument, twin: StoredDocument | None) -> bool:
 
 
 def _move_embeddings(origin: SqlCatalog, target: SqlCatalog, model: str, progress: Progress) -> int:
-    """Copies the vectors of the texts that are pending in the target; how many."""
+    """Copies the vectors of the texts that have no embedding in the target. Returns the number copied."""
     count = 0
     total = target.pending_count(model)
     numbers = (chunk.chunk_no for chunk in list(target.pending_chunks(model)))
@@ -219,7 +221,9 @@ def _moved_keys(origin: Keys, target: Keys) -> int:
 
 
 def _kept(record: KeyRecord, other: KeyRecord | None) -> bool:
-    """Whether a key was moved. One that was revoked at the target since an earlier move stays revoked."""
+    """Whether the target's key `other` is a correct copy of `record`. It may be revoked although `record` is
+    not, because a key that was revoked in the target after an earlier migration stays revoked.
+    """
     if other is None or other != record._replace(revoked_ms=other.revoked_ms):
         return False
     return other.revoked_ms is not None or record.revoked_ms is None

@@ -1,8 +1,8 @@
-"""The search index in OpenSearch, which several machines search and any of them updates.
+"""The search index in OpenSearch, which several machines search and any of them can update.
 
-It stores our terms and vectors and returns ranked numbers; text analysis, fusion and ranking are ours, as
-with the local index. It follows the catalog as that one does (ctx/store/index.py), words and vectors
-separately (opensearch_part.py).
+OpenSearch stores our terms and vectors and returns ranked chunk numbers. Text analysis, fusion and ranking
+are done by ctx, as with the local index. The index follows the catalog in the same way as the local index
+(ctx/store/index.py). Words and vectors are two separate indexes (opensearch_part.py).
 """
 
 import logging
@@ -28,12 +28,12 @@ from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
 
-STATE_KEPT_S = 0.5  # how long a searcher reuses a state
+STATE_KEPT_S = 0.5  # how long a searcher uses a state before it reads the state again
 T = TypeVar("T")
 
 
 class States(NamedTuple):
-    """What the two indexes have applied; None if an index does not exist."""
+    """The published states of the two indexes; None for an index that does not exist."""
 
     words: State | None
     vectors: State | None
@@ -50,9 +50,9 @@ class States(NamedTuple):
 class OpenSearchIndex:
     """The `SearchIndex` in OpenSearch. Opening sends no request.
 
-    The caller closes the client. `embedding` as for `LocalIndex`. `owner()` names the catalog of this index;
-    an index that belongs to another catalog is not changed. `turn` lets one process write at a time; None:
-    the caller holds a lock.
+    The caller closes the client. `embedding` is described at `LocalIndex`. `owner` returns the name of the
+    catalog; an index that belongs to another catalog is not changed. `turn` makes processes write one after
+    the other; None means that the caller holds a lock.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OpenSearchIndex:
         self._words = Part(self._client, f"{name}-words", layout)
         self._vectors = Part(self._client, f"{name}-vectors", layout)
         self._lock = threading.Lock()
-        self._seen: tuple[float, States] | None = None  # when it was requested, on the monotonic clock
+        self._seen: tuple[float, States] | None = None  # (time of the request on the monotonic clock, states)
         self._suspect = self._adopting = False
 
     def __enter__(self) -> "OpenSearchIndex":
@@ -85,7 +85,7 @@ class OpenSearchIndex:
         self.close()
 
     def close(self) -> None:
-        """Nothing to do: the client is the caller's."""
+        """Does nothing, because the caller closes the client."""
 
     @cached_property
     def _owner(self) -> str:
@@ -97,7 +97,7 @@ class OpenSearchIndex:
         return self._hits(self._word_query(query, prefix), filters, k)
 
     def _word_query(self, query: str, prefix: bool) -> JSON | None:
-        """The query for the words; None if the text has no word."""
+        """The OpenSearch query for a text; None if the text has no word."""
         counts = analyze.query_counts(query)
         if not counts:
             return None
@@ -143,7 +143,7 @@ class OpenSearchIndex:
     def semantic(
         self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """The k nearest chunks; [] if nothing is embedded yet. Raises `EmbeddingsDisabled` if no model is
+        """See `SearchIndex`; [] if the index has no vectors yet. Raises `EmbeddingsDisabled` if no model is
         configured.
         """
         model = model or self._embedding()[0]
@@ -169,7 +169,7 @@ class OpenSearchIndex:
         prefix: bool = False,
         model: str | None = None,
     ) -> tuple[list[Hit], list[Hit]]:
-        """Both rankings in one request, if both indexes can answer."""
+        """See `SearchIndex`. Sends one request if both indexes can answer, else one for each index."""
         words, vectors = self._states()
         question = None if filters.closed or min(depths) <= 0 else self._word_query(query, prefix)
         if (
@@ -193,40 +193,41 @@ class OpenSearchIndex:
                 return queries.word_hits(replies[0]), queries.vector_hits(replies[1])
             except Refusal as error:
                 if error.status != 404:
-                    raise  # else an index was replaced meanwhile
+                    raise  # 404 means that an index was replaced meanwhile, so the searches below try again
         return (
             self.keyword(query, filters, depths[0], prefix=prefix),
             self.semantic(vector(), filters, depths[1], model=model),
         )
 
     def hold(self, model: str) -> bool:
-        """Whether `semantic` can answer for this model."""
+        """Whether the published vectors are of this model, so that `semantic` can search them."""
         return self.published_model() == model
 
     def published_model(self) -> str | None:
-        """The model of the vectors; None if there are none."""
+        """The model of the published vectors; None if there are no vectors of this catalog."""
         vectors = self._states().vectors
         return vectors.model if self._is_ours(vectors) else None
 
     def _is_ours(self, state: State | None) -> TypeGuard[State]:
-        """Whether an index belongs to this catalog and has this version's format."""
+        """Whether an index exists, belongs to this catalog and has the current format."""
         return state is not None and state.format == FORMAT and state.owner == self._owner
 
     def adopt(self) -> None:
         self._adopting = True
 
     def applied_seq(self) -> int:
-        """The seq that words and vectors have applied, at most `STATE_KEPT_S` old."""
+        """The last seq that both words and vectors have applied. The value may be `STATE_KEPT_S` old."""
         states = self._states()
         return states.applied if states.words and states.words.owner == self._owner else 0
 
     # -- catching up ------------------------------------------------------------------------------
 
     def catch_up(self, catalog: Catalog) -> int:
-        """See `Projection`. An index that is missing or has another history is built beside the
-        current one.
+        """See `Projection`. If an index is missing or has another history, a new index is built while the
+        current one still answers.
 
-        After a `StoreError` searchers keep what was published before, and the next call continues there.
+        After a `StoreError`, searchers keep the last published version, and the next call continues from
+        there.
         """
         if not self._writable:
             raise StoreError("the index was opened read-only")
@@ -259,10 +260,12 @@ class OpenSearchIndex:
                     self._seen = None
 
     def feed(self, catalog: Catalog) -> None:
-        """Nothing to do: `catch_up` publishes soon enough."""
+        """Does nothing, because `catch_up` publishes soon enough."""
 
     def check(self) -> list[str]:
-        """One line for each problem. The next `catch_up` of this object rebuilds the index."""
+        """Checks both indexes and returns one line for each problem. If there is one, the next `catch_up` of
+        this object rebuilds the index.
+        """
         problems = []
         states = self._read_states()
         halves = [("keyword index", states.words, self._words)]
@@ -283,7 +286,7 @@ class OpenSearchIndex:
         return problems
 
     def server(self, catalog: Catalog) -> tuple[bool, str]:
-        """Whether the cluster is healthy, and a line about it."""
+        """(whether the OpenSearch cluster is healthy, a line that describes it)."""
         health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
         nodes, shards, unassigned = (
             int(health[key]) for key in ("number_of_data_nodes", "active_shards", "unassigned_shards")
@@ -301,8 +304,8 @@ class OpenSearchIndex:
         return not unassigned, line
 
     def _check_owner(self) -> None:
-        """Raises `StoreError` if the index belongs to another catalog, because the two would rebuild it in
-        turn.
+        """Raises `StoreError` if the index belongs to another catalog or was written by a newer ctx. Two
+        catalogs with the same index would rebuild it again and again.
         """
         states = self._states()
         for state in filter(None, states):
@@ -331,7 +334,9 @@ class OpenSearchIndex:
         )
 
     def _begin(self, part: Part, catalog: Catalog, model: str, settings: JSON, mappings: JSON) -> State:
-        """The state of the index to continue: the one that answers, the one being built, or a new one."""
+        """The state of the index to write to: the current index or else the unfinished new index if it can be
+        continued, else a new empty index.
+        """
         for building in (False, True):
             state = part.state(building=building)
             if state is not None and not self._suspect:
@@ -343,7 +348,7 @@ class OpenSearchIndex:
         return State(name, FORMAT, 0, "", self._owner, model, fingerprint(), 0)
 
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
-        """Why an index cannot be continued; None: it can."""
+        """The reason why an index cannot be continued; None if it can."""
         if state.format != FORMAT:
             return "it has another format" if state.format else "it was not finished"
         if catalog.history(state.applied) != state.history or state.owner != self._owner:
@@ -361,7 +366,7 @@ class OpenSearchIndex:
         writing = Writing(part, state._replace(model=model or ""), catalog)
         for stored in catalog.documents_since(state.applied):
             if stored.seq > target:
-                break  # written meanwhile: the next call has it
+                break  # it was written after this call began; the next call adds it
             writing.publish_some(stored.seq - 1)
             entries = queries.passage_entries(stored)
             writing.put(entries)
@@ -384,7 +389,7 @@ class OpenSearchIndex:
                 if state.size == covered or catalog.seq() != target:
                     self._vectors.take_place(state.name)
                     return target
-                # Embeddings were deleted, or the index lost some: nothing else reports that.
+                # Embeddings were deleted, or the index lost some. Nothing else reports this.
                 reason = "they do not match the catalog"
             logger.warning("vectors are built anew reason=%s", reason)
             self._vectors.drop()
@@ -392,7 +397,9 @@ class OpenSearchIndex:
         return target
 
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
-        """Brings the vectors up to a seq; first up to the target of an interrupted catch-up."""
+        """Brings the vectors up to the seq `target`. First finishes an interrupted catch-up, if there is
+        one.
+        """
         part = self._vectors
         state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
         if state.unfinished:
@@ -416,7 +423,7 @@ class OpenSearchIndex:
     # -- asking ------------------------------------------------------------------------------
 
     def _states(self) -> States:
-        """The states, at most `STATE_KEPT_S` old."""
+        """The states of both indexes, at most `STATE_KEPT_S` old."""
         with self._lock:
             if self._seen is not None and time.monotonic() - self._seen[0] < STATE_KEPT_S:
                 return self._seen[1]
@@ -434,7 +441,9 @@ class OpenSearchIndex:
         return states
 
     def _asked(self, part: Part, ask: Callable[[State], T], model: str | None = None) -> T | None:
-        """The result of `ask` for the current index; None if there is none, or one of another model."""
+        """The result of `ask` for the current index. None if this index does not exist, or is not of `model`
+        (if given). Tries again if the index is replaced meanwhile.
+        """
         for last in (False, True):
             states = self._read_states() if last else self._states()
             state = states.words if part is self._words else states.vectors
@@ -442,13 +451,13 @@ class OpenSearchIndex:
                 continue
             if state.format != FORMAT:
                 raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
-            if state.owner != self._owner:  # its numbers belong to other documents
+            if state.owner != self._owner:  # the chunk numbers in it belong to other documents
                 raise self._foreign()
             try:
                 return ask(state)
             except Refusal as error:
                 if error.status != 404 or last:
-                    raise  # else it was replaced meanwhile
+                    raise  # 404 means that the index was replaced meanwhile
         return None
 
     def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
@@ -462,13 +471,13 @@ class OpenSearchIndex:
         return [] if reply is None else queries.word_hits(reply)
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """How many passages have each (field, term), in one request."""
+        """(field, term) -> the number of passages that contain the term in this field. Sends one request."""
         asked = [queries.term(field, name) for field, name in terms]
         totals = self._asked(self._words, lambda state: self._totals(state, asked))
         return dict(zip(terms, totals or [0] * len(terms), strict=True))
 
     def _totals(self, state: State, asked: Sequence[JSON]) -> list[int]:
-        """How many documents each of several queries finds."""
+        """The number of passages that each of these queries finds."""
         if not asked:
             return []
         bodies = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
@@ -478,7 +487,7 @@ class OpenSearchIndex:
         return [int(reply["hits"]["total"]["value"]) for reply in replies]
 
     def _beginning(self, query: str) -> JSON | None:
-        """The query for the terms that the incomplete last word may become."""
+        """The query for the terms that the incomplete last word may become; None if no term matches."""
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
             return None

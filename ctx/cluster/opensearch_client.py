@@ -1,7 +1,7 @@
-"""Requests to the nodes of an OpenSearch, by opensearch-py.
+"""Sends requests to the nodes of an OpenSearch cluster, through opensearch-py.
 
-The library spreads requests over the nodes and leaves out one that fails. Every request of ctx may be sent
-twice with the same effect (documents carry external versions), so failed ones are sent again.
+The library distributes requests over the nodes and skips a node that fails. Every request of ctx can be sent
+twice with the same effect (documents have external versions), so failed requests are sent again.
 """
 
 import base64
@@ -29,16 +29,16 @@ from ctx.models import JSON
 
 logger = logging.getLogger(__name__)
 
-OLDEST = 3  # the server's major version: before it, scores have another factor
+OLDEST = 3  # the oldest supported major version; in older versions, scores have another factor
 HURRY_S = 1.0  # the time limit of a health probe, for each node
-_SLOW = 6.0  # times the time limit, for requests that write: a refresh builds graphs
-_PAUSE_S = 0.1  # before the second try, doubled with each
+_SLOW = 6.0  # the time limit is this many times longer for requests that write: a refresh builds graphs
+_PAUSE_S = 0.1  # the pause before the second attempt; it doubles with each attempt
 _LONGEST_PAUSE_S = 5.0
-_SPARED_S = 10.0  # how long a node that failed is left out
-_CONNECTIONS = 64  # to each node
-BULK_BYTES = 4 << 20
-BULK_RETRIES = 5  # when the server is busy, for example merging graphs
-BULK_PAUSE_S = 1  # doubled with each
+_SPARED_S = 10.0  # how long a node that failed is skipped
+_CONNECTIONS = 64  # the largest number of connections to each node
+BULK_BYTES = 4 << 20  # the largest size of a bulk request
+BULK_RETRIES = 5  # how often a write is repeated while the server is busy, for example with merging graphs
+BULK_PAUSE_S = 1  # the pause before the first repetition; it doubles with each
 _AGAIN = frozenset({429, 502, 503, 504})
 _MEANINGS = {
     401: "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url",
@@ -51,8 +51,8 @@ _UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No addre
 
 
 def node_addresses(text: str) -> tuple[list[dict[str, JSON]], tuple[str, str] | None]:
-    """The nodes in a comma-separated list of URLs, and the first user and password in it. Raises
-    `ConfigError`.
+    """(the nodes in a comma-separated list of URLs, the first user and password in it or None). A node is
+    given as arguments for opensearch-py. Raises `ConfigError`.
     """
     nodes: list[dict[str, JSON]] = []
     credentials = None
@@ -93,7 +93,9 @@ def _headers(settings: Index, credentials: tuple[str, str] | None) -> dict[str, 
 
 
 class Refusal(StoreError):
-    """A reply that is an error. `kind` is the server's word for it (`index_not_found_exception`)."""
+    """An error that the server sent as its reply. `status` is the HTTP status, and `kind` the server's name
+    for the error, such as `index_not_found_exception`.
+    """
 
     def __init__(self, message: str, status: int, kind: str, reason: str) -> None:
         super().__init__(message)
@@ -103,12 +105,12 @@ class Refusal(StoreError):
 
 
 class Client:
-    """Sends requests to whichever node answers. Safe from several threads. Raises `StoreError`, `Refusal`,
-    `Busy`.
+    """Sends requests to the nodes of an OpenSearch cluster. Safe to use from several threads. Raises
+    `StoreError`, `Refusal`, `Busy`.
     """
 
     def __init__(self, settings: Index) -> None:
-        """Raises `ConfigError` for an address or a certificate that cannot be read."""
+        """Raises `ConfigError` if the URL is not valid or the certificate cannot be read."""
         nodes, credentials = node_addresses(settings.url or "")
         self._timeout_s = settings.timeout_secs
         self._retries = settings.max_retries
@@ -118,7 +120,7 @@ class Client:
             headers=_headers(settings, credentials),
             ssl_context=_tls(settings.ca_file) if any(node["use_ssl"] for node in nodes) else None,
             timeout=settings.timeout_secs,
-            max_retries=len(nodes) - 1,  # each node once; `_answer` begins again after a pause
+            max_retries=len(nodes) - 1,  # tries each node once; `_answer` tries again after a pause
             retry_on_timeout=True,
             pool_maxsize=_CONNECTIONS,
             dead_timeout=_SPARED_S,
@@ -130,8 +132,8 @@ class Client:
     def ask(
         self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
     ) -> JSON:
-        """The reply to a request. `missing`: None if the index, alias or document does not exist. `slow`:
-        allows more time.
+        """The reply to a request. With `missing`, it is None if the index, alias or document does not exist.
+        `slow` allows more time.
         """
         try:
             return self._answer(method, path, body, slow=slow)
@@ -141,10 +143,10 @@ class Client:
             raise
 
     def write(self, alias: str, actions: Iterable[dict[str, JSON]]) -> None:
-        """Writes and deletes documents, a few megabytes a request. What the server has no room for is sent
-        again for half a minute. Raises the first error that is final.
+        """Writes and deletes documents, with a few megabytes per request. Writes that a busy server rejects
+        are repeated for half a minute. Raises the first permanent error.
 
-        409 means that a newer version is in place, 404 that a deleted document is gone: both are fine.
+        Status 409 (a newer version exists) and 404 (a document to delete is already gone) are no errors.
         """
         self._check()
         try:
@@ -170,14 +172,14 @@ class Client:
             raise refusal(*_details(error)) from error
 
     def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
-        """The replies to searches, each a header and a body, in one request."""
+        """The replies to several searches (header, body), which are sent in one request."""
         lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search)
         replies = self._answer("POST", "/_msearch", lines, failures=lambda reply: reply["responses"])
         return list(replies["responses"])
 
     def documents(self, addresses: Sequence[JSON], *, hurried: bool = False) -> list[JSON]:
-        """The replies of `_mget`. If an index is missing, so is the document; if its shard is on no node, it
-        may still exist.
+        """The entries of an `_mget` reply for these documents. If an index does not exist, the document
+        counts as missing. If a shard is unavailable, the request is repeated, because the document may exist.
         """
 
         def lost(reply: JSON) -> list[JSON]:
@@ -195,7 +197,7 @@ class Client:
             self.version(hurried=hurried)
 
     def version(self, *, hurried: bool = False) -> str:
-        """The server's version. Raises `StoreError` if it is not an OpenSearch that ctx supports."""
+        """The server's version. Raises `StoreError` if the server is not an OpenSearch that ctx supports."""
         about = self._answer("GET", "/", hurried=hurried, checked=True)
         version = about.get("version", {}) if isinstance(about, dict) else {}
         number = str(version.get("number", ""))
@@ -218,8 +220,8 @@ class Client:
         hurried: bool = False,
         checked: bool = False,
     ) -> JSON:
-        """The reply. A request is sent again after a pause if it, or one of the parts that `failures`
-        returns, has a temporary error.
+        """The reply to a request. The request is sent again after a pause if it fails with a temporary error,
+        or if one of the parts of the reply that `failures` returns has such an error.
         """
         if not checked:
             self._check(hurried=hurried)
@@ -234,7 +236,7 @@ class Client:
                 failed = [part for part in failures(reply) if "error" in part]
                 if not failed:
                     return reply
-                # A part of `_mget` has no status.
+                # A failed part of an `_mget` reply has no status.
                 status, details = failed[0].get("status", 503), failed[0]["error"]
             except SerializationError as error:
                 raise StoreError(
@@ -254,13 +256,15 @@ class Client:
 
 
 def _passing(status: int, error: JSON) -> bool:
-    """Whether another try may succeed: there was no room, or a node went away during a search."""
+    """Whether the error is temporary, so that another attempt may succeed: the server was busy, or a node
+    failed during a search.
+    """
     kind = error.get("type") if isinstance(error, dict) else None
     return status in _AGAIN or (status == 500 and kind == "search_phase_execution_exception")
 
 
 def refusal(status: int, error: JSON) -> StoreError:
-    """Our error for one of the server's, with advice."""
+    """The `StoreError` to raise for an error of the server, with advice in its message."""
     details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
     kind, reason = str(details.get("type") or ""), str(details.get("reason") or "")[:300]
     if _read_only(status, kind):
@@ -279,14 +283,14 @@ def refusal(status: int, error: JSON) -> StoreError:
 
 
 def _read_only(status: int, kind: str | None) -> bool:
-    """Whether an index takes no writes until somebody frees room. With 503 it is a cluster without a manager,
-    which passes.
+    """Whether the index is read-only until someone frees disk space. The same error with status 503 means
+    that the cluster has no manager, which is temporary.
     """
     return kind == "cluster_block_exception" and status != 503
 
 
 def _details(error: TransportError) -> tuple[int, JSON]:
-    """The status of a reply that is an error, and the server's description of it."""
+    """(the HTTP status of an error reply, the server's description of the error)."""
     info = error.info
     return int(error.status_code), info.get("error") if isinstance(info, dict) else error.error
 
@@ -299,7 +303,9 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _hopeless(error: ConnectionError) -> bool:
-    """Whether the nodes hang, which took long enough, or the address is wrong."""
+    """Whether a retry is useless: the nodes did not answer in time, or the address or certificate is
+    wrong.
+    """
     signs = ("timed out", *_UNKNOWN_HOST)
     return isinstance(error, ConnectionTimeout | SSLError) or any(sign in str(error) for sign in signs)
 

@@ -1,12 +1,12 @@
-"""One of the two indexes in OpenSearch: the words, or the vectors.
+"""One of the two indexes in OpenSearch: the words or the vectors.
 
-    NAME-words            an alias for the index that answers, `NAME-words-<8 hex digits>`
-    NAME-words-building   one for the index that will take its place, while that is built
-    NAME-vectors...       likewise
+    NAME-words            the alias of the current index, `NAME-words-<8 hex digits>`
+    NAME-words-building   the alias of the index that will replace it, while it is built
+    NAME-vectors...       the same for the vectors
 
-What an index has applied is stored in the index itself, as the document `state`. Every document is written
-with its seq as the external version, so a late write (a paused machine, a request sent twice) changes
-nothing. Nothing is visible before `publish`.
+Each index stores its own state, such as the last seq applied, in the document `state`. Every document is
+written with its seq as external version, so a late write (of a paused machine, or a request sent twice)
+changes nothing. Writes are visible to searches after `publish`.
 """
 
 import logging
@@ -23,23 +23,25 @@ from ctx.store.record import VectorPosition
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_EVERY_S = 10.0  # during a long catch-up
+PUBLISH_EVERY_S = 10.0  # the time between two publications during a long catch-up
 _PUBLISHED_ENTRIES = 5_000  # documents kept in memory before they are sent
-STATE = "state"  # the id of the state document; the others are numbers
-MAX_TERMS_FILTER = 1_000_000  # documents in a filter
-_IDS_PAGE = 10_000  # the largest window of a search
-_DOCUMENTS_AT_ONCE = 1_000  # in one search for old parts
+STATE = "state"  # the id of the state document; the ids of all other documents are numbers
+MAX_TERMS_FILTER = 1_000_000  # the largest number of documents in a filter
+_IDS_PAGE = 10_000  # the largest number of results that OpenSearch returns
+_DOCUMENTS_AT_ONCE = 1_000  # documents in one search for outdated entries
 
 
 class Layout(NamedTuple):
-    """How many shards an index has, and further copies of each."""
+    """The number of shards of an index, and the number of replicas of each shard."""
 
     shards: int = 1
     replicas: int = 1
 
 
 class Unfinished(NamedTuple):
-    """An interrupted catch-up of vectors: its target seq, the target's history, and where to continue."""
+    """An interrupted catch-up of vectors: its target seq, the catalog's history at this seq, and the position
+    from which to continue (see `VectorPosition`).
+    """
 
     target: int
     history: str
@@ -53,8 +55,9 @@ class Unfinished(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an index has applied. `owner` names its catalog; `size` is its number of documents when this was
-    published; `unfinished` is what it holds beyond `applied`, unpublished.
+    """The state of an index. `applied` is the last seq applied, `owner` the name of its catalog, and `size`
+    its number of documents at the last publication. `unfinished` describes unpublished writes beyond
+    `applied`.
     """
 
     name: str
@@ -69,7 +72,9 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
-        """From a state document. If a field is missing the format is 0, which no one reads."""
+        """The state in the fields of a state document. If a field is missing, the format is 0, so that the
+        index is rebuilt.
+        """
         try:
             unfinished = Unfinished(*fields["unfinished"]) if fields.get("unfinished") else None
             values = [kind(fields[name]) for name, kind in _STATE_FIELDS.items()]
@@ -79,7 +84,7 @@ class State(NamedTuple):
 
     @classmethod
     def published(cls, entry: JSON) -> Self | None:
-        """The state in a reply of `_mget`; None if nothing was published yet."""
+        """The state in an entry of an `_mget` reply; None if the index was not published yet."""
         if not entry.get("found"):
             return None
         state = cls.of(entry["_index"], entry["_source"][STATE])
@@ -98,7 +103,7 @@ _STATE_FIELDS: dict[str, type] = {
 
 
 class Entry(NamedTuple):
-    """A document to write, or to delete if `fields` is None. `version` is its seq."""
+    """A document to write to an index, or to delete if `fields` is None. `version` is its seq."""
 
     id: int
     version: int
@@ -106,7 +111,9 @@ class Entry(NamedTuple):
 
 
 class Part:
-    """One index, by its alias. Only reading is safe beside a writer. Raises `StoreError`."""
+    """The word index or the vector index, by its alias. Only one process may write at a time; others may read
+    meanwhile. Raises `StoreError`.
+    """
 
     def __init__(self, client: Client, alias: str, layout: Layout) -> None:
         self._client = client
@@ -114,10 +121,12 @@ class Part:
         self.building_alias = f"{alias}-building"
         self._layout = layout
 
-    # -- what is there ------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------
 
     def state(self, *, building: bool = False) -> State | None:
-        """The state of the current index, or of the one being built; None if there is none."""
+        """The state of the current index, or with `building` of the index being built. None if this index
+        does not exist.
+        """
         alias = self.building_alias if building else self.alias
         reply = self._client.ask("GET", f"/{alias}/_doc/{STATE}", missing=True)
         if reply is not None and reply.get("found"):
@@ -126,20 +135,22 @@ class Part:
         return State(names[0], 0, 0, "", "", "", "", 0) if names else None
 
     def _names_behind(self, alias: str) -> list[str]:
-        """The indexes behind an alias."""
+        """The names of the indexes that an alias points to."""
         return list(self._client.ask("GET", f"/_alias/{alias}", missing=True) or ())
 
     def count(self, index: str) -> int:
-        """How many published documents an index has, without its state."""
+        """The number of published documents in an index, without the state document."""
         body = {"query": {"exists": {"field": "document_no"}}, "size": 0, "track_total_hits": True}
-        # Not `_count`, which ignores shards that are on no node.
+        # `_count` is not used, because it ignores unavailable shards.
         header = {"index": index, "allow_partial_search_results": False}
         return int(self._client.search_all([(header, body)])[0]["hits"]["total"]["value"])
 
     # -- making and replacing ------------------------------------------------------------------------------
 
     def create(self, mappings: JSON, settings: Mapping[str, JSON]) -> str:
-        """Makes an empty index and returns its name. It becomes the current index if there is none."""
+        """Creates an empty index and returns its name. If there is no current index, it becomes the current
+        one.
+        """
         self.drop_building()
         answers = bool(self._names_behind(self.alias))
         name = f"{self.alias}-{os.urandom(4).hex()}"
@@ -161,7 +172,7 @@ class Part:
             self._client.ask("PUT", f"/{name}", body, slow=True)
         except Refusal as error:
             if error.kind == "resource_already_exists_exception":
-                return name  # sent twice: the first answer was lost
+                return name  # the request was sent twice, because the first reply was lost
             if "index.knn" in error.reason or "knn_vector" in error.reason:
                 raise StoreError(
                     "this OpenSearch has no k-NN plugin: install opensearch-knn, or set [embedding] provider "
@@ -175,7 +186,7 @@ class Part:
         self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
 
     def take_place(self, name: str) -> None:
-        """Makes an index the one that answers, in one step, and deletes the former one."""
+        """Makes an index the current index, atomically, and deletes the former one."""
         former = self._names_behind(self.alias)
         if former == [name]:
             return
@@ -188,11 +199,11 @@ class Part:
         self._delete(index for index in former if index != name)
 
     def drop_building(self) -> None:
-        """Deletes an unfinished index."""
+        """Deletes the index that is being built, if there is one."""
         self._delete(self._names_behind(self.building_alias))
 
     def drop(self) -> None:
-        """Deletes everything."""
+        """Deletes the current index and the index being built."""
         self.drop_building()
         self._delete(self._names_behind(self.alias))
 
@@ -203,12 +214,12 @@ class Part:
     # -- writing ------------------------------------------------------------------------------
 
     def write(self, index: str, entries: Iterable[Entry]) -> None:
-        """Writes and deletes. It is visible, and durable, after `publish`."""
+        """Writes and deletes documents. The changes are visible and durable after `publish`."""
         self._client.write(_written(index), map(_action, entries))
 
     def retain(self, index: str, kept: Mapping[int, tuple[int, Sequence[int]]]) -> None:
-        """Deletes old parts of documents: those that are not among the present ids. `kept` is number -> (seq,
-        ids). Finds published parts only.
+        """Deletes the outdated entries of documents. `kept` maps document number -> (seq, ids of its current
+        entries). Finds only entries that are already visible to searches.
         """
         numbers = sorted(kept)
         for start in range(0, len(numbers), _DOCUMENTS_AT_ONCE):
@@ -223,7 +234,7 @@ class Part:
             )
 
     def _ids_of(self, index: str, document_nos: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """(id, document) of everything that an index has of these documents."""
+        """(id, document number) of all entries that an index has for these documents."""
         body: dict[str, JSON] = {
             "query": {"terms": {"document_no": list(document_nos)}},
             "size": _IDS_PAGE,
@@ -244,7 +255,9 @@ class Part:
         self._client.ask("POST", f"/{index}/_refresh", slow=True)
 
     def publish(self, state: State, *, written: bool = True) -> State:
-        """Makes written documents visible, then stores the state; returns it with its size."""
+        """Makes written documents visible to searches, then stores the state. Returns the state with its new
+        size. `written` False: no documents were written.
+        """
         if written:
             self.refresh(state.name)
             state = state._replace(size=self.count(state.name))
@@ -261,7 +274,7 @@ class Part:
 
 
 class Writing:
-    """The writes of one catch-up, including deletions of old parts of the written documents."""
+    """The writes of one catch-up, including the deletion of outdated entries of the written documents."""
 
     def __init__(self, part: Part, state: State, catalog: Catalog) -> None:
         self._part = part
@@ -282,17 +295,21 @@ class Writing:
             self._flush()
 
     def keep(self, document_no: int, seq: int, ids: Sequence[int]) -> None:
-        """Notes the parts that a document has now; `publish` deletes others."""
+        """Records the ids of a document's current entries. `publish` deletes its other entries."""
         if not self._anew:
             self._kept[document_no] = seq, ids
 
     def publish_some(self, applied: int) -> None:
-        """Publishes everything up to a seq, if the last time is long enough ago."""
+        """Publishes the writes up to the seq `applied`, unless the last publication was less than
+        PUBLISH_EVERY_S ago.
+        """
         if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
             self.publish(applied)
 
     def keep_position(self, target: int, position: VectorPosition) -> None:
-        """Stores how far a long catch-up is, every few seconds. After a failure it continues there."""
+        """Stores the position of a long catch-up every PUBLISH_EVERY_S, so that it can continue from there
+        after a failure.
+        """
         if time.monotonic() - self._published_s > PUBLISH_EVERY_S:
             self._flush()
             unfinished = Unfinished(target, self._catalog.history(target) or "", *position)
@@ -303,7 +320,7 @@ class Writing:
     def publish(self, applied: int) -> State:
         self._flush()
         if self._kept:
-            self._part.refresh(self._state.name)  # so that former parts are found
+            self._part.refresh(self._state.name)  # makes the outdated entries visible to `retain`
             self._part.retain(self._state.name, self._kept)
             self._kept = {}
         history = self._catalog.history(applied) or ""
@@ -320,7 +337,9 @@ class Writing:
 
 
 def _written(index: str) -> str:
-    """The alias for writing. A write to a missing alias is an error; one to a missing index would make it."""
+    """The alias for writing to an index. A write to a missing alias is an error, but a write to a missing
+    index would create the index.
+    """
     return f"{index}-written"
 
 

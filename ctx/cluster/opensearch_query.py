@@ -1,7 +1,7 @@
-"""The queries of ctx/store/tantivy.py in OpenSearch's query language.
+"""Builds the queries of ctx/store/tantivy.py in OpenSearch's query language.
 
-Both engines score alike (the same k1, b, idf and lengths in a byte) except for a constant factor. Our terms
-are stored analysed, in fields that are only split at spaces.
+Both engines compute the same scores (the same k1, b, idf and one-byte lengths) except for a constant factor.
+ctx analyses the text itself and stores the terms in fields that OpenSearch only splits at spaces.
 """
 
 import json
@@ -25,13 +25,13 @@ from ctx.store.tantivy import (
 )
 from ctx.text import analyze
 
-FORMAT = 4  # of the fields; an index of an older format is rebuilt
+FORMAT = 4  # the version of the fields; an index with an older version is rebuilt
 
-SCALE = 2.2  # k1 + 1: a factor of tantivy's BM25 that Lucene's does not have
-MAX_HITS = 10_000  # the largest window of a search
-# How many times k the graph is asked for. With 1 it misses one of a hundred nearest chunks.
+SCALE = 2.2  # k1 + 1, a factor in tantivy's BM25 that Lucene leaves out
+MAX_HITS = 10_000  # the largest number of results that OpenSearch returns
+# The graph search asks for BEAM * k neighbours. With 1 it misses one of a hundred nearest chunks.
 BEAM = 3.0
-# Vectors are sent as integers of seven digits, the precision of the engine's 32-bit sums.
+# Vectors are sent as integers of seven digits, which is the precision of the engine's 32-bit sums.
 VECTOR_LENGTH = 1e7
 FIELDS = ("text", "head")
 _PROBE = (
@@ -49,7 +49,7 @@ _STATE = {"state": {"type": "object", "enabled": False}}
 
 
 def word_mappings() -> JSON:
-    """The fields of the words. The texts are in the catalog and not stored here."""
+    """The field mappings of the word index. The texts are not stored, because the catalog has them."""
     properties = {
         "text": _TERMS,
         "head": _TERMS,
@@ -62,12 +62,16 @@ def word_mappings() -> JSON:
 
 
 def vector_mappings() -> JSON:
-    """The fields of the vectors, except the vector itself: its length is known from the first one."""
+    """The field mappings of the vector index, without the vector field. That field is added with the first
+    vector, which shows the number of dimensions.
+    """
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": {**_COMMON, **_STATE}}
 
 
 def vector_field(dim: int) -> JSON:
-    """The vector field. Lucene's engine is in every distribution and filters while it searches."""
+    """The mapping of the vector field. It uses Lucene's engine, which is in every distribution and applies
+    filters during the search.
+    """
     method = {"name": "hnsw", "engine": "lucene", "parameters": {"m": 16, "ef_construction": 100}}
     return {
         "vector": {
@@ -84,14 +88,14 @@ VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
 
 @cache
 def fingerprint() -> str:
-    """A fingerprint of this machine's text analysis, made from a varied text."""
+    """A hash of the terms of a test text. It differs if another machine analyses text in another way."""
     text = analyze.composed(_PROBE)
     terms = [*analyze.words(text), *analyze.words(analyze.additions(text)), *analyze.query_terms(_PROBE)]
     return sha256(" ".join(terms).encode()).hexdigest()[:12]
 
 
 def passage_entries(stored: StoredDocument) -> list[Entry]:
-    """The passages of a document, ready to write."""
+    """The passages of a document, as entries to write to the word index."""
     document = stored.document
     common = {
         "document_no": stored.document_no,
@@ -127,7 +131,7 @@ def any_of(parts: Sequence[JSON]) -> JSON:
 
 
 def phrase(field: str, words: Iterable[str]) -> JSON:
-    """Words side by side, or a single word."""
+    """A query for words that follow each other, or for a single word."""
     words = list(words)
     if len(words) == 1:
         return term(field, words[0])
@@ -135,9 +139,11 @@ def phrase(field: str, words: Iterable[str]) -> JSON:
 
 
 def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JSON:
-    """Any word of a query, all of them, or quoted ones side by side: the best of the three counts.
+    """The OpenSearch query for a text. It combines queries for any word, for all words and for quoted
+    phrases; a passage gets the best of the three scores.
 
-    `counts` are the terms to look for; `beginning` matches what the unfinished last word may become.
+    `counts` maps the terms to search for to their weights. `beginning` is the query for the unfinished last
+    word; None if there is none.
     """
     texts = {name: term("text", name, count) for name, count in counts.items()}
     heads = {name: term("head", name, HEAD_BOOST * count) for name, count in counts.items()}
@@ -158,13 +164,13 @@ def word_query(query: str, counts: dict[str, int], beginning: JSON | None) -> JS
 
 
 def exact_query(phrases: Sequence[Sequence[str]]) -> JSON:
-    """Matches texts with each of these phrases."""
+    """A query for passages that contain all of these phrases."""
     parts = [any_of([phrase(field, words) for field in FIELDS]) for words in phrases]
     return parts[0] if len(parts) == 1 else {"bool": {"must": parts}}
 
 
 def definition_query(names: Sequence[str]) -> JSON | None:
-    """Passages whose code defines one of the names; None if no name has a letter."""
+    """A query for passages whose code defines one of the names; None if no name has a letter."""
     wholes = list(dict.fromkeys(filter(None, map(analyze.whole, names))))
     return {"constant_score": {"filter": {"terms": {"defines": wholes}}}} if wholes else None
 
@@ -177,7 +183,7 @@ def prefix_query(beginning: str) -> JSON:
 
 
 def clauses(filters: Filters) -> list[JSON]:
-    """The filters, as queries that do not change scores."""
+    """The filters as OpenSearch queries, which do not change scores."""
     parts: list[JSON] = []
     if filters.sources is not None:
         parts.append({"terms": {"source": sorted(filters.sources)}})
@@ -195,7 +201,7 @@ def narrowed(query: JSON, filters: Filters) -> JSON:
 
 
 def nearest(vector: Sequence[float], filters: Filters, k: int) -> JSON:
-    """The k nearest that pass the filters, which apply during the graph search."""
+    """A query for the k nearest vectors that pass the filters, which apply during the graph search."""
     search: dict[str, JSON] = {"vector": list(vector), "k": k}
     parts = clauses(filters)
     if parts:
@@ -204,7 +210,9 @@ def nearest(vector: Sequence[float], filters: Filters, k: int) -> JSON:
 
 
 def search_body(query: JSON, k: int, fields: Sequence[str]) -> JSON:
-    """A search for the k best, equal scores by number, with the fields of each."""
+    """The body of a search for the k best hits; hits with equal scores are ordered by chunk number. `fields`
+    are the fields to return.
+    """
     return {
         "query": query,
         "size": k,
@@ -219,10 +227,10 @@ def search_body(query: JSON, k: int, fields: Sequence[str]) -> JSON:
 
 
 def search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
-    """A request to search. `exact`: with the word counts of all shards, so that scores do not depend on the
-    shard of a document.
+    """(header, body) of a search request. With `exact`, scores use the word counts of all shards, so that
+    they do not depend on the shard of a document.
 
-    The same query goes to the same copies, because deleted documents make their counts differ.
+    The same query always goes to the same shard copies, because deleted documents make their counts differ.
     """
     copies = zlib.crc32(json.dumps(body["query"]).encode())
     header = {"index": index, "allow_partial_search_results": False, "preference": f"ctx{copies}"}
@@ -249,7 +257,7 @@ def vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
 
 
 def vector_hits(reply: JSON) -> list[Hit]:
-    # The engine gives (1 + cosine) / 2.
+    # OpenSearch's score is (1 + cosine) / 2.
     return [
         Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
         for hit in reply["hits"]["hits"]

@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool, transactions, errors and migrations.
 
-The SQL of the other modules is SQLite's, with `?` for a value. psycopg_pool replaces broken connections, so
-that after a failover the next transaction runs on the server that took over. Nothing is sent twice: a write
-whose commit got no reply is reported as unknown (`LOST`).
+Other modules write SQL in SQLite's style, with `?` for a value. psycopg_pool replaces broken connections, so
+that after a failover the next transaction runs on the new server. No write is sent twice. If there is no
+reply to a commit, the error says that the result is unknown (`LOST`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,8 +35,9 @@ UNKNOWN_PARAMETER = (
     "there is a parameter in [store] url that PostgreSQL's client does not know: take it out (sslmode, "
     "connect_timeout and the like are known)"
 )
-# libpq reports a failed connection in words only, without an SQLSTATE. A server that speaks another language
-# gets `REFUSED`. With several hosts each has a line; the first entry here that fits one counts.
+# Parts of libpq's error message -> our message. libpq reports a failed connection only in words, without an
+# SQLSTATE. If the server's messages are in another language, the message is `REFUSED`. With several hosts,
+# libpq's message has a line for each host, and the first entry that matches any line is used.
 _REASONS = {
     ("connection slots", "too many c", "no more connections"): (
         "the database has no connection left: raise its max_connections, or the limit of the user or of the "
@@ -63,22 +64,24 @@ _REASONS = {
 
 
 def address_of(url: str) -> str:
-    """The connection string for psycopg: the URL with ctx's defaults. Raises `StoreError`."""
+    """The connection string for psycopg: the URL with ctx's default parameters. Raises `StoreError` if the
+    URL is not valid.
+    """
     try:
         parameters: dict[str, Any] = conninfo_to_dict(url)
         timeout_from_conninfo(parameters)
     except psycopg.ProgrammingError as error:
-        # psycopg's own message may hold a piece of the password.
+        # psycopg's own message is not shown, because it may contain a part of the password.
         unknown = "query parameter" in str(error)
         raise StoreError(UNKNOWN_PARAMETER if unknown else NO_ADDRESS) from error
     hosts = str(parameters.get("host")).split(",")
-    # An unescaped @ or / in a password: the rest of it was taken for a host or a database.
+    # The password has an unescaped @ or /, so its rest was parsed as a host or a database name.
     if ("user" not in parameters and "@" in str(parameters.get("dbname"))) or any(
         "@" in host[1:] for host in hosts
     ):
         raise StoreError(NO_ADDRESS)
     defaults: dict[str, Any] = {
-        "target_session_attrs": "read-write",  # of several hosts the one that takes writes
+        "target_session_attrs": "read-write",  # with several hosts, use the server that accepts writes
         "client_encoding": "UTF8",
         "connect_timeout": 5,
         "application_name": "ctx",
@@ -89,7 +92,7 @@ def address_of(url: str) -> str:
 
 
 def check_reached(url: str, timeout_s: float) -> None:
-    """Raises `StoreError` where no server of the URL takes writes. `timeout_s` is for each host."""
+    """Raises `StoreError` if no server of the URL accepts writes. `timeout_s` is the time for each host."""
     try:
         psycopg.connect(address_of(url), connect_timeout=max(2, round(timeout_s))).close()
     except psycopg.OperationalError as error:
@@ -97,7 +100,7 @@ def check_reached(url: str, timeout_s: float) -> None:
 
 
 def connection_failure(error: psycopg.OperationalError) -> str:
-    """Why there is no connection, and what to do about it."""
+    """A message that says why the connection failed and how to fix it."""
     text, status = str(error), error.pgconn
     if status is not None and status.needs_password:
         return PASSWORDLESS
@@ -107,13 +110,14 @@ def connection_failure(error: psycopg.OperationalError) -> str:
     return REFUSED if status is not None and status.used_password else AWAY
 
 
-OLDEST = 14  # the server's version
+OLDEST = 14  # the oldest supported version of the server
 FAILOVER_S = 20.0  # how long a transaction waits for a connection
-AWAY_S = 1.0  # and once one has waited in vain, until the database is back
-CONNECTIONS = 16  # of one process
-RECONNECT_S = 1.0  # then the pool would give up; we start it again, or its pauses would double each time
-_ESCAPE = "\x1a"  # PostgreSQL's texts cannot hold U+0000: it is stored as this character and a letter
-# Set on each connection, unless [store] url sets them: a pooler drops them from the address.
+AWAY_S = 1.0  # this wait while the database is known to be unreachable
+CONNECTIONS = 16  # the largest number of connections of one process
+RECONNECT_S = 1.0  # the pool gives up after this time and is checked again, so that its pauses stay short
+_ESCAPE = "\x1a"  # PostgreSQL texts cannot contain U+0000, so it is stored as this character and a letter
+# These limits are set on each connection, unless [store] url sets lock_timeout. They cannot be parameters of
+# the address, because a pooler drops those.
 _LIMITS = {"statement_timeout": "120s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "120s"}
 _SET_LIMITS = "SELECT {} WHERE current_setting('lock_timeout') = '0'".format(
     ", ".join(f"set_config('{name}', '{limit}', false)" for name, limit in _LIMITS.items())
@@ -146,7 +150,9 @@ _FINAL: dict[type[psycopg.Error], str] = {
 
 
 def store_error(error: psycopg.Error) -> StoreError:
-    """Our error for one of PostgreSQL's; raise it `from` that one. It holds no address and no statement."""
+    """The `StoreError` to raise (with `from error`) for an error of PostgreSQL. Its message contains neither
+    the address nor the statement.
+    """
     for kind in type(error).__mro__:
         if kind in _PASSING:
             return Busy(_PASSING[kind])
@@ -159,7 +165,9 @@ def store_error(error: psycopg.Error) -> StoreError:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """Turns psycopg's errors, and values that it cannot store, into `StoreError` and `Busy`."""
+    """A context manager that turns psycopg's errors into `StoreError` and `Busy`, also those for values that
+    PostgreSQL cannot store.
+    """
     try:
         yield
     except PoolClosed as error:
@@ -187,16 +195,17 @@ class _TextLoader(Loader):
 
 @cache
 def _native(sql: str) -> bytes:
-    """A statement with psycopg's placeholders."""
+    """An SQL statement with psycopg's placeholders (`%s`) in place of `?`."""
     return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
 class _Native(psycopg.Connection[tuple[Any, ...]]):
-    system = "-"  # the server's identifier, which its standbys share; "-" if this user may not read it
+    # The identifier that a server shares with its standbys; "-" if this user may not read it.
+    system = "-"
 
 
 class Connection:
-    """A transaction's connection. One thread at a time."""
+    """A connection inside a transaction. Only one thread at a time may use it."""
 
     def __init__(self, native: _Native) -> None:
         self.native = native
@@ -205,13 +214,13 @@ class Connection:
         return self.native.execute(_native(sql), values or None)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[Any]":
-        """Runs a statement for each row; all of them are sent before a reply is awaited."""
+        """Runs a statement for each row. All statements are sent before the first reply is awaited."""
         cursor = self.native.cursor()
         cursor.executemany(_native(sql), list(rows))
         return cursor
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows, read from the server a thousand at a time."""
+        """The rows of a query, read from the server a thousand at a time."""
         with self.native.cursor(name="stream") as cursor:
             cursor.itersize = 1000
             cursor.execute(_native(sql), values or None)
@@ -219,13 +228,13 @@ class Connection:
 
 
 class Database:
-    """A PostgreSQL database and this process's connections to it. Safe from several threads; close it."""
+    """A PostgreSQL database, with this process's pool of connections. Safe to use from several threads."""
 
     def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
-        """Connects once, to check the server. `timeout_s`: how long a transaction waits for a connection.
+        """Connects once to check the server. `timeout_s` is how long a transaction waits for a connection.
 
         Raises `StoreError` with the reason if the server cannot be reached, refuses the connection, is too
-        old or does not sort texts by code point.
+        old, or does not sort text by code point.
         """
         self._address = address_of(url)
         self._timeout_s = timeout_s
@@ -254,7 +263,9 @@ class Database:
         self._pool.close()
 
     def _check(self, native: _Native) -> None:
-        """Runs when the pool hands out a connection. If one is broken the others probably are too."""
+        """The pool calls this before it hands out a connection. If the connection is broken, all connections
+        are replaced, because the others are probably broken, too.
+        """
         try:
             ConnectionPool.check_connection(native)
         except psycopg.OperationalError:
@@ -263,11 +274,12 @@ class Database:
 
     @contextmanager
     def transaction(self, *, write: bool = False, timeout_s: float | None = None) -> Iterator[Connection]:
-        """A transaction: committed at the end, rolled back on any exception. Without `write` it reads one
-        snapshot. `timeout_s`: how long to wait for a connection, if not as long as usual.
+        """A context manager for a transaction: commits at the end of the block, and rolls back on any
+        exception. With `write=False`, all queries read the same snapshot. `timeout_s` is how long to wait for
+        a connection; None means the usual time.
 
-        Raises `Busy` where other writers hold a lock for too long or all connections are in use, and
-        `StoreError` for everything else.
+        Raises `Busy` if other writers hold a lock for too long or all connections are in use, and
+        `StoreError` for any other database error.
         """
         with translating():
             native = self._connection(timeout_s)
@@ -288,7 +300,7 @@ class Database:
             native = self._pool.getconn(usual_s if timeout_s is None else timeout_s)
         except PoolTimeout as error:
             was_away, self._away = self._away, self._away or timeout_s is None
-            # The pool does not say why: ask the server.
+            # The pool does not tell the reason. Connect directly, which raises it.
             psycopg.connect(self._address, connect_timeout=2).close()
             self._away = False
             if was_away and timeout_s is None:
@@ -298,14 +310,13 @@ class Database:
         return native
 
     def vacuum(self, tables: Sequence[str]) -> None:
-        """Frees the space of deleted rows. Raises `StoreError`."""
+        """Frees the space of deleted rows in these tables. Raises `StoreError`."""
         with translating(), psycopg.connect(self._address, autocommit=True) as native:
             native.execute(f"VACUUM {', '.join(tables)}".encode())
 
     def migrate(self, component: str, migrations: Sequence[str]) -> None:
-        """Brings one component's tables up to date; `migrations[n]` leads from version n to n + 1.
-
-        Raises `StoreError` for tables of a newer ctx.
+        """Brings the tables of one component up to date. `migrations[n]` is the SQL that leads from version n
+        to version n + 1. Raises `StoreError` for tables of a newer ctx.
         """
         with self.transaction() as connection:
             if _version(connection, component) == len(migrations):
@@ -366,7 +377,7 @@ def _check_server(native: psycopg.Connection[Any]) -> None:
     row = native.execute(_ORDER.encode()).fetchone()
     assert row is not None
     encoding, collation, name, provider = row
-    # The builtin provider ("b") only knows code point order; ICU ("i") does not know it.
+    # The builtin provider ("b") always sorts by code point; ICU ("i") never does.
     ordered = provider == "b" or (
         provider != "i" and collation.replace("-", "").lower() in ("c", "c.utf8", "posix")
     )

@@ -1,4 +1,4 @@
-"""API keys, the values of scripts and the log of calls, in PostgreSQL."""
+"""API keys, script values and the activity log in PostgreSQL."""
 
 import logging
 import threading
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FRESH_S = 1.0  # how old the keys in memory may be
-_WAIT_S = 2.0  # for a connection; meanwhile the keys that were read last count
+FRESH_S = 1.0  # the keys in memory are read again after this time
+_WAIT_S = 2.0  # the longest wait for a connection; meanwhile the keys that were read last are used
 
 SCRIPT_VALUES = (
     """
@@ -37,10 +37,12 @@ SCRIPT_VALUES = (
 
 
 class SharedKeyRing(Keys):
-    """The keys in a database. One that is made or revoked on one machine counts on all within a second."""
+    """The API keys in a shared database. A key that one machine creates or revokes takes effect on all
+    machines within a second.
+    """
 
     def __init__(self, database: Database) -> None:
-        """Closing this closes the database too. Raises `StoreError`, `Busy`."""
+        """`close` also closes the database. Raises `StoreError`, `Busy`."""
         super().__init__()
         self._database = database
         self._ending = threading.Event()
@@ -60,7 +62,7 @@ class SharedKeyRing(Keys):
         self._database.close()
 
     def follow(self) -> None:
-        # A thread of its own: a request must not wait for a database that is away.
+        # Reads the keys in a separate thread, so that no request waits for an unreachable database.
         if self._following is None:
             self._following = threading.Thread(target=self._follow, name="ctx-keys", daemon=True)
             self._following.start()
@@ -94,14 +96,14 @@ class SharedKeyRing(Keys):
 
 
 def shared_activity(database: Database) -> Activity:
-    """The log in a database, which the caller closes. Raises `StoreError`."""
+    """The activity log in a shared database, which the caller must close. Raises `StoreError`."""
     table = activity.TABLE.format(key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
     database.migrate(activity.COMPONENT, (table,))
     return Activity(lambda: database.transaction(write=True))
 
 
 class SharedScriptStore(ScriptStore):
-    """The values in a database, which the caller closes. Raises `StoreError`, `Busy`."""
+    """The script values in a shared database, which the caller must close. Raises `StoreError`, `Busy`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
-"""The configuration: find, read and check `ctx.toml`, and decide what in it needs the user's trust.
+"""The configuration: finds, reads and checks `ctx.toml`, and decides which of its keys need the user's trust.
 
-Only the wiring and the CLI read it.
+Only the workspace, the server start and the command line read the configuration.
 """
 
 from ctx.config.load import Config, default_config, is_database, load_config, parse_config, read_config

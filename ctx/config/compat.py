@@ -1,4 +1,4 @@
-"""Read configurations of Context Harness, and convert one to ours."""
+"""Reads configurations of Context Harness, and converts them to ctx's format."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from ctx.models import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
-# Keys of Context Harness up to v0.8 that have no effect here -> why, for a warning.
+# A key of Context Harness (up to v0.8) that has no effect in ctx -> the reason, for a warning.
 WITHOUT_EFFECT = {
     "vector_index": "the vector index needs no settings; delete the section",
     "registries": "`ctx registry install NAME URL` installs a registry; delete the section",
@@ -26,10 +26,12 @@ WITHOUT_EFFECT = {
 }
 RENAMED = {"connectors.filesystem.max_extract_bytes": "max_file_bytes"}
 
-_ITS_TABLES = frozenset({"documents", "chunks"})
-_APPLICATION_ID = slice(68, 72)  # of SQLite's header: zero in Context Harness's files, not in ours
+_ITS_TABLES = frozenset({"documents", "chunks"})  # SQL tables in a database of Context Harness
+# The application id in SQLite's file header: zero in files of Context Harness, but not in ours.
+_APPLICATION_ID = slice(68, 72)
 
-# Its defaults. Its example file contains them, so the user did not choose a value equal to its default.
+# The defaults of Context Harness. Its example file contains them, so a value equal to the default is not a
+# choice of the user.
 _ITS_DEFAULTS = {
     "chunking.max_tokens": 700,
     "retrieval.final_limit": 12,
@@ -38,7 +40,7 @@ _ITS_DEFAULTS = {
     "retrieval.candidate_k_vector": 80,
 }
 _ITS_GLOBS = ["**/*.md", "**/*.txt"]
-_UNUSED = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # it reads them but never uses them
+_UNUSED = {"chunking.overlap_tokens", "retrieval.max_chunks_per_doc"}  # Context Harness ignores these keys
 _SERVICE_KEYS = ("model", "dims", "batch_size", "url", "max_retries", "timeout_secs")
 _VARIABLE_READ = re.compile(r"""\benv\s*\.\s*get\s*\(?\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 
@@ -48,16 +50,17 @@ GENERAL = (
     "a search finds documents with any of its words; in Context Harness a passage needed all of them",
     "a server follows changes in its folders, so no timer needs to run `ctx sync`",
 )
-"""Differences that do not depend on a key."""
+"""The differences between Context Harness and ctx that do not depend on a key."""
 
 
 # -- its files -----------------------------------------------------------------------------------------------
 
 
 def own_database(path: str) -> str:
-    """The catalog's path for `[db] path`: `PATH.ctx` if a database of Context Harness is at `path`.
+    """The catalog's path if `[db] path` is `path`. This is `PATH.ctx` if a database of Context Harness is at
+    `path`, else `path`.
 
-    A catalog at `PATH.ctx` stays there, even if the other file is deleted. Nothing is written.
+    If a catalog at `PATH.ctx` exists, it is used even if the other file was deleted. Writes nothing.
     """
     neighbour = f"{path}.ctx"
     return neighbour if os.path.isfile(neighbour) or _is_its_database(path) else path
@@ -65,30 +68,31 @@ def own_database(path: str) -> str:
 
 def _is_its_database(path: str) -> bool:
     if files.irregular(path):
-        return False  # opening a pipe would block; the store reports it later
+        return False  # opening a pipe would block; the store reports the error later
     try:
         with open(path, "rb") as file:
             header = file.read(100)
     except OSError:
-        return False  # the store reports it later
+        return False  # the store reports the error later
     if not header.startswith(b"SQLite format 3\0") or any(header[_APPLICATION_ID]):
         return False
-    try:  # immutable: creates no lock and no log next to another program's file
+    try:  # with "immutable", SQLite creates no lock and no log next to another program's file
         with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     except sqlite3.Error:
         return False
     tables = {name for (name,) in rows}
-    return tables >= _ITS_TABLES and "meta" not in tables  # `meta`: our catalog before its first checkpoint
+    # A file with the table `meta` is our own catalog, before its first checkpoint.
+    return tables >= _ITS_TABLES and "meta" not in tables
 
 
 def base_folder(tables: Table, root: str) -> str:
-    """The folder that relative paths of a configuration start from.
+    """The folder to which the paths in a configuration are relative.
 
-    That is the project's `root`, or the nearest folder above if all named paths exist there and none in
-    `root`: Context Harness uses the folder in which it was started. Folders that everybody may write to, such
-    as /tmp, are excluded. Call it only for a file that the user chose: a stranger's file must not reach above
-    its project.
+    This is the project's `root`, unless none of the paths exists there and all of them exist in a folder
+    above it. (Paths of Context Harness are relative to the folder in which it was started.) Folders that
+    everybody may write to, such as /tmp, are excluded. Call this only for a file that the user chose, because
+    an untrusted file must not reach above its project.
     """
     paths = [path for path in _needed_paths(tables) if not os.path.isabs(path) and path[:1] not in ("~", "$")]
     if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
@@ -109,7 +113,7 @@ def _is_world_writable(folder: str) -> bool:
 
 
 def _needed_paths(tables: Table) -> Iterator[str]:
-    """The paths of a configuration's folders and scripts."""
+    """The paths of the folders and scripts that a configuration names."""
     for group, kind, key in (
         ("connectors", "filesystem", "root"),
         ("connectors", "script", "path"),
@@ -127,20 +131,22 @@ def _needed_paths(tables: Table) -> Iterator[str]:
 
 
 class Conversion(NamedTuple):
-    """The text of a converted configuration, and a note for each change of meaning or missing key."""
+    """The text of a converted configuration, and a note for each key that was left out or changed its
+    meaning.
+    """
 
     text: str
     notes: list[str]
 
 
 class Paths(NamedTuple):
-    """The folders that relative paths start from."""
+    """The folders to which paths are relative."""
 
-    base: str  # in the old file
-    root: str  # in the new file
+    base: str  # for paths in the old file
+    root: str  # for paths in the new file
 
     def moved(self, path: JSON) -> JSON:
-        """A path of the old file for the new file."""
+        """A path from the old file, rewritten for the new file."""
         if not isinstance(path, str) or self.base == self.root:
             return path
         if os.path.isabs(path) or path[:1] in ("~", "$"):
@@ -150,10 +156,10 @@ class Paths(NamedTuple):
 
 
 def converted(tables: Table, paths: Paths, read_script: Callable[[str], str]) -> Conversion:
-    """Convert the tables of a Context Harness configuration.
+    """Converts the tables of a Context Harness configuration.
 
-    `read_script(path)` returns the text of a script, "" if it cannot be read. The environment variables that
-    a script reads are granted by name.
+    `read_script(path)` returns the text of a script, or "" if it cannot be read. It is searched for the names
+    of environment variables, which the new configuration allows the script to read.
     """
     writer = _Writer(tables, paths, read_script)
     writer.once()
@@ -183,7 +189,7 @@ class _Writer:
             self.blocks.append("\n".join([f"[{name}]", *lines, ""]))
 
     def _named(self, group: str, kind: str) -> Iterator[tuple[str, Table]]:
-        """The named tables of a kind. An unnamed one gets the kind as its name."""
+        """(name, table) of all tables of a kind. A table without a name gets the kind as its name."""
         table = as_table(as_table(self._tables.get(group)).get(kind))
         if unnamed := plain_entries(table):
             yield kind, unnamed
@@ -208,7 +214,7 @@ class _Writer:
                 )
 
     def _chosen(self, name: str) -> Table:
-        """The keys of a section that ctx has and that differ from Context Harness's defaults."""
+        """The keys of a section that ctx also has and whose values differ from Context Harness's defaults."""
         chosen = {}
         for key, value in as_table(self._tables.get(name)).items():
             if f"{name}.{key}" in _UNUSED:
@@ -263,7 +269,7 @@ class _Writer:
                     self._block(f"{full}.{toml_key(name)}", self._source(full, name, table))
 
     def _source(self, full: str, name: str, table: Table) -> Table:
-        """The keys of a source that ctx has, with globs converted to the same meaning."""
+        """The keys of a source that ctx also has. Globs are rewritten to match the same files in ctx."""
         label = f"{full}.{name}"
         entries = {key: value for key, value in table.items() if key in keys_of(NAMED_SECTIONS[full])}
         entries.setdefault("include_globs", _ITS_GLOBS)
@@ -327,7 +333,9 @@ class _Writer:
 
 
 def _crossing(glob: str) -> str:
-    """A glob whose last `*` crosses folders, as in Context Harness: `docs/**/*.md` for `docs/*.md`."""
+    """The glob for ctx that matches the same files as in Context Harness, where `*` also matches `/`:
+    `docs/**/*.md` for `docs/*.md`.
+    """
     folder, slash, name = glob.rpartition("/")
     if not slash or "*" not in name or name == "**" or folder.endswith("**"):
         return glob

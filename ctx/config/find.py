@@ -1,4 +1,4 @@
-"""Find a project's configuration file, and the folder that its paths are relative to."""
+"""Finds a project's configuration file, and the folder to which its paths are relative."""
 
 import os
 import re
@@ -12,10 +12,10 @@ _INNER = ("config", ".ctx")  # the folders in PLACES, which are inside the proje
 
 
 class Location(NamedTuple):
-    """A configuration file.
+    """The path of a configuration file, and whether the user chose it.
 
-    `chosen`: the user named it, or it is the user's own. False if it was found in this folder or above: a
-    stranger may have written it.
+    `chosen`: the user named the file, or it is the user's own. False if ctx found the file in this folder or
+    one above: anyone may have written it.
     """
 
     path: str
@@ -23,10 +23,11 @@ class Location(NamedTuple):
 
 
 def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -> Location | None:
-    """The configuration for `folder`; None if there is none.
+    """The configuration file for `folder`; None if there is no file.
 
-    The first of: `--config`, `$CTX_CONFIG`, the project's file in this folder or the nearest one above, the
-    user's own file. Raises `ConfigError` if a named file does not exist.
+    It is the first that exists of: the file of `--config` (`explicit`), the file of `$CTX_CONFIG`, the
+    project's file in this folder or the nearest one above, the user's own file. Raises `ConfigError` if a
+    named file does not exist.
     """
     for origin, name in (("--config", explicit), ("$CTX_CONFIG", environ.get("CTX_CONFIG"))):
         if name:
@@ -48,7 +49,7 @@ def _named(origin: str, name: str, folder: str) -> Location:
 
 
 def _absence(name: str, path: str) -> str:
-    """Why the named file is not a configuration, and what to use instead."""
+    """A message that says why the named file is not a configuration, and what to use instead."""
     if not os.path.isdir(path):
         return f"no such file: {name}; `ctx init` writes one"
     inner = next((place for place in PLACES if os.path.isfile(os.path.join(path, place))), None)
@@ -60,13 +61,15 @@ def _absence(name: str, path: str) -> str:
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
-    """The folder of the user's own configuration, tools and agents. None without a home folder."""
+    """The folder of the user's own configuration, tools and agents; None if there is no home folder."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
     return os.path.join(home, "ctx") if os.path.isabs(home) else None
 
 
 def _upward(folder: str, home: str | None) -> Iterator[str]:
-    """The folder and those above it, up to the home folder, without folders of other users."""
+    """The folder and the folders above it, as far as the home folder or the first folder of another user
+    (both excluded).
+    """
     yield folder
     summit = os.path.realpath(home) if home else ""
     ancestor = os.path.realpath(folder)
@@ -82,30 +85,35 @@ def _upward(folder: str, home: str | None) -> Iterator[str]:
 
 
 def project_root(path: str) -> str:
-    """The project's folder: the one of the file, or its parent if that is `config` or `.ctx`."""
+    """The project's folder for the configuration file at `path`: the file's folder, or its parent if the
+    folder is called `config` or `.ctx`.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     return os.path.dirname(folder) if os.path.basename(folder) in _INNER else folder
 
 
 def client_name(root: str, most: int = 20) -> str:
-    """The name of a project's server in the configuration of clients, such as `ctx-notes`.
+    """The name of the MCP server of the project at `root` in clients' configurations, such as `ctx-notes`. It
+    has at most `most` characters.
 
-    Clients put it before each tool's name, and allow about 60 characters for both.
+    Clients put this name before each tool's name, and allow about 60 characters for both.
     """
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-")
     return f"ctx-{words}"[:most].rstrip("-") if words and words != "ctx" else "ctx"
 
 
 def trusted_as(path: str) -> str:
-    """A configuration's path in the list of trusted texts: links are resolved up to the project's folder.
+    """The path under which a configuration is recorded in the list of trusted texts. Links are resolved up to
+    the project's folder.
 
-    A link to a file is not resolved: in another project, the same text names other scripts and folders.
+    A link to the file itself is not resolved, because the same text in another project names other scripts
+    and folders.
     """
     root = project_root(path)
     return os.path.join(os.path.realpath(root), os.path.relpath(os.path.abspath(path), root))
 
 
 def shown_path(path: str) -> str:
-    """A path for messages: relative if it is below the working folder."""
+    """A path as shown in messages: relative to the working folder if it is below it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""Help to correct a configuration: suggest the right key, and find the line of a mistake."""
+"""Helps to correct a configuration: suggests the right key, and finds the line of a mistake."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,8 +8,8 @@ from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm
 from ctx.models import JSON
 from ctx.text.strings import did_you_mean, nearest
 
-# Names of keys in other programs -> our keys. The first one that the table has and the user has not set is
-# suggested: `path` of a git source may mean its url or its root.
+# A wrong or foreign name of a key -> our keys. The first of our keys that the table allows and the user has
+# not set is suggested: `path` in a git source may mean its url or its root.
 _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("sources", "source"), ("connectors",)),
     "search": ("retrieval",),
@@ -41,7 +41,10 @@ _MOST_TABLES = 3  # if more tables have the key, naming them does not help
 
 
 def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collection[str]) -> str:
-    """A suggestion for an unknown key or table."""
+    """A suggestion, such as `did you mean 'root'?`, for the unknown key or table `key` of a table.
+
+    `section` is the table's name ("" for the top level), and `choices` are its allowed keys.
+    """
     candidates = (name for name in _SYNONYMS.get(key.lower(), ()) if name in choices and name not in table)
     match = next(candidates, None)
     if not isinstance(table[key], dict):
@@ -54,7 +57,9 @@ def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collect
 
 
 def tables_with(key: str, table: Mapping[str, JSON], choices: Collection[str]) -> list[str]:
-    """The other tables that have an unknown key; empty if it looks like a misspelling."""
+    """The names of the other tables that allow the unknown key `key`; empty if the key looks like a
+    misspelling.
+    """
     if isinstance(table[key], dict) or key == "name" or key.lower() in _SYNONYMS or nearest(key, choices):
         return []
     tables = [
@@ -73,8 +78,10 @@ _LINE = re.compile(rf"[ \t]*(?:\[\[?[ \t]*({_DOTTED})[ \t]*\]|({_DOTTED})[ \t]*=
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The line of each table and key by its dotted name. Keys in inline tables are not included."""
-    # Blank out long strings and comments, which may look like keys. A short string may be a key.
+    """Dotted name -> line number (from 1) of each table and key in a TOML text. Keys inside inline tables are
+    not included.
+    """
+    # Blank out multi-line strings and comments, which may look like keys. A one-line string may be a key.
     blanked = _STRING_OR_COMMENT.sub(
         lambda match: "\n" * match[0].count("\n") if match[0].startswith(('"""', "'''", "#")) else match[0],
         text,

@@ -1,4 +1,4 @@
-"""Declare a key of `ctx.toml` (all are in settings.py), and check a value against its declaration."""
+"""Declares a key of `ctx.toml`, and checks a value against its declaration. settings.py declares all keys."""
 
 import typing
 from collections.abc import Callable, Mapping
@@ -27,26 +27,28 @@ _TOML_KINDS = {
 class Key:
     """The declaration of one key."""
 
-    note: str  # for the reference
-    safe: bool
-    within: tuple[float, float] | None = None
+    note: str  # its description in the reference
+    safe: bool  # whether it needs no trust
+    within: tuple[float, float] | None = None  # the lowest and the highest valid number
     choices: tuple[str, ...] = ()
-    name: str = ""  # in the file, if the attribute has another
+    name: str = ""  # the name in the file; "" if it is the name of the attribute
     shown: JSON = None  # the value in the example file
-    unset: str = "none"  # the default in the reference, for a key without one
-    kind: str = ""  # str, int, float, bool; strs and glob: lists; path, url and urls: strings
+    unset: str = "none"  # how the reference describes the default of a key whose default is None
+    kind: str = ""  # str, int, float, bool; strs and glob are lists; path, url and urls are strings
     attribute: str = ""
     default: JSON = None
     required: bool = False
 
 
 def safe(default: JSON, note: str, **rule: Any) -> Any:
-    """A key that needs no trust, because it only affects the project's own files and remotes."""
+    """Declares a key that needs no trust, because it only affects the project's own files and remotes."""
     return field(default=default, metadata={"key": Key(note=note, safe=True, **rule)})
 
 
 def guarded(default: JSON, note: str, **rule: Any) -> Any:
-    """A key that needs the user's trust if the configuration was found and not chosen (see trust.py)."""
+    """Declares a key that needs the user's trust if ctx found the configuration and the user did not name it
+    (see trust.py).
+    """
     return field(default=default, metadata={"key": Key(note=note, safe=False, **rule)})
 
 
@@ -54,7 +56,7 @@ _KEYS: dict[type[Any], dict[str, Key]] = {}
 
 
 def keys_of(section: type[Any]) -> dict[str, Key]:
-    """The keys of a section by their names in the file, in the order of declaration."""
+    """Name in the file -> declaration of the keys of a section, in the order of declaration."""
     if section not in _KEYS:
         declared = [(entry, entry.metadata["key"]) for entry in fields(section) if "key" in entry.metadata]
         _KEYS[section] = {
@@ -72,7 +74,7 @@ def keys_of(section: type[Any]) -> dict[str, Key]:
 
 
 def _kind(annotation: Any) -> str:
-    """The kind of a key from its annotation: `Path | None` is a path."""
+    """The kind of a key, from its type annotation: `path` for `Path | None`."""
     if type(None) in typing.get_args(annotation):
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) is Annotated:
@@ -81,7 +83,7 @@ def _kind(annotation: Any) -> str:
 
 
 def problem_with(value: JSON, rule: Key) -> str | None:
-    """What is wrong with a value; None if it is valid."""
+    """A phrase that says what is wrong with a value, such as "must not be empty"; None if it is valid."""
     return _CHECKS[rule.kind](value, rule)
 
 
@@ -96,7 +98,7 @@ def _check_text(value: JSON, rule: Key) -> str | None:
 
 
 def _check_nul(*texts: str) -> str | None:
-    # The system refuses a path with one with a ValueError.
+    # Python raises a ValueError for a path with a NUL character.
     return "must not contain a NUL character" if any("\0" in text for text in texts) else None
 
 
@@ -133,6 +135,6 @@ _CHECKS: Mapping[str, Callable[[JSON, Key], str | None]] = {
 
 
 def kind_of(value: JSON) -> str:
-    """The TOML type of a value, with the value if it is short."""
+    """The name of a value's TOML type, with the value if it is short: `a string ('x')`."""
     name = _TOML_KINDS.get(type(value), "a date")
     return f"{name} ({value!r})" if isinstance(value, int | float | str) and len(repr(value)) < 60 else name

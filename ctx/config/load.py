@@ -1,7 +1,7 @@
-"""Read `ctx.toml` and check all of it.
+"""Reads `ctx.toml` and checks all of it.
 
-An unknown key, a wrong type, an unset `${VAR}` or a missing path is a `ConfigError` that names the file, the
-line, the key and the fix. All mistakes are reported at once.
+An unknown key, a wrong type, an unset `${VAR}` or a missing path raises a `ConfigError` that names the file,
+the line, the key and the fix. All mistakes are reported at once.
 """
 
 import os
@@ -56,11 +56,11 @@ _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 @dataclass(kw_only=True)
 class Config:
-    """A configuration. All paths are absolute."""
+    """A checked configuration. All paths in it are absolute."""
 
-    path: str | None  # None for the built-in defaults
+    path: str | None  # the configuration file; None for the built-in defaults
     chosen: bool  # whether the user named the file; otherwise its scripts need trust
-    root: str
+    root: str  # the folder to which the paths in the file are relative
     db: settings.Db
     store: settings.Store
     index: settings.Index
@@ -81,16 +81,16 @@ class Config:
     script_tools: tuple[settings.Script, ...]
     script_agents: tuple[settings.Script, ...]
     inline_agents: tuple[settings.InlineAgent, ...]
-    warnings: tuple[str, ...]  # keys without effect
+    warnings: tuple[str, ...]  # a line for each key without effect and similar
 
     @property
     def folder(self) -> str:
-        """The folder of the catalog, the index, the caches and the keys."""
+        """The store's folder, which holds the catalog, the index and the caches."""
         return os.path.dirname(self.db.path)
 
     @property
     def stored(self) -> bool:
-        """Whether there is a catalog: a file or a configured database. Raises `StoreError`."""
+        """Whether a catalog exists: a file, or a configured database. Raises `StoreError`."""
         if self.store.url is not None:
             return True
         try:
@@ -107,10 +107,10 @@ class Config:
 
 @dataclass
 class ConfigFile:
-    """The text and tables of a configuration, which may need trust before it is used."""
+    """The text and tables of a configuration file, which are not checked yet and may need trust."""
 
     path: str
-    label: str  # its name in messages
+    label: str  # the file's name in messages
     root: str
     content: bytes
     tables: Table
@@ -129,19 +129,19 @@ class ConfigFile:
 
 
 def read_config(path: str) -> ConfigFile:
-    """Read a configuration without checking its keys. Raises `ConfigError`."""
+    """Reads a configuration file without checking its keys. Raises `ConfigError`."""
     label = shown_path(path)
     content = read_text(path, label)
     return ConfigFile(path, label, project_root(path), content, tables_in(content, label))
 
 
 def load_config(path: str, environ: Mapping[str, str]) -> Config:
-    """The configuration in a file that the user named. Raises `ConfigError`."""
+    """The checked configuration in a file that the user named. Raises `ConfigError`."""
     return read_config(path).config(environ, chosen=True)
 
 
 def default_config(root: str) -> Config:
-    """The configuration of a folder without a file."""
+    """The default configuration, for a folder without a configuration file."""
     return parse_config({}, shown="the defaults", path=None, root=root, environ={})
 
 
@@ -155,10 +155,10 @@ def parse_config(
     chosen: bool = False,
     content: bytes = b"",
 ) -> Config:
-    """A configuration from its tables. Raises a `ConfigError` with a line for each mistake.
+    """Checks the tables of a configuration. Raises a `ConfigError` with a line for each mistake.
 
-    `shown` is the file's name in messages, `content` its text, for the line numbers. If the user chose the
-    file, its paths may be relative to a folder above it (`base_folder`).
+    `shown` is the file's name in messages. `content` is the file's text, which is used for line numbers. If
+    the user chose the file (`chosen`), its paths may be relative to a folder above it (`base_folder`).
     """
     base = base_folder(tables, root) if chosen else root
     reader = _Reader(shown, base, environ, content)
@@ -195,7 +195,9 @@ def parse_config(
 
 
 class _Reader:
-    """Reads the tables of one file and collects its mistakes, each a line that begins with the place."""
+    """Reads the tables of one file and collects its mistakes. Each is one line, which begins with the file
+    and the line number.
+    """
 
     def __init__(self, shown: str, root: str, environ: Mapping[str, str], content: bytes) -> None:
         self.shown = shown
@@ -210,7 +212,7 @@ class _Reader:
         return key_lines(self.content.decode("utf-8-sig"))
 
     def place(self, table: str, key: str = "") -> str:
-        """The file and the line of a key, or of its table if the key has no line."""
+        """`FILE:LINE` of a key, or of its table if the key is not found in the text."""
         name = ".".join(filter(None, (table, key)))
         while name and name not in self._lines:
             name = name.rpartition(".")[0]
@@ -233,13 +235,13 @@ class _Reader:
         return {}
 
     def group(self, tables: Table, name: str, kinds: Iterable[str]) -> dict[str, Table]:
-        """The tables of a group by kind: `connectors.git` under `git`."""
+        """kind -> table of a group: `git` -> the table `[connectors.git]`."""
         group = self.table(tables.get(name, {}), name)
         self.check_keys(group, name, kinds)
         return {kind: self.table(group[kind], f"{name}.{kind}") for kind in kinds if kind in group}
 
     def check_keys(self, table: Table, name: str, choices: Iterable[str]) -> None:
-        """Report the unknown keys of a table, and warn about keys that only Context Harness uses."""
+        """Reports the unknown keys of a table, and warns about keys that only Context Harness uses."""
         choices = list(choices)
         for key in (key for key in table if key not in choices):
             full = f"{name}.{key}" if name else key
@@ -254,7 +256,7 @@ class _Reader:
                 self.report(name, key, f"unknown key; {key_hint(key, table, name, choices)}")
 
     def section(self, tables: Table, name: str) -> Any:
-        """A table that appears once, including the tables inside it."""
+        """The checked values of a table that appears only once, including the tables inside it."""
         table = self.table(tables.get(name, {}), name)
         if name == "memory":
             llm = self.table(table.get("llm", {}), "memory.llm")
@@ -301,7 +303,7 @@ class _Reader:
     # -- named tables ----------------------------------------------------------------------------------------
 
     def named_sections(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[Any]:
-        """The sources, tools or agents of one kind."""
+        """The checked tables of all sources, tools or agents of one kind."""
         section = NAMED_SECTIONS[full]
         read = self.script if issubclass(section, Script) else self.values
         for name, entries, label in self.instances(groups, full):
@@ -314,13 +316,16 @@ class _Reader:
             yield section(name=name, **values)
 
     def instances(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[tuple[str, Table, str]]:
-        """(name, table, label) of each named table of a kind, and of the unnamed one of a source."""
+        """(name, table, label) of each named table of a kind, and for sources also of the table without a
+        name. `label` is the table's dotted name.
+        """
         group, _, kind = full.partition(".")
         table = groups[group].get(kind)
         if table is None:
             return
         plain: Table = {}
-        if group == "connectors" and kind != "script":  # no key of a source is a table
+        # In a source, an entry that is not a table is a key of the source without a name.
+        if group == "connectors" and kind != "script":
             plain = plain_entries(table)
             if plain or not table:
                 yield kind, plain, full
@@ -334,12 +339,12 @@ class _Reader:
             yield f"{kind}:{name}" if group == "connectors" else name, self.table(value, label), label
 
     def script(self, table: Table, section: type[Any], label: str) -> dict[str, Any]:
-        """The attributes of a script. Keys that ctx does not know are passed to the script."""
+        """The checked attributes of a script. Keys that ctx does not know are put into `config`."""
         keys = keys_of(section)
         values = self.values({key: table[key] for key in table if key in keys}, section, label)
         written = table.get("path")
         if isinstance(written, str) and written.startswith(REGISTRY_PREFIX):
-            values["path"] = written  # the registry may be installed later
+            values["path"] = written  # not checked, because the registry may be installed later
         elif values["path"] and not os.path.isfile(values["path"]):
             self.report(label, "path", f"no such file: {written}")
         values["fs"] = tuple(self.absolute(path) for path in values["fs"] or ())
@@ -348,10 +353,11 @@ class _Reader:
         return values
 
     def extras(self, table: Table, label: str, *, lenient: bool) -> Table:
-        """A script's own keys. `lenient`: a key with an unset variable is left out with a warning.
+        """The script's own keys, with variables replaced. If `lenient`, a key with an unset variable is left
+        out with a warning.
 
-        For a connector this is an error: with a missing setting it might return fewer items, and ctx would
-        delete the others.
+        For a connector an unset variable is an error, because a connector with a missing setting might return
+        fewer items, and ctx would delete the others.
         """
         values = {}
         for key, entry in table.items():
@@ -369,7 +375,7 @@ class _Reader:
     # -- values ----------------------------------------------------------------------------------------------
 
     def values(self, table: Table, section: type[Any], label: str) -> dict[str, Any]:
-        """The checked attributes of a section, with defaults."""
+        """attribute -> checked value of a section, including defaults."""
         keys = keys_of(section)
         self.check_keys(table, label, keys)
         return {rule.attribute: self.value(table, rule, label) for rule in keys.values()}
@@ -395,7 +401,9 @@ class _Reader:
         return os.path.normpath(os.path.join(self.root, os.path.expanduser(path)))
 
     def expand(self, value: JSON, label: str, key: str) -> JSON:
-        """Replace `${VAR}`, but not in the variable's value. `$${` is a literal `${`."""
+        """The value with each `${VAR}` replaced by the environment variable. A `${` inside the variable's
+        value is not replaced. `$${` becomes a literal `${`.
+        """
         if isinstance(value, list):
             return [self.expand(entry, label, key) for entry in value]
         if isinstance(value, dict):
@@ -420,7 +428,7 @@ class _Reader:
 
 
 def _json_only(value: JSON) -> JSON:
-    """Replace TOML dates by ISO text, because scripts get JSON."""
+    """The value with TOML dates replaced by ISO 8601 text, because scripts get JSON."""
     if isinstance(value, dict):
         return {key: _json_only(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -442,7 +450,7 @@ def _check_folder(reader: _Reader, values: dict[str, Any], label: str) -> None:
 
 
 def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
-    """Also makes the path of a local repository absolute."""
+    """Reports mistakes in a git source, and makes the path of a local repository absolute."""
     url, since = values["url"], values["since"]
     if url is not None and not url.strip():
         reader.report(label, "url", "must not be empty")
@@ -456,11 +464,11 @@ def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
 
 
 def _check_together(reader: _Reader, config: Config) -> None:
-    """Check rules between several keys."""
+    """Reports mistakes that involve several keys."""
     _check_embedding(reader, config.embedding)
     _check_index(reader, config.index)
     if config.store.url is not None and not is_database(config.store.url):
-        # An empty one too, for example from an empty variable: memories would go to a file.
+        # An empty url, such as from an empty variable, is an error too: else data would go to a file.
         reader.report("store", "url", "must be postgresql://user@host/database")
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("chunking", "overlap_tokens", "must be at most half of max_tokens")
@@ -504,5 +512,5 @@ def _check_index(reader: _Reader, index: Index) -> None:
 
 
 def is_database(place: str) -> bool:
-    """Whether a store is a PostgreSQL address, and not the path of a file."""
+    """Whether `place` is the URL of a PostgreSQL database, and not the path of a file."""
     return place.startswith(("postgresql://", "postgres://"))

@@ -1,7 +1,8 @@
-"""Every key of `ctx.toml`, declared once: type, default, range, what it is for, and whether it needs trust.
+"""Declares every key of `ctx.toml`: its type, default, range and purpose, and whether it needs trust.
 
-The checks (load.py), the question of trust (trust.py) and what `python .ci/configuration.py` writes
-follow from here: the reference (docs/configuration.md), the example (config/ctx.toml) and the JSON Schema.
+These declarations are used to check a file (load.py), to ask for trust (trust.py), and to generate the
+reference (docs/configuration.md), the example (config/ctx.toml) and the JSON Schema with
+`python .ci/configuration.py`.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from ctx.connectors.defaults import MAX_FILE_BYTES
 from ctx.models import JSON
 
 REGISTRY_PREFIX = "registry:"
-"""Begins the path of a script from an installed registry: `registry:NAME/tools/SCRIPT`."""
+"""The prefix of the path of a script from an installed registry: `registry:NAME/tools/SCRIPT`."""
 
-MAX_SCRIPT_BYTES = 1_000_000  # of a script file
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # as they are written in an address
+MAX_SCRIPT_BYTES = 1_000_000  # the largest script file
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # this machine's host names, as written in an address
 
 SHIPPED_MODEL = "all-MiniLM-L6-v2"
 FULL_NAMES = {
@@ -29,7 +30,7 @@ FULL_NAMES = {
     "multilingual-e5-base": "intfloat/multilingual-e5-base",
     "multilingual-e5-large": "intfloat/multilingual-e5-large",
 }
-"""Short names of models that can be fetched, as Context Harness has them."""
+"""Short model name, as in Context Harness -> full name of the model that can be downloaded."""
 
 SHIPPED_PACKS = ("hindsight", "claude-recall", "sekha")
 
@@ -38,7 +39,9 @@ _DAY_S, _WEEK_S, _YEAR_S = 86_400, 604_800, 31_536_000
 
 
 def is_shipped_model(name: str) -> bool:
-    """Whether a model of that name is the one that ships with ctx, with or without its family in front."""
+    """Whether `name` is the model that ships with ctx, with or without the prefix
+    `sentence-transformers/`.
+    """
     return name.lower().removeprefix("sentence-transformers/") == SHIPPED_MODEL.lower()
 
 
@@ -47,14 +50,14 @@ def is_shipped_model(name: str) -> bool:
 
 @dataclass(kw_only=True)
 class Db:
-    """`[db]`."""
+    """The keys of `[db]`: the file of the catalog."""
 
     path: Path = guarded("./.ctx/ctx.db", "the catalog; index and caches are in the same folder")
 
 
 @dataclass(kw_only=True)
 class Store:
-    """`[store]`."""
+    """The keys of `[store]`: an optional database that several machines share."""
 
     url: Url | None = guarded(
         None,
@@ -66,7 +69,7 @@ class Store:
 
 @dataclass(kw_only=True)
 class Index:
-    """`[index]`."""
+    """The keys of `[index]`: the search engine."""
 
     engine: str = safe(
         "local",
@@ -90,7 +93,7 @@ class Index:
 
 @dataclass(kw_only=True)
 class Chunking:
-    """`[chunking]`."""
+    """The keys of `[chunking]`: how documents are cut into chunks."""
 
     max_tokens: int = safe(180, "longest chunk; the bundled model reads at most 256", within=(32, 8192))
     overlap_tokens: int = safe(0, "tokens that neighbouring chunks share", within=(0, 4096))
@@ -98,7 +101,7 @@ class Chunking:
 
 @dataclass(kw_only=True)
 class Embedding:
-    """`[embedding]`."""
+    """The keys of `[embedding]`: the embedding model."""
 
     provider: str = guarded(
         "local",
@@ -130,7 +133,9 @@ class Embedding:
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable with the key. OpenAI's own is only ever sent to OpenAI itself."""
+        """The environment variable that holds the API key; None if no key is used. `OPENAI_API_KEY` is the
+        default only if `url` is not set, so that this key is sent to no other server.
+        """
         if self.api_key_env is None and self.provider == "openai" and self.url is None:
             return "OPENAI_API_KEY"
         return self.api_key_env
@@ -138,7 +143,7 @@ class Embedding:
 
 @dataclass(kw_only=True)
 class Retrieval:
-    """`[retrieval]`."""
+    """The keys of `[retrieval]`: how a search ranks and shows results."""
 
     mode: str = safe(
         "hybrid",
@@ -162,7 +167,7 @@ class Retrieval:
 
 @dataclass(kw_only=True)
 class Server:
-    """`[server]`."""
+    """The keys of `[server]`: the HTTP server."""
 
     bind: str = guarded("127.0.0.1:7331", "where it listens; beyond this machine it needs a key")
     allowed_hosts: Strings = guarded((), "further names of the server; any other `Host` gets 421")
@@ -186,14 +191,14 @@ class Server:
 
 @dataclass(kw_only=True)
 class Mcp:
-    """`[mcp]`."""
+    """The keys of `[mcp]`: the MCP interface over HTTP."""
 
     enabled: bool = safe(True, "MCP at `/`, `/mcp` and `/mcp/BANK`")
 
 
 @dataclass(kw_only=True)
 class Watch:
-    """`[watch]`."""
+    """The keys of `[watch]`: how a server follows changes of its sources."""
 
     enabled: bool = safe(True, "a server follows changes in its sources")
     debounce_ms: int = safe(
@@ -207,7 +212,7 @@ class Watch:
 
 @dataclass(kw_only=True)
 class Lua:
-    """`[lua]`."""
+    """The keys of `[lua]`: the Lua scripts and their sandbox."""
 
     tools_dir: Path | None = guarded(None, "every `*.lua` in it is a tool", shown="./tools")
     sandbox: str = safe(
@@ -218,17 +223,17 @@ class Lua:
 
 @dataclass(kw_only=True)
 class Packs:
-    """`[packs]`."""
+    """The keys of `[packs]`: the enabled memory packs."""
 
     enabled: Strings = safe(
         (), "`hindsight`, `claude-recall`, `sekha` ([packs](packs.md))", shown=SHIPPED_PACKS
     )
-    settings: Mapping[str, "PackSettings"] = field(default_factory=dict)  # of the enabled packs
+    settings: Mapping[str, "PackSettings"] = field(default_factory=dict)  # enabled pack -> its keys
 
 
 @dataclass(kw_only=True)
 class PackSettings:
-    """`[packs.NAME]`."""
+    """The keys of `[packs.NAME]`, a memory pack."""
 
     api_key_env: str | None = guarded(
         None, "the environment variable that holds the pack's key", shown="SEKHA_API_KEY"
@@ -249,7 +254,9 @@ class PackSettings:
 
 @dataclass(kw_only=True)
 class Llm:
-    """A language model for `reflect`, which quotes memories without one."""
+    """The keys of `[memory.llm]`: a language model for `reflect`. Without a model, `reflect` quotes
+    memories.
+    """
 
     provider: str = guarded(
         "openai",
@@ -266,7 +273,7 @@ class Llm:
 
 @dataclass(kw_only=True)
 class Memory:
-    """`[memory]`."""
+    """The keys of `[memory]`: where and how memories are stored."""
 
     path: Path | None = guarded(
         None,
@@ -292,7 +299,10 @@ def _globs(note: str, *shown: str, unset: str) -> Any:
 
 @dataclass(kw_only=True)
 class Filesystem:
-    """`name` is the full name, as in every source: `filesystem` or `filesystem:NAME`."""
+    """The keys of `[connectors.filesystem.NAME]`, a folder of files.
+
+    `name` is the full name of the source, as in all source tables: `filesystem` or `filesystem:NAME`.
+    """
 
     name: str
     root: Path = guarded(REQUIRED, "the folder", shown="./docs")
@@ -318,7 +328,7 @@ class Filesystem:
 
 @dataclass(kw_only=True)
 class Git:
-    """`[connectors.git.NAME]`."""
+    """The keys of `[connectors.git.NAME]`, a git repository."""
 
     name: str
     url: str = guarded(
@@ -352,7 +362,7 @@ class Git:
 
 @dataclass(kw_only=True)
 class Web:
-    """`[connectors.web.NAME]`."""
+    """The keys of `[connectors.web.NAME]`, a web site."""
 
     name: str
     url: Url = guarded(
@@ -381,7 +391,7 @@ class Web:
 
 @dataclass(kw_only=True)
 class S3:
-    """`[connectors.s3.NAME]`."""
+    """The keys of `[connectors.s3.NAME]`, an S3 bucket."""
 
     name: str
     bucket: str = guarded(REQUIRED, "its name", shown="acme-handbook")
@@ -417,7 +427,10 @@ class S3:
 
 @dataclass(kw_only=True)
 class Script:
-    """A Lua file that the operator named. `config` holds the keys that are not ours, for the script."""
+    """The keys of `[tools.script.NAME]` and `[agents.script.NAME]`: a Lua file that the operator named.
+
+    `config` holds the keys that ctx does not know. They are passed to the script.
+    """
 
     name: str
     path: Path = guarded(
@@ -436,7 +449,7 @@ class Script:
 
 @dataclass(kw_only=True)
 class ScriptConnector(Script):
-    """`[connectors.script.NAME]`."""
+    """The keys of `[connectors.script.NAME]`, a source that a Lua script reads."""
 
     timeout_s: float = guarded(300.0, "seconds for a whole scan", within=(0.01, _DAY_S), name="timeout")
     interval_s: float | None = guarded(
@@ -446,7 +459,7 @@ class ScriptConnector(Script):
 
 @dataclass(kw_only=True)
 class InlineAgent:
-    """`[agents.inline.NAME]`."""
+    """The keys of `[agents.inline.NAME]`, an agent that is defined in the configuration."""
 
     name: str
     description: str = safe("", "what it is for", shown="Reviews code against the team's documents")
@@ -468,7 +481,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "packs": Packs,
     "memory": Memory,
 }
-"""The tables that appear once, by name."""
+"""Table name -> class, for the tables that may appear only once."""
 
 NAMED_SECTIONS: Mapping[str, type[Any]] = {
     "connectors.filesystem": Filesystem,
@@ -480,4 +493,4 @@ NAMED_SECTIONS: Mapping[str, type[Any]] = {
     "agents.inline": InlineAgent,
     "agents.script": Script,
 }
-"""The tables that may appear many times, as `[connectors.git.NAME]`."""
+"""Table name -> class, for the tables that may appear many times, such as `[connectors.git.NAME]`."""

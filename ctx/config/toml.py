@@ -1,4 +1,4 @@
-"""Read TOML files with errors that name the file, and write values as TOML."""
+"""Reads TOML files, with errors that name the file, and writes values as TOML."""
 
 import json
 
@@ -7,19 +7,19 @@ import tomli
 from ctx.errors import ConfigError
 from ctx.models import JSON
 
-MAX_BYTES = 1_000_000  # of a file
+MAX_BYTES = 1_000_000  # the largest TOML file
 
 
 def read_toml(path: str, shown: str) -> dict[str, JSON]:
-    """The tables of a file. `shown` is its name in messages. Raises `ConfigError`."""
+    """The tables in a TOML file. `shown` is the file's name in messages. Raises `ConfigError`."""
     return tables_in(read_text(path, shown), shown)
 
 
 def read_text(path: str, shown: str) -> bytes:
-    """The bytes of a file, at most `MAX_BYTES`. Raises `ConfigError`.
+    """The bytes of a file. Raises `ConfigError` if the file cannot be read or is larger than `MAX_BYTES`.
 
-    The limit is for files from a clone: with a few million keys, every command would take a minute and a
-    gigabyte of memory.
+    The limit protects against files in cloned repositories: a file with a few million keys would cost every
+    command a minute and a gigabyte of memory.
     """
     try:
         with open(path, "rb") as file:
@@ -32,7 +32,7 @@ def read_text(path: str, shown: str) -> bytes:
 
 
 def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
-    """The tables of a text. `shown` is its name in messages. Raises `ConfigError`."""
+    """The tables in a TOML text. `shown` is the file's name in messages. Raises `ConfigError`."""
     try:
         tables = tomli.loads(data.decode("utf-8-sig"))
         repr(tables)  # raises for a number with more digits than Python can print in a message
@@ -49,7 +49,7 @@ def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
 
 
 def toml_value(value: JSON) -> str:
-    """A value in TOML. Tables are inline."""
+    """A value written as TOML. Tables become inline tables."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_key(key)} = {toml_value(row)}" for key, row in value.items()) + " }"
     if isinstance(value, list | tuple):
@@ -57,13 +57,13 @@ def toml_value(value: JSON) -> str:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)  # `inf` and `nan`, which JSON does not have
     if isinstance(value, str | bool | int | float):
-        # JSON and TOML strings differ in one character.
+        # JSON strings are valid TOML strings, except for the DEL character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     text: str = value.isoformat()
     return text
 
 
 def toml_key(name: str) -> str:
-    """A key in TOML, without quotes if possible."""
+    """A key written as TOML, without quotes if possible."""
     bare = name.isascii() and name.replace("-", "").replace("_", "a").isalnum()
     return name if bare else toml_value(name)

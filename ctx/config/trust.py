@@ -1,8 +1,8 @@
-"""List what a configuration needs the user's trust for (`ctx trust`).
+"""Lists the actions of a configuration that need the user's trust (`ctx trust`).
 
-A configuration that was found in a folder may come from a stranger, in a clone or an archive. Keys that
-settings.py declares safe need no trust; guarded and unknown keys do. No variable is looked up and no file is
-opened.
+A configuration that ctx found in a folder may come from a cloned repository or an archive. Keys that
+settings.py declares as safe need no trust. Guarded and unknown keys do. The check reads no environment
+variable and opens no file.
 """
 
 import os
@@ -24,11 +24,12 @@ from ctx.models import JSON, as_table, plain_entries
 
 Table = dict[str, JSON]
 
-CLOSED = (".git", ".ctx")  # folders of a project that hold keys and are not documents
-_MAX_PATH = 4096  # characters
-_READABLE = 200  # characters of a path; the question shows twice as many of a line
+CLOSED = (".git", ".ctx")  # folders in a project that may hold keys and contain no documents
+_MAX_PATH = 4096  # in characters
+_READABLE = 200  # characters of a path that are shown; `ctx trust` shows twice as many of a line
 
-# What a guarded key does, after "it": `{0}` is its value, `{url}` the table's `url`, `{who}` the script.
+# Guarded key -> a phrase that says what it does. `{0}` is the key's value, `{url}` the `url` in the same
+# table, and `{who}` the script.
 _WORDS = {
     "db.path": "keeps its database at {0}",
     "memory.path": "keeps memories and keys at {0}",
@@ -60,9 +61,10 @@ _WORDS = {
     "script.memory_bank": "reads and changes the memories of the bank {0} (as the {who})",
     "pack.api_key_env": "reads the environment variable {0}",
 }
-# One line covers the whole table (`_memory`, `_bucket`, `_script`), and its guarded keys without words.
+# For these tables one line covers the whole table (`_memory`, `_bucket`, `_script`), including its guarded
+# keys that are not in `_WORDS`.
 _WHOLE = ("memory.llm", "connectors.s3", "script")
-_ONLY_OUTSIDE = {  # these paths need trust only outside the project, or in folders of these names
+_ONLY_OUTSIDE = {  # these paths need trust only if they are outside the project or in one of these folders
     "db.path": (".git",),
     "index.ca_file": (".git",),
     "connectors.filesystem.root": CLOSED,
@@ -70,7 +72,9 @@ _ONLY_OUTSIDE = {  # these paths need trust only outside the project, or in fold
 
 
 def requests(tables: Table, root: str) -> list[str]:
-    """What the configuration of the project at `root` does that needs trust, one line each."""
+    """The actions of a project's configuration that need trust, one line each. `root` is the project's
+    folder.
+    """
     lines = [f"reads the environment variable {name}" for name in sorted(set(variables(tables)))]
     for name, value in tables.items():
         table = as_table(value)
@@ -91,17 +95,20 @@ def requests(tables: Table, root: str) -> list[str]:
 
 
 def asked(content: bytes, tables: Table, root: str) -> bytes:
-    """What the user trusts with a configuration: its text, and the targets of links out of the project.
+    """The bytes whose hash is recorded when the user trusts a configuration: its text, and the targets of
+    links that lead out of the project.
 
-    A pull can change the links without changing the text.
+    The targets are included because a pull can change a link without changing the text.
     """
     return b"\0".join([content, *(os.fsencode(line) for line in led_out(tables, root))])
 
 
 def led_out(tables: Table, root: str) -> list[str]:
-    """A line for each path with a link that leads out of the project or into one of its closed folders.
+    """A line for each path in the configuration that follows a link out of the project or into one of its
+    closed folders.
 
-    Absolute paths are included: `/proc/self/cwd/docs` is a folder of the project until it becomes a link.
+    Absolute paths are checked, too: `/proc/self/cwd/docs` may be a folder in the project now and a link
+    later.
     """
     lines = []
     for text in sorted(set(_texts(tables))):
@@ -113,7 +120,9 @@ def led_out(tables: Table, root: str) -> list[str]:
 
 
 def variables(value: JSON) -> Iterator[str]:
-    """The names in `${NAME}` that the configuration replaces (`$${` is literal)."""
+    """The names of the environment variables that the configuration uses as `${NAME}`. (`$${` is a literal
+    `${`.)
+    """
     for text in _texts(value):
         before, *pieces = text.split("${")
         for piece in pieces:
@@ -124,7 +133,9 @@ def variables(value: JSON) -> Iterator[str]:
 
 
 def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
-    """Whether a path, with links resolved, is in the project and not in one of its `closed` folders."""
+    """Whether a path, with all links resolved, is inside the project and not in one of its `closed`
+    folders.
+    """
     if "\0" in path:
         return False  # reported when the configuration is checked
     target = os.path.realpath(os.path.normpath(os.path.join(root, os.path.expanduser(path))))
@@ -133,7 +144,7 @@ def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
 
 
 def _texts(value: JSON) -> Iterator[str]:
-    """Every string in a value."""
+    """All strings inside a value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -145,7 +156,9 @@ def _texts(value: JSON) -> Iterator[str]:
 
 
 def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "") -> Iterator[str]:
-    """The lines for the keys of a table. `name` is its name in `_WORDS`."""
+    """The lines for the keys of a table that need trust. `name` is the table's name in `_WORDS`, and `who`
+    the script that the keys belong to.
+    """
     for key, value in table.items():
         full = f"{name}.{key}"
         rule = keys.get(RENAMED.get(full, key))
@@ -158,7 +171,9 @@ def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "
 
 
 def _matters(full: str, value: JSON, table: Table, root: str) -> bool:
-    """Whether a guarded key needs trust with this value, which is not its default."""
+    """Whether a guarded key needs trust with this value. `full` is the key's dotted name; the value is not
+    the default.
+    """
     if closed := _ONLY_OUTSIDE.get(full):
         return isinstance(value, str) and not inside(value, root, closed)
     check = _MATTERS.get(full)
@@ -166,7 +181,9 @@ def _matters(full: str, value: JSON, table: Table, root: str) -> bool:
 
 
 def _is_local(url: JSON, table: Table) -> bool:
-    """Whether a repository is on this machine. Even inside the project its `.git` file may point anywhere."""
+    """Whether a repository is on this machine. It needs trust even inside the project, because its `.git`
+    file may point anywhere.
+    """
     return isinstance(url, str) and (url.lower().startswith("file:") or is_path(url))
 
 
@@ -181,7 +198,7 @@ _MATTERS: dict[str, Callable[[JSON, Table], bool]] = {
 
 
 def _named(name: str, table: Table, root: str) -> Iterator[str]:
-    """`[connectors.git]` and all `[connectors.git.NAME]`."""
+    """The lines for all tables of one kind, such as `[connectors.git]` and all `[connectors.git.NAME]`."""
     section = NAMED_SECTIONS.get(name)
     group, _, kind = name.partition(".")
     if section is None:
@@ -201,7 +218,7 @@ def _named(name: str, table: Table, root: str) -> Iterator[str]:
 def _script(table: Table, who: str, root: str) -> Iterator[str]:
     path = str(table.get("path"))
     yield f"runs the script {path if len(path) <= _READABLE else os.path.normpath(path)} as the {who}"
-    # One line for each grant, so that a very long path cannot hide them.
+    # One line for each grant, so that a very long path cannot push the grants out of view.
     keys = keys_of(Script)
     yield from _keys("script", {key: table[key] for key in table if key in keys}, keys, root, who)
 
@@ -244,7 +261,7 @@ def _readable(value: JSON, rule: Key, root: str) -> str:
 
 
 def _shown(url: JSON) -> str:
-    """An address without secrets: no password, no token in place of a user, no query."""
+    """A URL without secrets: without its password and query, and without a token in place of the user."""
     scheme, mark, after = str(url).partition("://")
     if not mark:
         return str(url)

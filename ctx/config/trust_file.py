@@ -1,8 +1,8 @@
-"""The texts that the user trusts, by path and hash (`ctx trust`).
+"""Records the texts that the user trusts, by path and hash (`ctx trust`).
 
-A repository can contain scripts and a configuration that does more than read its own folder. ctx uses neither
-until the user trusts it. The hash of each text is recorded outside the project, so a changed text must be
-trusted again.
+A repository can contain scripts, and a configuration that does more than read its own folder. ctx uses such
+files only after the user trusts them. The hash of each trusted text is recorded outside the project, so a
+changed text must be trusted again.
 """
 
 import hashlib
@@ -20,32 +20,34 @@ FOLDERS = {"tools": "tool", "agents": "agent"}
 
 
 class NotTrusted(ToolError):
-    """The user does not trust the text of a script."""
+    """A script cannot run, because the user does not trust its text."""
 
 
 class Voucher(Protocol):
-    """Decides whether a script may run. `mend` is the end of the message that its file is missing."""
+    """Decides whether a script may run. `mend` is advice that ends the message about a missing script
+    file.
+    """
 
     @property
     def mend(self) -> str: ...
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
-        """Why this text may not run, None if it may. `where` is its name in messages.
+        """The reason why this text may not run; None if it may run. `where` is the script's name in messages.
         Raises `ConfigError`.
         """
         ...
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when the answer may change."""
+        """A value that changes when a result of `refusal` may change."""
         ...
 
 
 class ProjectScript(NamedTuple):
-    """A script in a project's `.ctx/` folder or its configuration."""
+    """A script that is in a project's `.ctx/` folder or named in its configuration."""
 
     kind: str  # tool | agent | connector
     name: str
-    path: str  # in the list of trusted texts
+    path: str  # its path in the list of trusted texts
     digest: str
     trusted: bool
 
@@ -59,7 +61,7 @@ class TrustFile:
         self.path = path
 
     def digests(self) -> dict[str, str]:
-        """path -> hash. Raises `ConfigError` if the file is damaged."""
+        """path -> hash of the trusted texts. Raises `ConfigError` if the file is damaged."""
         try:
             entries = json.loads(files.read_file(self.path))["trusted"]
             return {str(path): str(digest) for path, digest in entries.items()}
@@ -75,17 +77,17 @@ class TrustFile:
         return self.digests().get(path) == digest_of(text)
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
-        """Why a script of a project may not run; None if it may. Raises `ConfigError`."""
+        """The reason why a script of a project may not run; None if it may run. Raises `ConfigError`."""
         if self.vouches(path, text):
             return None
         return f"{where} is not trusted and does not run; review it, then run `ctx trust`"
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when the file does."""
+        """A value that changes when the file changes."""
         return files.stamp(self.path)
 
     def record(self, changes: Mapping[str, str | None]) -> None:
-        """Trust texts (path -> hash), or revoke trust (path -> None). Raises `ConfigError`."""
+        """Records trust in texts (path -> hash), or revokes it (path -> None). Raises `ConfigError`."""
         if not changes:
             return
         try:
@@ -101,7 +103,9 @@ class TrustFile:
 
 
 class PinnedScripts(TrustFile):
-    """Checks the scripts of a found configuration: each must be as it was when the user trusted both."""
+    """Checks the scripts of a configuration that ctx found. A script may run only if its text is the same as
+    when the user trusted the configuration and the script.
+    """
 
     def __init__(self, path: str, config: Config) -> None:
         super().__init__(path)
@@ -118,7 +122,7 @@ class PinnedScripts(TrustFile):
 
 
 def pins_of(config: Config, environ: Mapping[str, str]) -> PinnedScripts | None:
-    """The check for the scripts of a configuration; None if the user chose it."""
+    """The check for the scripts of a configuration; None if the user chose the configuration."""
     return None if config.chosen else PinnedScripts(trust_path(environ), config)
 
 
@@ -134,7 +138,7 @@ def digest_of(text: bytes) -> str:
 def project_files(root: str) -> Iterator[tuple[str, str, str]]:
     """(kind, name, path) of the scripts in a project's `.ctx/tools` and `.ctx/agents`.
 
-    Links are skipped: a script may read its own folder, and a link could choose another one.
+    Links are skipped, because a script may read its own folder, and a link could make this any folder.
     """
     for name, kind in FOLDERS.items():
         folder = os.path.join(os.path.realpath(root), ".ctx", name)
@@ -146,7 +150,7 @@ def project_files(root: str) -> Iterator[tuple[str, str, str]]:
 
 
 def scripts_in(folder: str | None) -> list[tuple[str, str]]:
-    """(name, path) of the scripts in a folder, sorted; empty if the folder does not exist."""
+    """(name, path) of the scripts in a folder, sorted by name; empty if the folder does not exist."""
     try:
         entries = sorted(os.listdir(folder)) if folder is not None else []
     except OSError:
@@ -159,14 +163,17 @@ def scripts_in(folder: str | None) -> list[tuple[str, str]]:
 
 
 def project_scripts(root: str, trusted: Mapping[str, str]) -> list[ProjectScript]:
-    """The scripts in a project's `.ctx/` folder, and whether their text is trusted."""
+    """The scripts in a project's `.ctx/` folder, each with whether its text is trusted. `trusted` is path ->
+    hash.
+    """
     return _compared(((kind, name, path, path) for kind, name, path in project_files(root)), trusted)
 
 
 def configured_scripts(config: Config, trusted: Mapping[str, str]) -> list[ProjectScript]:
-    """The scripts that a configuration names and those in its `tools_dir`, and whether their text is trusted.
+    """The scripts that a configuration names and the scripts in its `tools_dir`, each with whether its text
+    is trusted. `trusted` is path -> hash.
 
-    Scripts of registries have their own record.
+    Scripts from registries are not included, because their trust is recorded elsewhere.
     """
     groups = {
         "connector": config.script_connectors,
@@ -184,7 +191,9 @@ def configured_scripts(config: Config, trusted: Mapping[str, str]) -> list[Proje
 
 
 def _compared(rows: Iterable[tuple[str, str, str, str]], trusted: Mapping[str, str]) -> list[ProjectScript]:
-    """`rows`: (kind, name, path, path in the list of trusted texts)."""
+    """The scripts with their hashes, each with whether it is trusted. `rows` are (kind, name, path, path in
+    the list of trusted texts). Missing files are skipped.
+    """
     return [
         ProjectScript(kind, name, key, digest, trusted.get(key) == digest)
         for kind, name, path, key in rows
@@ -193,12 +202,14 @@ def _compared(rows: Iterable[tuple[str, str, str, str]], trusted: Mapping[str, s
 
 
 def _script_key(path: str, root: str) -> str:
-    """A script's path in the list of trusted texts, with links resolved up to the project's folder."""
+    """The path under which a script is recorded in the list of trusted texts. Links are resolved up to the
+    project's folder `root`.
+    """
     return os.path.normpath(os.path.join(os.path.realpath(root), os.path.relpath(path, root)))
 
 
 def _digest_of_file(path: str) -> str | None:
-    """The hash of a file; None if there is none."""
+    """The hash of a file; None if it is not a regular file or cannot be read."""
     if files.irregular(path):
         return None
     try:

@@ -1,5 +1,5 @@
-"""Embedders turn texts into unit vectors: on this machine (fastembed), or by a service (Ollama, any
-OpenAI-compatible API).
+"""Embedders turn texts into unit vectors, either on this machine (onnxruntime, fastembed) or through a
+service (Ollama, any OpenAI-compatible API).
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,10 @@ __all__ = ["Embedder", "open_embedder"]
 
 
 def open_embedder(settings: Embedding, environ: Mapping[str, str]) -> Embedder | None:
-    """The embedder of these settings; None if embeddings are off.
+    """The embedder that the settings choose; None if embeddings are off.
 
-    Cheap: loads no model and calls no service before the first text. Raises `ConfigError`.
+    This call is cheap: the embedder loads its model or calls its service only at the first text. Raises
+    `ConfigError`.
     """
     provider, model = settings.provider, settings.model
     if provider == "disabled":

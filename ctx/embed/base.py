@@ -13,33 +13,35 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and opening an embedder does not need it
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors; similar texts get near vectors. Safe to use from several threads.
+    """Turns texts into vectors, so that similar texts get similar vectors. Safe to use from several threads.
 
-    Vectors are float32 unit vectors of shape [dim]. A vector depends only on its text: not on other texts,
-    their order or the number of threads. Nothing of a text is dropped: a text longer than the model reads is
-    cut into windows, whose vectors are averaged. Any str is allowed: empty, blank, with NUL or lone
-    surrogates.
+    Vectors are float32 unit vectors of shape (dim,). A vector depends only on its text, not on other texts,
+    their order or the number of threads. A text that is too long for the model is cut into windows, and the
+    vectors of the windows are averaged. Any str is allowed, even an empty one or one with NUL characters or
+    lone surrogates.
     """
 
     @property
     def model(self) -> str:
-        """The name of its vectors in the catalog. It changes when the same text would get another vector."""
+        """The name of this embedder's vectors in the catalog. Embedders that would give a text different
+        vectors have different names.
+        """
         ...
 
     @property
     def dim(self) -> int:
-        """The length of its vectors."""
+        """The number of dimensions of the vectors."""
         ...
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[np.ndarray]":
-        """The vectors of passages, in order, each as soon as it is ready.
+        """Yields the vectors of passages, in order, each as soon as it is ready.
 
-        Ends early, in well under a second, once `stop` is set. Raises `EmbedderError`.
+        Ends early, within a second, when `stop` is set. Raises `EmbedderError`.
         """
         ...
 
     def embed_query(self, text: str) -> "np.ndarray":
-        """The vector of a query. Never waits for an `embed`. Raises `EmbedderError`."""
+        """The vector of a query. Does not wait for a running `embed`. Raises `EmbedderError`."""
         ...
 
     def close(self) -> None:
@@ -48,7 +50,9 @@ class Embedder(Protocol):
 
 
 class Prefixes(NamedTuple):
-    """What a model was trained to see before a query and before a passage."""
+    """The texts that a model expects before a query and before a passage, because it was trained with
+    them.
+    """
 
     query: str = ""
     passage: str = ""
@@ -57,7 +61,7 @@ class Prefixes(NamedTuple):
 _REPRESENT = "Represent this sentence for searching relevant passages: "
 _REPRESENT_ZH = "为这个句子生成表示以用于检索相关文章："
 _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
-# The first entry whose word is in the lower-case model name counts. From the models' cards.
+# (word, prefixes) from the models' cards. The first entry whose word is in the lower-case model name is used.
 _PREFIXES = (
     ("bge-m3", Prefixes()),
     ("e5-mistral", Prefixes(f"{_INSTRUCT} ")),
@@ -79,19 +83,21 @@ _PREFIXES = (
 
 
 def prefixes(model: str) -> Prefixes:
-    """The prefixes of a model, by its name; empty for a model that is not known to need any."""
+    """The prefixes for the model of this name; empty prefixes for an unknown model."""
     name = model.lower()
     return next((pair for word, pair in _PREFIXES if word in name), Prefixes())
 
 
 def catalog_key(name: str, *determinants: object) -> str:
-    """`name@` and twelve hexadecimal digits of everything besides the text that determines the vectors."""
+    """`name@` and a hash of twelve hexadecimal digits. `determinants` are the values, besides the text, on
+    which the vectors depend.
+    """
     return f"{name}@{digest(json.dumps(determinants).encode(), 12)}"
 
 
 def cut_text(text: str, most_chars: int) -> Iterator[str]:
-    """The text in pieces of at most `most_chars`, cut after white space if there is any nearby; "" is one
-    piece.
+    """Cuts a text into pieces of at most `most_chars` characters, after white space where possible. "" gives
+    one empty piece.
     """
     start = 0
     while len(text) - start > most_chars:
@@ -109,8 +115,8 @@ _T = TypeVar("_T")
 
 
 def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T | None":
-    """The result of `work`, or None as soon as `stop` is set. Then `work` goes on, and its result is
-    dropped.
+    """The result of `work()`, or None as soon as `stop` is set. In this case `work` continues in a thread,
+    and its result is dropped.
     """
     if stop is None:
         return work()
@@ -126,7 +132,7 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T |
         finally:
             completion.set()
 
-    # A daemon, so that a call that hangs does not keep the process alive.
+    # A daemon thread, so that a call that hangs does not keep the process alive.
     threading.Thread(target=run, name="embed-call", daemon=True).start()
     while not completion.wait(0.05):
         if stop.is_set():
@@ -138,8 +144,8 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T |
 
 def load_onnxruntime() -> Any:
     """The onnxruntime module without its telemetry. The first call takes 0.13 s."""
-    # From 1.29 on it reports every session to its maker and writes a device id to the home folder, unless
-    # this is set before the import. `disable_telemetry_events` is for Windows.
+    # From version 1.29 on, onnxruntime reports every session to its vendor and writes a device id to the home
+    # folder, unless this variable is set before the import. `disable_telemetry_events` is for Windows.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 

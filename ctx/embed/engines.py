@@ -1,7 +1,7 @@
-"""Runs embedding models on this machine: the shipped model on onnxruntime, others with fastembed.
+"""Runs embedding models on this machine: the shipped model on onnxruntime, and other models with fastembed.
 
-Both use one onnxruntime session with one thread, for one window at a time: small shapes stay in the
-processor's cache, nothing is padded, and a vector cannot depend on other texts. Several threads may run the
+Both use one single-threaded onnxruntime session, which embeds one window at a time. So the data stays in the
+processor's cache, no text is padded, and a vector cannot depend on other texts. Several threads may call the
 same session at once.
 """
 
@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
 
-# Tokenised at once: the tokens of a megabyte would take 100 MB, and delay a stop.
+# Texts are tokenised in blocks of this size. The tokens of a megabyte would take 100 MB and delay a stop.
 BLOCK_CHARS = 16_384
-SLACK_TOKENS = 8  # a piece may have a few more tokens alone than inside its text
+SLACK_TOKENS = 8  # tokenised separately, a piece of a text may have a few more tokens
 
 
 class Window(NamedTuple):
-    """A piece of text that the model can read whole. Its weight in the text's vector is its number of
-    tokens.
+    """A piece of text that fits into the model. `weight`, its number of tokens, is its weight in the average
+    that becomes the vector of the whole text.
     """
 
     text: str
@@ -39,9 +39,10 @@ class Window(NamedTuple):
 
 
 def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
-    """Cuts a text into windows of at most `max_tokens` tokens; one window if it fits.
+    """Cuts a text into windows of at most `max_tokens` tokens; a short text is one window.
 
-    Cuts between words and as evenly as possible, because the vector of a short rest would be less meaningful.
+    Cuts between words, and into windows of similar length, because the vector of a short last window would
+    mean little.
     """
     for block in cut_text(text, BLOCK_CHARS):
         encoding = tokenizer.encode(block)
@@ -51,15 +52,15 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
             continue
         tokens = list(_tokens(encoding))
         cuts = _even_cuts([word for _, word in tokens], max(1, max_tokens - 2 - SLACK_TOKENS))
-        # The first window includes the text before the first token, the last one the text after the last
-        # token.
+        # The first window includes any text before the first token, and the last window any text after the
+        # last token.
         places = [0, *(tokens[border][0] for border in cuts[1:-1]), len(block)]
         for i in range(len(cuts) - 1):
             yield Window(block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i])
 
 
 def _tokens(encoding: Any) -> Iterator[tuple[int, int | None]]:
-    """The start of each token, and the index of its word."""
+    """(index of its first character, index of its word) of each token."""
     for part in (encoding, *encoding.overflowing):
         for (start, _), word, special in zip(
             part.offsets, part.word_ids, part.special_tokens_mask, strict=True
@@ -69,8 +70,8 @@ def _tokens(encoding: Any) -> Iterator[tuple[int, int | None]]:
 
 
 def _even_cuts(words: list[int | None], most: int) -> list[int]:
-    """Token numbers [0, ..., len(words)] that divide the tokens evenly, about `most` in each at most, between
-    words if possible.
+    """Token indexes [0, ..., len(words)] that divide the tokens into parts of similar length, of about `most`
+    tokens or fewer, between words if possible. `words[i]` is the word of token i.
     """
     count = -(-len(words) // most)
     cuts = [0]
@@ -88,8 +89,8 @@ def _even_cuts(words: list[int | None], most: int) -> list[int]:
 
 
 def unit(vector: Vector) -> Vector:
-    """The vector as float32 of length 1; a zero vector stays zero. Raises `EmbedderError` if it is not
-    finite.
+    """The vector scaled to length 1, as float32. A zero vector is not changed. Raises `EmbedderError` for a
+    vector that is not finite.
     """
     length = float(np.linalg.norm(vector))
     if not np.isfinite(length):
@@ -98,7 +99,9 @@ def unit(vector: Vector) -> Vector:
 
 
 class DirectEngine:
-    """The shipped model on onnxruntime. As fast as with fastembed, whose import takes 1.1 s."""
+    """The shipped model, run directly on onnxruntime. This avoids the import of fastembed, which takes
+    1.1 s.
+    """
 
     def __init__(self, session: Any, tokenizer: Any) -> None:
         self._session = session
@@ -106,7 +109,7 @@ class DirectEngine:
 
     @classmethod
     def load(cls, folder: str) -> "DirectEngine":
-        """Loads the model of a folder. Raises the errors of onnxruntime and tokenizers."""
+        """Loads the model in a folder. Raises the errors of onnxruntime and tokenizers."""
         onnxruntime = load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -153,8 +156,8 @@ _registry = threading.Lock()  # fastembed's list of custom models is global
 def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedEngine:
     """Loads an ONNX model and its tokenizer from a folder, without the network. `name` must be unique.
 
-    Pooling is taken from `1_Pooling/config.json`, else from the graph's sentence embedding, else it is the
-    mean.
+    If the graph has an output with a sentence embedding, it is used. Else `1_Pooling/config.json` chooses the
+    pooling, which is the mean by default.
     """
     fastembed = _fastembed()
     from fastembed.common.model_description import ModelSource
@@ -166,7 +169,7 @@ def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedE
                 model=name,
                 pooling=pooling,
                 normalization=False,  # done by `unit`
-                sources=ModelSource(hf=name),  # not used, because a path is given below
+                sources=ModelSource(hf=name),  # not used, because the call below gives a path
                 dim=dim,
                 model_file=model_file,
                 output_name=output,
@@ -179,8 +182,8 @@ def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedE
 
 
 def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
-    """Loads a model of fastembed's list from its cache; downloads it first if `download`. Raises
-    `EmbedderError`.
+    """Loads a model on fastembed's list from the cache. If it is missing there, downloads it if `download`,
+    else raises `EmbedderError`.
     """
     fastembed = _fastembed()
     try:
@@ -204,8 +207,8 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
         ) from error
 
 
-# Models that are not on fastembed's list, with their vector length. Both use the mean over the tokens,
-# according to their model cards; `onnx/model.onnx` is the graph.
+# name -> number of dimensions, for models that are not on fastembed's list. According to their model cards,
+# both use the mean over the tokens. Their graph is `onnx/model.onnx`.
 _FURTHER_MODELS = {"intfloat/multilingual-e5-small": 384, "intfloat/multilingual-e5-base": 768}
 
 
@@ -234,7 +237,7 @@ def _add_further_models(fastembed: Any) -> None:
 
 
 def named_dim(name: str) -> int:
-    """The vector length of a listed model. Raises `ConfigError` if it is not listed."""
+    """The number of dimensions of a listed model. Raises `ConfigError` for a name that is not listed."""
     models = {entry["model"].lower(): entry for entry in listed_models()}
     entry = models.get(name.lower())
     if entry is None:
@@ -247,7 +250,7 @@ def named_dim(name: str) -> int:
 
 
 def _fastembed() -> Any:
-    """The library. The first call takes 0.5 s."""
+    """The fastembed module. The first call takes 0.5 s."""
     load_onnxruntime()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # Texts are tokenised one at a time, and extra threads would make a later fork unsafe.
@@ -255,19 +258,19 @@ def _fastembed() -> Any:
     import fastembed
     import loguru
 
-    # It logs to stderr; we raise what matters.
+    # fastembed logs to stderr; we raise errors instead.
     loguru.logger.disable("fastembed")
     _add_further_models(fastembed)
     return fastembed
 
 
 def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
-    """(fastembed's pooling, the graph's output to read or None for the first)."""
+    """(fastembed's pooling type, the name of the graph's output to read; None for the first output)."""
     from fastembed.common.model_description import PoolingType
 
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
-    # Only its outputs are inspected.
+    # No optimisation, because only the outputs of the graph are inspected.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"]

@@ -1,4 +1,4 @@
-"""Embeds on this machine: with the shipped model, or any other that fastembed can load."""
+"""Embeds texts on this machine, with the shipped model or another model that fastembed can load."""
 
 import hashlib
 import json
@@ -26,10 +26,11 @@ _MODELS = os.path.dirname(os.path.abspath(__file__))
 _SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
 
 # all-MiniLM was trained on texts of at most 256 tokens. Windows of 256 rank no worse than windows of 128
-# (cranfield NDCG@10 0.3905 to 0.3819, cosqa 0.7193 to 0.7162), and a chunk of usual size is then one window.
+# (NDCG@10 on cranfield 0.3905 against 0.3819, on cosqa 0.7193 against 0.7162), and a chunk of the usual size
+# then fits into one window.
 SHIPPED_MAX_TOKENS = 256
 MAX_TOKENS = 512  # for other models: attention over 8192 tokens takes 3 GB
-QUERY_WINDOWS = 8  # 2000 words; longer queries are cut, because someone is waiting
+QUERY_WINDOWS = 8  # about 2000 words; a longer query is cut, because the user waits for the result
 
 _MODEL_FILES = (
     "model.onnx",
@@ -41,13 +42,13 @@ _MODEL_FILES = (
 
 
 class LocalEmbedder:
-    """Embeds on this machine. `model` is the shipped model's name, a folder with an ONNX model, or a name
-    from `engines.listed_models`, complete or as in `FULL_NAMES`.
+    """Embeds texts on this machine. `model` is the shipped model's name, a folder with an ONNX model, a name
+    from `engines.listed_models`, or one of the short names in `FULL_NAMES`.
 
-    A listed model is downloaded into `cache_dir` at the first `embed`; nothing else uses the network.
-    `threads` is how many texts are embedded at once (None: one per available processor); `max_tokens` is the
-    longest window. Nothing is loaded before the first text. Raises `ConfigError` if the folder is incomplete
-    or `dims` is wrong.
+    The model is loaded at the first text. A listed model is downloaded into `cache_dir` at the first `embed`;
+    nothing else uses the network. `threads` is the number of texts embedded at once (None: one per available
+    processor), and `max_tokens` the length of the longest window. Raises `ConfigError` if the folder is
+    incomplete or `dims` does not match the model.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class LocalEmbedder:
 
     @property
     def model(self) -> str:
-        # The key must not change when a listed model is downloaded, so it uses the name instead of the files.
+        # For a listed model, the key depends on the name instead of the files, so that it does not change
+        # when the model is downloaded.
         if self._key is None:
             files = (
                 self._name.lower()
@@ -99,7 +101,9 @@ class LocalEmbedder:
 
     @property
     def dim(self) -> int:
-        """The length of its vectors. Raises `ConfigError` for a name that fastembed does not know."""
+        """The number of dimensions of the vectors. Raises `ConfigError` for a model name that fastembed does
+        not know.
+        """
         if self._dim is None:
             if self._folder is None:
                 from ctx.embed.engines import named_dim
@@ -112,7 +116,7 @@ class LocalEmbedder:
         return self._dim
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[Vector]":
-        """The vectors of texts, in order. Ends early once `stop` is set. Raises `EmbedderError`,
+        """Yields the vectors of texts, in order. Ends early when `stop` is set. Raises `EmbedderError`,
         `ConfigError`.
         """
         if not texts:
@@ -133,8 +137,8 @@ class LocalEmbedder:
             try:
                 for text in texts:
                     waiting.append(pool.submit(embed_one, text))
-                    # Bounded, so that a stop wastes little; two per thread, so that none waits for the
-                    # reader.
+                    # The queue is short, so that a stop wastes little work. It has two texts per thread, so
+                    # that no thread waits for the reader.
                     if len(waiting) > 2 * self._threads:
                         vector = waiting.popleft().result()
                         if vector is None:
@@ -146,10 +150,10 @@ class LocalEmbedder:
                         return
                     yield vector
             finally:
-                completion.set()  # before the pool waits for its threads: each ends after its window
+                completion.set()  # makes each thread end after its current window; then the pool closes
 
     def embed_query(self, text: str) -> "Vector":
-        """The vector of a query, from its first QUERY_WINDOWS windows. Raises `EmbedderError`,
+        """The vector of a query. Only its first QUERY_WINDOWS windows are used. Raises `EmbedderError`,
         `ConfigError`.
         """
         engine = self._engine or self._loaded(download=False)
@@ -173,7 +177,9 @@ class LocalEmbedder:
         stopped: Callable[[], bool],
         most_windows: int | None = None,
     ) -> "Vector | None":
-        """The unit vector of a text; None once `stopped`."""
+        """The unit vector of a text, from at most `most_windows` windows; None if `stopped()` becomes
+        true.
+        """
         from ctx.embed.engines import cut_windows, unit
 
         with self._telling(f"failed on a text of {len(text)} characters"):
@@ -190,8 +196,8 @@ class LocalEmbedder:
 
     @contextmanager
     def _telling(self, fault: str) -> Iterator[None]:
-        """Raises the errors of onnxruntime and tokenizers as `EmbedderError`. They have no base class;
-        tokenizers raises `Exception` itself.
+        """A context manager that raises the errors of onnxruntime and tokenizers as `EmbedderError`. It
+        catches `Exception`, because these errors have no common base class.
         """
         try:
             yield
@@ -211,7 +217,7 @@ class LocalEmbedder:
     def _load(self, download: bool) -> "Engine":
         from ctx.embed import engines
 
-        # 0: known from the first vector.
+        # 0 if unknown: `dim` then takes it from the first vector.
         dim = self._dim or (self.dim if self._folder is None else 0)
         with self._telling("could not be loaded"):
             if self._shipped:
@@ -235,7 +241,9 @@ def _processors() -> int:
 
 
 def _model_file(folder: str, model: str) -> str:
-    """The ONNX file of a folder, relative to it. Raises `ConfigError` if it or the tokenizer is missing."""
+    """The path of the ONNX file in a folder, relative to the folder. Raises `ConfigError` if this file or a
+    tokenizer file is missing.
+    """
     filename = next((name for name in _MODEL_FILES if os.path.isfile(os.path.join(folder, name))), None)
     absent = [
         name
@@ -250,7 +258,9 @@ def _model_file(folder: str, model: str) -> str:
 
 
 def _folder_dim(folder: str) -> int | None:
-    """The vector length from the folder's configuration, if it has one."""
+    """The number of dimensions according to the configuration files in the folder; None if they do not tell
+    it.
+    """
     for name, key in (("1_Pooling/config.json", "word_embedding_dimension"), ("config.json", "hidden_size")):
         try:
             with open(os.path.join(folder, name), encoding="utf-8") as file:
@@ -263,8 +273,8 @@ def _folder_dim(folder: str) -> int | None:
 
 
 def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
-    """sha256 of the files that determine the vectors. The shipped model's are stored with it, and a test
-    compares them.
+    """file name -> SHA-256 of the files that determine the vectors. For the shipped model the hashes are
+    stored in a file, which a test checks.
     """
     if shipped:
         with open(os.path.join(folder, "sha256.json"), encoding="utf-8") as file:
@@ -279,6 +289,6 @@ def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
 
 
 def _external_data(folder: str, weights: str) -> list[str]:
-    """Weight files beside the graph (`model.onnx_data`, `model.onnx.data`)."""
+    """The weight files next to the graph (`model.onnx_data`, `model.onnx.data`), relative to `folder`."""
     names = os.listdir(os.path.join(folder, weights))
     return [os.path.join(weights, name) for name in names if name.endswith(("_data", ".data"))]

@@ -1,4 +1,4 @@
-"""Embedders that call a service over HTTP: Ollama, or any service with OpenAI's `/embeddings`."""
+"""Embedders that call a service over HTTP: Ollama, or any service with OpenAI's `/embeddings` endpoint."""
 
 import logging
 import random
@@ -20,17 +20,18 @@ logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
 
-CONNECT_TIMEOUT_S = 5.0  # a running service accepts at once; waiting longer only hides a wrong address
-# About 1500 words, below the 8192 tokens of most services. Halved if a smaller model refuses it.
+CONNECT_TIMEOUT_S = 5.0  # a running service accepts a connection at once, so a longer wait is useless
+# About 1500 words, below the limit of 8192 tokens of most services. A window that the service refuses is
+# halved.
 WINDOW_CHARS = 6_000
-LEAST_WINDOW_CHARS = 200  # a refusal below this is not about length
-LONGEST_PAUSE_S = 30.0  # also limits Retry-After
+LEAST_WINDOW_CHARS = 200  # the refusal of a shorter window must have another reason than its length
+LONGEST_PAUSE_S = 30.0  # the longest pause before a retry; also limits Retry-After
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-TOO_LONG = frozenset({400, 413, 422})  # how services refuse a text that is too long
+TOO_LONG = frozenset({400, 413, 422})  # the HTTP statuses with which services refuse a text that is too long
 
 
 class _Refused(Exception):
-    """The service refuses this request and would refuse it again. `status` is the HTTP status."""
+    """The service refused a request, and a retry would not help. `status` is the HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
@@ -38,11 +39,11 @@ class _Refused(Exception):
 
 
 class _Stopped(Exception):
-    """`stop` was set."""
+    """The caller set `stop`."""
 
 
 class _Patience(NamedTuple):
-    """How often and how long to retry a request."""
+    """How often and how long to retry a request, and the event that ends the retries."""
 
     retries: int
     longest_pause_s: float
@@ -50,7 +51,7 @@ class _Patience(NamedTuple):
 
 
 def _host_in(url: str, service: str) -> str:
-    """HOST or HOST:PORT of a URL. Raises `ConfigError` if it has none."""
+    """HOST or HOST:PORT of a URL. Raises `ConfigError` if the URL is not an HTTP address with a host."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
@@ -64,12 +65,14 @@ def _host_in(url: str, service: str) -> str:
 
 
 class _HttpEmbedder:
-    """What the services share: batches, retries, windows. Subclasses build the request and read the reply."""
+    """The base of the HTTP embedders: batches, retries and windows. Subclasses build the request and read the
+    reply.
+    """
 
     _service: str
     _default_url: str
     _path: str
-    _start_it = "; is [embedding] url right, and the server up?"  # advice if nothing answers
+    _start_it = "; is [embedding] url right, and the server up?"  # advice if the service does not answer
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class _HttpEmbedder:
         return self._dims
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterator[Vector]:
-        """The vectors of texts, in order. Ends early once `stop` is set. Raises `EmbedderError`."""
+        """Yields the vectors of texts, in order. Ends early when `stop` is set. Raises `EmbedderError`."""
         patience = _Patience(self._max_retries, LONGEST_PAUSE_S, stop)
         try:
             for start in range(0, len(texts), self._batch_size):
@@ -118,14 +121,14 @@ class _HttpEmbedder:
             return
 
     def embed_query(self, text: str) -> Vector:
-        """The vector of a query, from its first WINDOW_CHARS characters. Raises `EmbedderError`."""
-        # Someone is waiting: one retry, soon.
+        """The vector of a query. Only its first WINDOW_CHARS characters are used. Raises `EmbedderError`."""
+        # The user waits for the result, so there is one retry after a short pause.
         return self._vectors(
             [text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self._max_retries), 1.0, None)
         )[0]
 
     def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Closes the connections. A later call opens new connections."""
         with self._opening:
             client, self._client = self._client, None
         if client is not None:
@@ -135,13 +138,15 @@ class _HttpEmbedder:
         raise NotImplementedError
 
     def _read(self, reply: JSON) -> list[list[float]]:
-        """The vectors in a reply. Raises `LookupError`, `TypeError`, `ValueError` or `OverflowError` for an
-        unexpected reply.
+        """The vectors in the service's JSON reply. Raises `LookupError`, `TypeError`, `ValueError` or
+        `OverflowError` for an unexpected reply.
         """
         raise NotImplementedError
 
     def _vectors(self, texts: Sequence[str], prefix: str, patience: _Patience) -> list[Vector]:
-        """The unit vectors of texts; each is the average over its windows, weighted by length."""
+        """The unit vectors of texts. The vector of a long text is the average over its windows, weighted by
+        their length.
+        """
         windows: list[str] = []
         owners: list[int] = []
         for owner, text in enumerate(texts):
@@ -160,7 +165,9 @@ class _HttpEmbedder:
         return [self._unit(vector) for vector in sums]
 
     def _ask(self, texts: list[str], prefix: str, patience: _Patience) -> list[Vector]:
-        """The unit vectors of texts of one window each. Halves texts that the service finds too long."""
+        """The unit vectors of texts that fit into one window each. Halves a text that the service refuses as
+        too long.
+        """
         try:
             return self._request([prefix + text for text in texts], patience)
         except _Refused as error:
@@ -171,15 +178,17 @@ class _HttpEmbedder:
             raise EmbedderError(self._refusal(error.status)) from error
 
     def _halved(self, text: str, prefix: str, patience: _Patience) -> Vector:
-        """The unit vector of a text, from its halves."""
-        # A little more than half, so that cutting after a word does not leave a third piece.
+        """The unit vector of a text, as the weighted average over its two halves."""
+        # A little more than half, so that a cut after a word does not leave a third piece.
         halves = list(cut_text(text, len(text) * 5 // 9))
         vectors = self._ask(halves, prefix, patience)
         weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
         return self._unit(np.sum(weighted, axis=0))
 
     def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
-        """Sends a request and retries while that may help. Raises `_Refused`, `_Stopped`, `EmbedderError`."""
+        """Sends a request, and retries it after a temporary error. Raises `_Refused`, `_Stopped`,
+        `EmbedderError`.
+        """
         import httpx  # 90 ms
 
         stop = patience.stop
@@ -220,8 +229,8 @@ class _HttpEmbedder:
         raise AssertionError("unreachable")
 
     def _posted(self, texts: list[str]) -> Any:
-        """The whole reply, which must arrive within `timeout_s` once it has begun. Raises httpx's errors,
-        `TimeoutError`, and `EmbedderError` for an endless reply.
+        """Posts a request and returns the whole reply, whose body must arrive within `timeout_s`. Raises
+        httpx's errors, `TimeoutError`, and `EmbedderError` for a reply that is too large or too slow.
         """
         import httpx
 
@@ -271,7 +280,9 @@ class _HttpEmbedder:
         return np.asarray(vector / length, np.float32)
 
     def _log_refusal(self, response: Any) -> None:
-        """Logs the reason of the service at DEBUG. It may contain the key, which is removed, or the text."""
+        """Logs the reason that the service gives, at level DEBUG because it may contain the text. The API key
+        is removed.
+        """
         reason = response.text[:300]
         if self._api_key:
             reason = reason.replace(self._api_key, "***")
@@ -280,7 +291,8 @@ class _HttpEmbedder:
         )
 
     def _refusal(self, status: int) -> str:
-        if 300 <= status < 400:  # not followed: texts and key would go to an address that nobody configured
+        # A redirect is not followed, because texts and key would go to an address that nobody configured.
+        if 300 <= status < 400:
             answer = f"{self._service} at {self._host} answered HTTP {status}"
             return f"{answer}, a redirect: set [embedding] url to its target"
         mend = {
@@ -292,7 +304,7 @@ class _HttpEmbedder:
 
 
 class OllamaEmbedder(_HttpEmbedder):
-    """Ollama's `/api/embed`. `url` is the server's."""
+    """Embeds with Ollama's `/api/embed`. `url` is the address of the Ollama server."""
 
     _service = "ollama"
     _default_url = "http://localhost:11434"
@@ -300,7 +312,7 @@ class OllamaEmbedder(_HttpEmbedder):
     _path = "/api/embed"
 
     def _payload(self, texts: list[str]) -> JSON:
-        # Without `truncate: false` it silently drops the end of long texts.
+        # Without `truncate: false`, Ollama silently drops the end of long texts.
         return {"model": self._model, "input": texts, "truncate": False}
 
     def _read(self, reply: JSON) -> list[list[float]]:
@@ -317,7 +329,7 @@ class OllamaEmbedder(_HttpEmbedder):
 
 
 class OpenAIEmbedder(_HttpEmbedder):
-    """`POST {url}/embeddings` as defined by OpenAI; many servers support it."""
+    """Embeds with `POST {url}/embeddings`, which OpenAI defined and many other servers support."""
 
     _service = "openai"
     _default_url = "https://api.openai.com/v1"
@@ -325,12 +337,12 @@ class OpenAIEmbedder(_HttpEmbedder):
 
     def _payload(self, texts: list[str]) -> JSON:
         payload: dict[str, JSON] = {"model": self._model, "input": texts, "encoding_format": "float"}
-        if self._model.startswith("text-embedding-3"):  # others refuse the field
+        if self._model.startswith("text-embedding-3"):  # other models refuse this field
             payload["dimensions"] = self._dims
         return payload
 
     def _read(self, reply: JSON) -> list[list[float]]:
-        # They may come in any order.
+        # The vectors may come in any order.
         rows = sorted(reply["data"], key=lambda row: int(row["index"]))
         if [row["index"] for row in rows] != list(range(len(rows))):
             raise ValueError("an index is missing or occurs twice")
@@ -338,8 +350,8 @@ class OpenAIEmbedder(_HttpEmbedder):
 
 
 def _retry_after_s(value: str | None) -> float | None:
-    """The seconds of a Retry-After header; None for a date, which such services do not send, or an invalid
-    value.
+    """The seconds in a Retry-After header; None for an invalid value or a date. (These services send no
+    dates.)
     """
     try:
         seconds = float(value) if value else None

@@ -1,1 +1,1 @@
-"""Where documents are kept and found: the catalog (the record) and the index (a projection of it)."""
+"""Stores documents in the catalog and finds them with the search index, which is built from the catalog."""

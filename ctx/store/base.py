@@ -1,7 +1,7 @@
-"""The two halves of a store: the catalog keeps documents, the index finds them.
+"""The interfaces of a store's two parts: the catalog stores documents, and the index searches them.
 
-Every write to the catalog takes the next `seq`. The index is derived: it remembers the last `seq` it has
-applied and catches up from the catalog, so it can be deleted at any time.
+Every write to the catalog takes the next sequence number (`seq`). The index is derived from the catalog. It
+remembers the last `seq` that it has applied, and can be deleted and rebuilt at any time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,9 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     import numpy as np
 
 IndexTurn = Callable[[Callable[[], bool]], AbstractContextManager[bool]]
-"""`turn(done)`: a block that one process runs at a time, with True; or with False once `done()`, because
-another process did the work.
+"""A context manager factory. Only one process at a time runs the block of `turn(done)`.
+
+It yields True if this process must do the work, and False if `done()` became true while it waited.
 """
 
 
@@ -43,68 +44,75 @@ class Catalog(Documents, Embeddings):
 
     # -- several machines that share one catalog; a file belongs to one machine ------------------------------
     def identity(self) -> str | None:
-        """The name of a shared database; None for a file."""
+        """A name that identifies a shared database; None for a file."""
         return None
 
     def turn(self, source: str, stop: Event | None) -> AbstractContextManager[Event | None]:
-        """A block in which no other machine indexes this source. It yields the event that ends the run early.
-        Raises `Busy`.
+        """A context manager that keeps other machines from indexing this source. It yields the event that
+        ends the run early. Raises `Busy` if another machine is indexing the source.
         """
         return nullcontext(stop)
 
     def index_turn(self, name: str) -> IndexTurn | None:
-        """The turn for writing a shared index; None if the lock of the store's folder is enough."""
+        """The lock for writing the shared index `name`; None if the lock in the store's folder is enough."""
         return None
 
     def elsewhere(self, source: str, source_ids: Sequence[str]) -> Mapping[str, str]:
-        """source_id -> machine, for documents that another machine stored. They may exist there although this
-        machine does not see them.
+        """source_id -> machine name, for those of the given documents that another machine stored. Such a
+        document may exist on that machine although this machine does not see its file.
         """
         return {}
 
     def take_over(self, source: str) -> int:
-        """Makes this machine and no configuration the owner of a source's documents, so that its next run may
-        delete those that are gone. Returns how many belonged to another machine.
+        """Makes this machine the owner of all documents of a source, and forgets which configuration indexed
+        it. The next run may then delete the documents that are gone. Returns how many documents belonged to
+        another machine.
         """
         with self._writing() as write:
             write.connection.execute("UPDATE source SET configuration = NULL WHERE name = ?", (source,))
         return 0
 
     def server(self) -> tuple[bool, str] | None:
-        """Whether the database server is healthy, and a line about it; None for a file."""
+        """(whether the database server is healthy, a line that describes it); None for a file."""
         return None
 
     # -- maintenance -----------------------------------------------------------------------------------------
     def check(self) -> list[str]:
-        """Reads all tables; one line for each problem."""
+        """Reads all tables and returns one line for each problem."""
         raise NotImplementedError
 
     def vacuum(self) -> None:
-        """Returns the space of deleted rows to the file system, where the engine does not do that itself.
+        """Returns the space of deleted rows to the file system. Does nothing for an engine that does this on
+        its own.
 
-        Takes seconds per gigabyte, and meanwhile as much disk space again. Raises `Busy`, `StoreError`.
+        Takes seconds per gigabyte, and needs free disk space as large as the database. Raises `Busy`,
+        `StoreError`.
         """
 
 
 class Projection(Protocol):
-    """Something derived from the catalog, which can be rebuilt from it."""
+    """Data that is derived from the catalog and can be rebuilt from it, such as a search index."""
 
     def catch_up(self, catalog: Catalog) -> int:
-        """Applies what is new in the catalog, durably, and returns the seq applied. One writer at a time."""
+        """Applies the catalog's new writes durably and returns the last seq applied. Only one process may
+        call it at a time.
+        """
         ...
 
     def feed(self, catalog: Catalog) -> None:
-        """Starts to apply what is new without publishing it, so that the engine works during a long run.
-        `catch_up` publishes.
+        """Passes the catalog's new writes to the engine without publishing them, so that the engine works
+        while a long run continues. `catch_up` publishes them.
         """
         ...
 
     def check(self) -> list[str]:
-        """Reads all files; one line for each problem. The next `catch_up` rebuilds what is damaged."""
+        """Reads all files and returns one line for each problem. The next `catch_up` rebuilds damaged
+        files.
+        """
         ...
 
     def adopt(self) -> None:
-        """Lets the next `catch_up` rebuild an index that belongs to another catalog."""
+        """Allows the next `catch_up` to rebuild an index that belongs to another catalog."""
         ...
 
     def close(self) -> None: ...
@@ -118,31 +126,33 @@ class SearchIndex(Projection, Protocol):
         ...
 
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """The k best chunks by words, best first. Any text is a valid query; raises only `StoreError`.
+        """The k chunks that match the query's words best (BM25), best first. Any text is a valid query.
+        Raises only `StoreError`.
 
-        A query that is one quoted phrase finds only text with these words side by side. With `prefix` the
-        last word may be incomplete.
+        A query that is a single quoted phrase finds only text that contains the exact phrase. With `prefix`,
+        the last word may be incomplete.
         """
         ...
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        """BM25's idf of each term that occurs in the index, and which of the names are defined in code."""
+        """(term -> BM25's idf, for the terms that occur in the index; the names that are defined in code)."""
         ...
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        """The most frequent of these words; None if none occurs."""
+        """The word that occurs in most passages of the index; None if no word occurs."""
         ...
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        """At most k passages whose code defines one of the names, by chunk number."""
+        """At most k passages whose code defines one of the names, ordered by chunk number."""
         ...
 
     def semantic(
         self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """The k nearest chunks by cosine to a float32 unit vector, best first.
+        """The k chunks nearest to a float32 unit vector by cosine similarity, best first.
 
-        `model` is the model of the vector, needed while another model takes over; None: the published one.
+        `model` is the model that made the vector; None means the published model. It matters while one model
+        replaces another.
         """
         ...
 
@@ -156,13 +166,17 @@ class SearchIndex(Projection, Protocol):
         prefix: bool = False,
         model: str | None = None,
     ) -> tuple[list[Hit], list[Hit]]:
-        """The results of `keyword` and `semantic`, `depths` of each. `vector()` may take longer than
-        the search. A remote engine gets one request.
+        """(results of `keyword`, results of `semantic`), at most `depths[0]` and `depths[1]` of them.
+
+        `vector` computes the query's vector, which may take longer than the search. A remote engine answers
+        both searches in one request.
         """
         ...
 
     def hold(self, model: str) -> bool:
-        """Opens the vectors of this model, so that `semantic` can answer for it; False if there are none."""
+        """Opens the vectors of this model and keeps them open, so that `semantic` can search them. Returns
+        False if the index has no vectors of this model.
+        """
         ...
 
     def applied_seq(self) -> int: ...

@@ -1,8 +1,8 @@
-"""The catalog's documents and chunks: how they are stored, deleted, listed, and read by an index.
+"""Stores, deletes, lists and reads the catalog's documents and chunks.
 
-A chunk's text is a slice of its document's body and is not stored twice. The chunks of a document are written
-together and numbered without a gap, so a document row names its first chunk and their count. Numbers of
-chunks and documents are never reused.
+A chunk's text is a slice of its document's body, so it is not stored separately. The chunks of a document are
+written together and have consecutive numbers, so a document row holds the number of its first chunk and the
+count of its chunks. Numbers of chunks and documents are never reused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ from ctx.store.record import (
 from ctx.store.write import BatchRows
 from ctx.text.filetypes import is_code
 
-EVERY = 1 << 62  # above any number: the cursor (seq, EVERY) is after everything written at seq
-# Documents per page. Reads must be short transactions, or the write-ahead log grows while an index is built.
+EVERY = 1 << 62  # larger than any row number: the cursor (seq, EVERY) comes after all rows written at `seq`
+# Documents per page. Short read transactions keep the write-ahead log small while an index is built.
 PAGE = 200
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
@@ -39,8 +39,8 @@ _DOCUMENT = (
 
 
 def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]]) -> list[tuple[int, int]]:
-    """(updated_ms, no) of the given documents (source_no, source_id, updated_ms) whose stored time
-    differs.
+    """(updated_ms, no) for those documents (source_no, source_id, updated_ms) of the batch whose stored
+    `updated_ms` differs.
     """
     moved = []
     for source_no, source_id, updated_ms in batch:
@@ -56,15 +56,15 @@ def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]])
 class Documents(Record):
     """Stores, deletes and lists documents."""
 
-    _latest: list[StoredDocument]  # of the last write, until an index takes it
-    _fingerprint = "fingerprint"  # an SQL expression; PostgreSQL's depends on the machine
+    _latest: list[StoredDocument]  # the documents of the last write, until an index takes them
+    _fingerprint = "fingerprint"  # an SQL expression; in PostgreSQL it depends on the machine
 
     def _fingerprint_values(self) -> tuple[str, ...]:
         return ()
 
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
-        """source_id -> fingerprint of a source's documents. With `below`, only for these ids and what is
-        under them (`id/...`).
+        """source_id -> fingerprint of a source's documents. With `below`, only of the documents with these
+        ids and of those under them (`id/...`).
         """
         columns = f"SELECT source_id, {self._fingerprint} FROM document WHERE source_no = ?"
         with self._reading() as connection:
@@ -83,17 +83,17 @@ class Documents(Record):
         return fingerprints
 
     def content_hashes(self, source: str, source_ids: Sequence[str]) -> dict[str, bytes]:
-        """source_id -> content_hash for those that exist."""
+        """source_id -> content_hash for those of the given documents that exist."""
         sql = "SELECT source_id, content_hash FROM document WHERE source_no = ? AND source_id IN ({})"
         with self._reading() as connection:
             return dict(rows_among(connection, sql, (source_no_of(connection, source),), source_ids))
 
     def put_documents(self, batch: Sequence[tuple[Document, Sequence[Chunk]]]) -> int:
-        """Stores or replaces whole documents with their chunks and returns the new seq. A document keeps its
-        number, and unchanged chunks keep theirs if none of the document's chunks changed.
+        """Stores or replaces whole documents with their chunks and returns the new seq. A replaced document
+        keeps its number. Its chunks keep their numbers if all of them are unchanged.
 
-        `Chunk.ordinal` must count from 0. If a document occurs twice, the last one counts. Raises
-        `StoreError`, and stores nothing of the batch, also for text with lone surrogates.
+        `Chunk.ordinal` must count from 0. If the batch contains a document twice, the last version is stored.
+        On a `StoreError`, also for text with lone surrogates, nothing of the batch is stored.
         """
         if not batch:
             return self.seq()
@@ -104,8 +104,8 @@ class Documents(Record):
         return stored[0].seq
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
-        """Updates (source, source_id, fingerprint, updated_ms) of documents with the same content and returns
-        the seq. Only a changed `updated_ms` takes a new seq.
+        """Updates the fingerprint and the time of documents whose content is unchanged. `batch` holds
+        (source, source_id, fingerprint, updated_ms). Returns the seq, which is new only if a time changed.
         """
         if not batch:
             return self.seq()
@@ -150,7 +150,9 @@ class Documents(Record):
             return None if row is None else _stored(connection, row)
 
     def list_documents(self, after: tuple[str, str] | None, limit: int) -> list[Listing]:
-        """Documents by source and source_id after the position `after` (source, source_id)."""
+        """At most `limit` documents in the order of (source, source_id). `after` is the last such pair of the
+        previous page; None starts at the beginning.
+        """
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT d.id, s.name, d.source_id, d.title, d.media_type FROM source s JOIN document d ON "
@@ -161,8 +163,8 @@ class Documents(Record):
             return [Listing._make(row) for row in rows]
 
     def documents_since(self, seq: int) -> Iterator[StoredDocument]:
-        """The documents written after `seq`, in order of seq: what an index has yet to apply. Reads page by
-        page, so a document that is written meanwhile comes in its new version, or later.
+        """The documents written after `seq`, which an index still has to apply, in order of seq. Reads page
+        by page: a document that is replaced meanwhile comes in its new version, possibly at a later place.
         """
         cursor = (seq, EVERY)
         while True:
@@ -179,7 +181,9 @@ class Documents(Record):
             cursor = (page[-1].seq, page[-1].document_no)
 
     def take_batch(self) -> list[StoredDocument]:
-        """Returns once what the last write of this process stored, so that an index need not read it back."""
+        """Returns the documents that this process stored last, and forgets them. An index that takes them
+        need not read them from the database.
+        """
         batch, self._latest = self._latest, []
         return batch
 
@@ -205,8 +209,8 @@ class Documents(Record):
             )
 
     def export(self) -> Iterator[StoredDocument]:
-        """Every document by source and source_id, all from one snapshot. The write-ahead log grows
-        meanwhile.
+        """All documents in the order of (source, source_id), read from one snapshot. The write-ahead log
+        grows while the iterator is open.
         """
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
@@ -217,7 +221,7 @@ class Documents(Record):
                     yield _stored(connection, row)
 
     def ids(self) -> Iterator[str]:
-        """The ids of all documents in the order of their chunks. Documents written meanwhile may be
+        """The ids of all documents, ordered by their first chunk. Documents that are written meanwhile may be
         missing.
         """
         cursor = (-1, -1)
@@ -234,11 +238,11 @@ class Documents(Record):
             cursor = (rows[-1][0], rows[-1][1])
 
     def history(self, seq: int) -> str | None:
-        """A name for the writes up to `seq`, which stays the same as long as they are the same writes.
+        """An identifier for the sequence of writes up to `seq`.
 
-        An index that has applied `seq` under another name followed another catalog (a restored backup, a new
-        file) and must be rebuilt. None: `seq` is ahead of the catalog, or deletions after it are no longer
-        known. The index must be rebuilt then, too.
+        An index that has applied `seq` under another identifier followed another catalog (a restored backup,
+        a new file) and must be rebuilt. It must also be rebuilt if this returns None: then `seq` is ahead of
+        the catalog, or the deletions after `seq` are no longer recorded.
         """
         with self._reading() as connection:
             known_from = connection.execute(
@@ -268,8 +272,9 @@ class Documents(Record):
             )
 
     def ages(self, until_ms: int, span_ms: int, spans: int) -> dict[str, list[int]]:
-        """How many documents of each source were last updated in each of the `spans` before `until_ms`,
-        newest span first. The last count is of all older documents. Future dates count as the newest span.
+        """source -> the number of documents last updated in each of `spans` time spans before `until_ms`,
+        newest span first, and then the number of all older documents. Each span is `span_ms` long. Documents
+        with a later date count in the newest span.
         """
         counts: dict[str, list[int]] = {}
         with self._reading() as connection:
@@ -285,7 +290,7 @@ class Documents(Record):
         return counts
 
     def stats(self) -> Mapping[str, int]:
-        """Counts of the whole store: documents, chunks, embeddings, size_bytes."""
+        """The number of `documents`, `chunks` and `embeddings` in the store, and `size_bytes` on disk."""
         with self._reading() as connection:
             return {
                 "documents": int(connection.execute("SELECT count(*) FROM document").fetchone()[0]),
@@ -296,7 +301,7 @@ class Documents(Record):
 
 
 def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
-    """Makes a stored document from a row of `_DOCUMENT`."""
+    """Builds a stored document from a row with the columns `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
     described = NO_METADATA if metadata is None else metadata_of(metadata)
     document = Document._make((*fields, described, ()))
@@ -310,9 +315,10 @@ def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
 def rows_after(
     connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
 ) -> list[Any]:
-    """Rows of a table with (seq, no, ...) after the cursor `seen`, in order.
+    """At most `limit` rows (seq, no, ...) after the cursor `seen` (seq, no), in this order. `select` ends
+    where a condition can follow.
 
-    Two queries, because one query over the pair would scan all rows of a seq again for each page.
+    Runs two queries, because one query over the pair would scan all rows of a seq again for each page.
     """
     rows = connection.execute(
         f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
@@ -327,8 +333,8 @@ def rows_after(
 def documents_after(
     connection: Statements, seen: tuple[int, int], limit: int
 ) -> list[tuple[int, int, int, int]]:
-    """(seq, no, chunk_first, chunk_count) of the documents written after the cursor `seen`, a pair
-    (seq, no).
+    """(seq, no, chunk_first, chunk_count) of at most `limit` documents after the cursor `seen` (seq, no), in
+    this order.
     """
     select = "SELECT seq, no, chunk_first, chunk_count FROM document WHERE"
     return rows_after(connection, select, (), seen, limit)

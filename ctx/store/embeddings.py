@@ -1,9 +1,9 @@
-"""The catalog's embeddings.
+"""Stores and reads the catalog's embeddings.
 
-They are stored by the hash of their text: a text is embedded once, even if it moves to another document.
-Vectors are stored as float16, which halves the file and changes a cosine by less than 0.001, a tenth of the
-error of the quantised model itself. Chunks without an embedding are listed in a table (`pending`) for each
-model, because finding them among a million chunks takes a second.
+An embedding is stored by the hash of its text, so a text is embedded only once, even if it moves to another
+document. Vectors are stored as float16. This halves the file and changes a cosine by less than 0.001, a tenth
+of the error of the quantised model. The table `pending` lists the chunks without an embedding for each model,
+because finding them among a million chunks takes a second.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     import numpy as np
 
 _VECTORS = 4096  # rows of a VectorBatch: 6 MB at 384 dimensions
-# Bytes of an embedding besides its vector: numbers and the text hash, and both again in two indexes.
+# Bytes per embedding besides the vector: the numbers and the text hash, in the table and in two indexes.
 _ROW_BYTES = 130
 UNIT_TOLERANCE = 0.01  # float16 changes the length by 0.001
 
@@ -41,7 +41,7 @@ _COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # columns of a row that
 
 
 def _stored(connection: Statements, model_no: int, hashes: list[bytes]) -> set[bytes]:
-    """Which of these texts have an embedding of the model."""
+    """Those of these text hashes that have an embedding of the model."""
     sql = "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({})"
     return {bytes(row[0]) for row in rows_among(connection, sql, (model_no,), hashes)}
 
@@ -49,17 +49,17 @@ def _stored(connection: Statements, model_no: int, hashes: list[bytes]) -> set[b
 class Embeddings(Record):
     """Stores and reads embeddings, and finds the chunks that need one."""
 
-    _unclaimed = ""  # SQL condition on the row `p` of pending: no other machine is embedding it
+    _unclaimed = ""  # an SQL condition: no other machine is embedding the chunk of the row `p` of `pending`
 
     def pending_texts(
         self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
     ) -> list[tuple[bytes, str]]:
-        """(text_hash, text to embed) of chunks without an embedding of `model`, oldest chunk first, each hash
-        once. With `chunk_nos`, only of these chunks, in this order.
+        """At most `limit` pairs (text_hash, text to embed) of chunks without an embedding of `model`, each
+        hash once. They come by chunk number, or with `chunk_nos` only for these chunks, in this order.
         """
         texts: dict[bytes, str] = {}
         title = body = ""
-        last = 0  # the document of the previous row; chunks of a document follow each other
+        last = 0  # document number of the previous row; the chunks of a document follow each other
         with self._reading() as connection:
             rows = self._pending_rows(connection, model_no_of(connection, model), chunk_nos)
             for document_no, start, end, heading, text_hash in rows:
@@ -71,14 +71,14 @@ class Embeddings(Record):
                     title, body = connection.execute(_TEXT, (document_no,)).fetchone()
                     last = document_no
                 texts[text_hash] = embedding_text(title, heading, body[start:end])
-            del rows  # else its statement would still be open at the end of the transaction
+            del rows  # closes its statement before the transaction ends
         return list(texts.items())
 
     def _pending_rows(
         self, connection: Statements, model_no: int | None, chunk_nos: Sequence[int] | None
     ) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """(document_no, start, end, heading, text_hash) of the pending chunks, or of those in `chunk_nos`, in
-        this order.
+        """(document_no, start, end, heading, text_hash) of the pending chunks by number, or with `chunk_nos`
+        only of these chunks, in this order.
         """
         columns = 'SELECT c.document_no, c.start, c."end", c.heading, c.text_hash FROM'
         if model_no is None:
@@ -97,7 +97,7 @@ class Embeddings(Record):
         return list(chunk_nos)
 
     def pending_chunks(self, model: str, after: int = 0) -> Iterator[PendingChunk]:
-        """The chunks numbered above `after` that have no embedding of `model`, by number."""
+        """The chunks with a number above `after` that have no embedding of `model`, ordered by number."""
         columns = "c.no, c.no - d.chunk_first, d.updated_ms, d.source_id, d.media_type"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -121,7 +121,7 @@ class Embeddings(Record):
                 yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)
 
     def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
-        """What each model takes up in the store, except the models in `besides`; oldest model first."""
+        """The storage used by each model that is not in `besides`, oldest model first."""
         with self._reading() as connection:
             models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
             return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
@@ -134,13 +134,14 @@ class Embeddings(Record):
         return ModelShare(name, count, count * (2 * dim + _ROW_BYTES), claimed)
 
     def models(self) -> list[str]:
-        """The models that have embeddings here, oldest first."""
+        """The names of the models that have embeddings in this catalog, oldest first."""
         with self._reading() as connection:
             return [row[0] for row in connection.execute("SELECT name FROM model ORDER BY no")]
 
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
-        """Stores (text_hash, float32 unit vector) and returns the new seq. Known hashes are ignored. Raises
-        `StoreError` for a vector that is not finite, not of unit length or of another size.
+        """Stores pairs (text_hash, float32 unit vector) and returns the new seq. Hashes that already have an
+        embedding are ignored. Raises `StoreError` for a vector that is not finite, not of unit length or of
+        another size than the model's.
         """
         if not batch:
             return self.seq()
@@ -168,8 +169,8 @@ class Embeddings(Record):
     def vectors_since(
         self, model: str, seq: int, after: VectorPosition | None = None
     ) -> Iterator[VectorBatch]:
-        """The vectors of chunks whose document or embedding was written after `seq`. A chunk may occur twice.
-        With `after`, only those behind this position.
+        """The vectors of all chunks whose document or embedding was written after `seq`, in batches. A chunk
+        may occur twice. `after` is the position of a previous batch, from which to continue.
         """
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
@@ -191,10 +192,12 @@ class Embeddings(Record):
     def _vector_rows(
         self, model_no: int, seq: int, after: VectorPosition
     ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
-        """Rows with the position behind them: first by document, then by embedding."""
+        """Pages of rows, each with the position from which to continue after it: first by document, then by
+        embedding.
+        """
         if not after.embedded:
             yield from self._vectors_of_documents(model_no, (after.seq, after.no))
-        if seq:  # else all documents came above
+        if seq:  # with seq 0, the loop above has already yielded the vectors of all documents
             position = (after.seq, after.no) if after.embedded else (seq, EVERY)
             yield from self._vectors_of_texts(model_no, seq, position)
 
@@ -238,13 +241,14 @@ class Embeddings(Record):
                         f"SELECT {_COLUMNS} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
                         "JOIN source s "
                         "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
-                        f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",  # newer documents came above
+                        # documents after `seq` were already yielded by `_vectors_of_documents`
+                        f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",
                         (*nos, seq),
                     )
             yield VectorPosition(True, *embedded), rows
 
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
-        """text_hash -> float32 vector, for texts that have an embedding of this model."""
+        """text_hash -> float32 vector (dim,), for those of the texts that have an embedding of this model."""
         import numpy as np
 
         sql = "SELECT text_hash, vector FROM embedding WHERE model_no = ? AND text_hash IN ({})"
@@ -255,7 +259,7 @@ class Embeddings(Record):
             }
 
     def forget_embeddings(self, model: str) -> int:
-        """Deletes all embeddings of a model (`ctx embed rebuild`); returns how many."""
+        """Deletes all embeddings of a model (`ctx embed rebuild`) and returns their number."""
         with self._writing() as write:
             model_no = model_no_of(write.connection, model)
             if model_no is None:
@@ -268,10 +272,11 @@ class Embeddings(Record):
         return count
 
     def trim_embeddings(self) -> int:
-        """Deletes embeddings of texts that are in no chunk any more, once they outnumber the others; returns
-        how many.
+        """Deletes the embeddings of texts that no chunk contains any more, but only once they outnumber the
+        other embeddings. Returns the number deleted.
 
-        Until then they are kept, because texts come back: a branch is switched, a folder is mounted again.
+        Until then they are kept, because texts often return, for example when a branch is switched or a
+        folder is mounted again.
         """
         with self._reading() as connection:
             largest = connection.execute(
@@ -282,7 +287,9 @@ class Embeddings(Record):
         return self.drop_unused_embeddings()
 
     def drop_unused_embeddings(self) -> int:
-        """Deletes embeddings of all models whose text is in no chunk any more; returns how many."""
+        """Deletes the embeddings (of all models) whose text no chunk contains any more. Returns the number
+        deleted.
+        """
         with self._writing() as write:
             write.take_turn()
             return write.connection.execute(
@@ -292,7 +299,7 @@ class Embeddings(Record):
 
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:
-    """text_hash -> float16 bytes, and the number of dimensions."""
+    """(text_hash -> the vector as float16 bytes, the number of dimensions)."""
     import numpy as np
 
     try:
@@ -320,7 +327,7 @@ def _vector_batch(
     if len(joined) != 2 * dim * len(rows):
         raise StoreError("the catalog holds an embedding of the wrong size: run `ctx embed rebuild`")
     vectors = np.frombuffer(joined, dtype="<f2").reshape(len(rows), dim).astype(np.float32)
-    # Rounding to float16 changed the length.
+    # Normalise again, because rounding to float16 changed the lengths.
     vectors /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
     return VectorBatch(
         np.array(chunk_nos, dtype=np.int64),

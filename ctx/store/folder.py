@@ -1,7 +1,7 @@
-"""The folder that holds the catalog and the index (`.ctx`), its state files and its locks.
+"""The store's folder (`.ctx`), which holds the catalog and the index; its state files and its locks.
 
-The folder may have come with a clone: nothing in it may lead to a file elsewhere. It is checked before
-writing. A search only reads, and checks only that no link leads out of it.
+The folder may come from a cloned repository, so no link in it may lead to a file outside. A writer checks the
+whole folder first. A search only checks that no link leads out of the folder.
 """
 
 import fcntl
@@ -18,23 +18,25 @@ from ctx.clock import iso_utc, now_ms
 from ctx.errors import Busy, StoreError
 
 _NAME = ".ctx"
-JOURNAL = "-journal"  # suffix of the journal that SQLite creates beside a database
-COPY = "backup.partial"  # a copy of a database, while a backup is written
-PARTIAL = "restored.partial"  # a database that is being restored, until it is complete and checked
-_MAGIC = bytes.fromhex("d9d505f920a163d7")  # ends a journal of SQLite that names another journal
-_RETRY_S = 0.02  # flock has no timeout
-# of vectors.py, which needs numpy (70 ms) and is not imported to see that nothing has changed
+JOURNAL = "-journal"  # suffix of SQLite's journal file, in the same folder as the database
+COPY = "backup.partial"  # name of a database copy while a backup is written
+PARTIAL = "restored.partial"  # name of a restored database until it is complete and checked
+_MAGIC = bytes.fromhex("d9d505f920a163d7")  # the last bytes of a SQLite journal that names another journal
+_RETRY_S = 0.02  # time between two attempts, because flock has no timeout
+# The file format of vectors.py. It is defined here because vectors.py imports numpy, which takes 70 ms.
 VECTORS_FORMAT = 4
-OPEN_TRIES = 5  # the files that a state names may be replaced before they are opened
+OPEN_TRIES = 5  # a writer may replace the files that a state file names before a reader opens them
 
 Stamp = tuple[int, int, int]
-"""Changes when a file is replaced: inode, modification time (ns), size."""
+"""(inode, modification time in ns, size in bytes) of a file. It changes when the file is replaced."""
 
 
 def own_folder(database: str) -> None:
-    """Makes and checks the folder of the catalog at `database`, for writing. Raises `StoreError`.
+    """Creates the folder of the catalog at `database` if needed, and checks that it is safe to write to.
+    Raises `StoreError`.
 
-    A new folder gets 0700. It, and any called `.ctx`, gets a `.gitignore` that keeps the store out of git.
+    A new folder gets mode 0700. A new folder, or any folder called `.ctx`, gets a `.gitignore` that keeps the
+    store out of git.
     """
     folder = os.path.dirname(os.path.abspath(database))
     name = os.path.basename(folder) or folder
@@ -56,8 +58,8 @@ def own_folder(database: str) -> None:
 
 
 def is_of_store(name: str, database: str) -> bool:
-    """Whether this file or folder beside the catalog at `database` belongs to the store: the catalog with its
-    log and copies, the index, the keys. The folder need not be called `.ctx`.
+    """Whether `name`, a file or folder next to the catalog at `database`, belongs to the store: the catalog
+    with its log and copies, the index, or the keys. The folder may have any name, not only `.ctx`.
     """
     catalog = os.path.basename(database)
     begins = (f"{catalog}-", f"{catalog}.", COPY, PARTIAL)
@@ -65,12 +67,12 @@ def is_of_store(name: str, database: str) -> bool:
 
 
 def check_journal(path: str) -> None:
-    """Raises `StoreError` if the journal of a database names another file. SQLite would replay the journal
-    when it opens the database, and delete the named file, which could be any file of the user's.
+    """Raises `StoreError` if the journal of the database at `path` names another file. SQLite would replay
+    the journal when it opens the database and delete that file, which could be any file of the user.
 
-    Only transactions over several databases create such journals, and ctx uses none. The name is at the end,
-    before the magic number. Source: https://www.sqlite.org/fileformat2.html#the_rollback_journal,
-    `readSuperJournal` of pager.c.
+    Only transactions over several databases create such journals, and ctx uses no such transactions. The
+    file name is at the end of the journal, before the magic number. Source:
+    https://www.sqlite.org/fileformat2.html#the_rollback_journal, and `readSuperJournal` in pager.c.
     """
     folder = os.path.dirname(os.path.abspath(path))
     try:
@@ -105,7 +107,7 @@ def _hide(folder: str) -> None:
 
 
 def stamp(path: str) -> Stamp | None:
-    """The stamp of a file; None if there is none."""
+    """The stamp of the file at `path`; None if the file does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -114,7 +116,9 @@ def stamp(path: str) -> Stamp | None:
 
 
 def read_state(path: str) -> dict[str, Any] | None:
-    """The fields of a state file. None if there is none; {} if it is damaged or from an older ctx."""
+    """The fields of a state file. None if the file does not exist; {} if it is damaged or from an older
+    ctx.
+    """
     try:
         data = files.read_file(path)
     except FileNotFoundError:
@@ -132,7 +136,7 @@ def read_state(path: str) -> dict[str, Any] | None:
 
 
 def write_state(path: str, fields: Mapping[str, Any]) -> None:
-    """Replaces a state file durably. Raises `OSError`."""
+    """Replaces a state file atomically and syncs it to disk. Raises `OSError`."""
     body = json.dumps(fields).encode()
     files.replace(path, b"%s\n%08x\n" % (body, zlib.crc32(body)))
 
@@ -141,7 +145,7 @@ def write_state(path: str, fields: Mapping[str, Any]) -> None:
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock, as it recorded itself."""
+    """The process that holds a lock, as recorded in the lock file."""
 
     pid: int
     command: str
@@ -149,22 +153,22 @@ class Holder(NamedTuple):
 
 
 def work_lock(folder: str, work: str) -> "WriterLock":
-    """A lock for work that does not need the index's lock: `reading web:docs`, `embedding`. `folder` is the
-    store's.
+    """A lock for work that can run while another process writes the index, such as `reading web:docs` or
+    `embedding`. `folder` is the store's folder; `work` appears in the error message of other processes.
     """
     name = f"work-{zlib.crc32(work.encode('utf-8', 'surrogateescape')):08x}.lock"
     return WriterLock(os.path.join(folder, "cache", name), doing=work)
 
 
 class WriterLock:
-    """An exclusive lock on a file, between processes and between objects of one process.
+    """An exclusive file lock, which excludes other processes and other objects in this process.
 
-    A forked child of the holder also holds it until it exits.
+    A forked child of the holder also holds the lock until the child exits.
     """
 
     def __init__(self, path: str, *, command: str | None = None, doing: str = "writing the index") -> None:
-        """`command` and `doing` are for the error message of others; None: this program's name and first
-        argument.
+        """`command` and `doing` appear in the error message of other processes. `command` None stands for
+        this program's name and first argument.
         """
         self._doing = doing
         self._path = os.path.abspath(path)
@@ -172,12 +176,12 @@ class WriterLock:
         self._descriptor: int | None = None
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """Waits up to `timeout_s` for the lock. Raises `Busy` with the holder, `StoreError` if the file
-        cannot be made.
+        """Waits up to `timeout_s` for the lock. Raises `Busy`, which names the holder, and `StoreError` if
+        the lock file cannot be created.
         """
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
-        # A call of `holder` in another process holds it for a moment.
+        # Another process that calls `holder` locks the file for a moment.
         deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
         folder = os.path.dirname(self._path)
         while self._descriptor is None:
@@ -199,7 +203,7 @@ class WriterLock:
             if self._stands(descriptor):
                 self._descriptor = descriptor
             else:
-                os.close(descriptor)  # deleted while we waited, and others now lock another file
+                os.close(descriptor)  # the file was deleted while we waited, so this lock excludes nobody
 
     def _take(self, descriptor: int, deadline_s: float) -> None:
         """Waits for the lock on the open file and records this process. Raises `Busy`, `OSError`."""
@@ -220,8 +224,8 @@ class WriterLock:
         return files.identity(self._path) == (status.st_dev, status.st_ino)
 
     def release(self) -> None:
-        """Releases the lock if it is held. The file stays: if it were deleted, two processes could hold two
-        files.
+        """Releases the lock if it is held. The lock file is kept: if it were deleted, two processes could
+        lock two different files of the same name.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -236,16 +240,16 @@ class WriterLock:
         return self._descriptor is not None
 
     def holder(self) -> Holder | None:
-        """The current holder, if there is one and it has recorded itself."""
+        """The process that holds the lock; None if no process holds it or the record cannot be read."""
         try:
             descriptor = files.open_file(self._path, os.O_RDONLY, beneath=os.path.dirname(self._path))
             with open(descriptor, encoding="utf-8", errors="replace") as file:
                 if self._descriptor is None:
                     try:
                         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                        return None  # free: the record is of a dead process
+                        return None  # nobody holds the lock, so the record is from a dead process
                     except BlockingIOError:
-                        pass  # held
+                        pass  # another process holds the lock
                 pid, since_ms, command = file.read().split("\n", 2)
                 return Holder(int(pid), command.rstrip("\n"), int(since_ms))
         except (OSError, ValueError):

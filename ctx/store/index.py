@@ -1,17 +1,18 @@
-"""The search index: on one machine a tantivy index for words and mapped vectors in one folder (`LocalIndex`),
-or OpenSearch (`Plane` opens the configured one).
+"""The search index: in a local folder (`LocalIndex`), with tantivy for words and mapped files for vectors; or
+in OpenSearch. `Plane` opens the configured index.
 
     keyword.state    names the current tantivy folder, its format, its seq, and whether it has definitions
     keyword-N/       tantivy's files
-    vectors/         see vectors.py; has its own state, because each half can be lost and rebuilt alone
-    check-requested  exists after a search found damage: the next catch-up reads all files
+    vectors/         see vectors.py; has its own state, because the two parts are rebuilt separately
+    check-requested  exists after a search found damage: the next catch-up then checks all files
 
-Everything here is derived from the catalog. Files that are missing, damaged, of another format or ahead of
-the catalog are rebuilt from it, without reading a source or embedding a text again. Both halves replace
-documents by number and store the seq afterwards. After a crash the seq is too low, and applying a document
-twice changes nothing.
+All files are derived from the catalog. Files that are missing, damaged, in another format or ahead of the
+catalog are rebuilt from it, without reading a source or embedding a text again. Both parts (words and
+vectors) replace documents by number and store the seq afterwards. After a crash the stored seq is too low,
+which is harmless, because applying a document twice changes nothing.
 
-Opening checks that the files exist and are complete. Before the first change, a process reads both halves.
+Opening checks that the files exist and are complete. Before its first change, a process reads both parts
+whole.
 """
 
 import logging
@@ -52,15 +53,15 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
 logger = logging.getLogger(__name__)
 
 PUBLISH_EVERY_S = 3.0  # during a long catch-up; a commit takes 10 ms
-_RETAINED = 20_000  # documents whose chunks are compared at once
-_FORMER_S = 60.0  # how long the previous model's vectors stay open; a query takes less
+_RETAINED = 20_000  # the number of documents whose chunks are compared at once
+_FORMER_S = 60.0  # how long the previous model's vectors stay open; longer than any query takes
 
 Embedding = Callable[[], tuple[str | None, int | None]]
-"""Returns the model's name and its dimensions if known; (None, None) if embeddings are off."""
+"""Returns (the model's name, its number of dimensions if known); (None, None) if embeddings are off."""
 
 
 def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
-    """Drops the vectors of chunks that were deleted since `applied`."""
+    """Drops the vectors of chunks that were deleted after the seq `applied`."""
     writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
     retained: dict[int, tuple[int, ...]] = {}
     for _, document_no, chunk_nos in catalog.chunks_since(applied):
@@ -72,11 +73,12 @@ def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
 
 
 class LocalIndex:
-    """The `SearchIndex` in a folder. Readers follow what a writer of this or another process publishes.
+    """The `SearchIndex` in a folder. Readers see each version that a writer in this or another process
+    publishes.
 
-    `embedding` is called for each use and may name another model each time. Opening changes nothing.
+    `embedding` is called at each use and may return another model each time. Opening changes nothing.
     `catch_up` needs `writable`, and its caller must hold the `WriterLock`. Raises `StoreError` if the path is
-    not UTF-8, which tantivy needs.
+    not UTF-8, which tantivy requires.
     """
 
     def __init__(self, path: str, embedding: Embedding, *, writable: bool = False) -> None:
@@ -98,16 +100,16 @@ class LocalIndex:
         self._seen: Stamp | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
-        self._defining = True  # whether any code may define a name
-        # Stays open until `close`, so that tantivy can merge between two calls.
+        self._defining = True  # whether the index may contain definitions of names
+        # The writer stays open until `close`, so that tantivy can merge between two calls.
         self._words = KeywordWriter(path, self._state_path, self._beneath, PUBLISH_EVERY_S)
         self._vectors: VectorReader | None = None
-        self._former: VectorReader | None = None  # the previous model's
+        self._former: VectorReader | None = None  # the reader of the previous model's vectors
         self._former_ends_s = 0.0
 
     # -- searching -------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """See `SearchIndex`; [] if nothing is indexed. Raises `StoreError` if the files are damaged."""
+        """See `SearchIndex`; [] if the index is empty. Raises `StoreError` if the files are damaged."""
         with self._searching():
             index = self._current_keyword()
             return [] if index is None else index.search(query, filters, k, prefix=prefix)
@@ -117,8 +119,8 @@ class LocalIndex:
             index = self._current_keyword()
             if index is None:
                 return {}, []
-            # Skipped if there are no definitions: tantivy takes 0.7 ms for the first lookup in an empty
-            # field.
+            # Without definitions the lookup is skipped, because tantivy takes 0.7 ms for the first lookup in
+            # an empty field.
             return index.rarity(terms), index.defined(names) if self._defining else []
 
     def resembling(self, words: Sequence[str]) -> str | None:
@@ -134,7 +136,7 @@ class LocalIndex:
     def semantic(
         self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
     ) -> list[Hit]:
-        """See `SearchIndex`; [] if nothing is embedded. Raises `EmbeddingsDisabled` if no model is
+        """See `SearchIndex`; [] if the index has no vectors. Raises `EmbeddingsDisabled` if no model is
         configured.
         """
         model = model or self._embedding()[0]
@@ -162,10 +164,10 @@ class LocalIndex:
         try:
             return self._vectors_of(model).hold()
         except StoreError:
-            return True  # `semantic` raises the error
+            return True  # the next call of `semantic` raises the error
 
     def _vectors_of(self, model: str) -> "VectorReader":
-        """The vectors of a model. The previous model's stay open for running queries."""
+        """The reader of a model's vectors. The previous model's reader stays open for running queries."""
         reader = self._vectors
         if reader is not None and reader.model == model:
             if self._former is not None and time.monotonic() > self._former_ends_s:
@@ -183,7 +185,7 @@ class LocalIndex:
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
-        """After an error, makes the next writer of any process check all files."""
+        """A context manager for a search. After an error, the next writer in any process checks all files."""
         try:
             with damage_reported():
                 yield
@@ -198,12 +200,14 @@ class LocalIndex:
             pass  # the folder is gone or read-only, and the caller reports the first error
 
     def applied_seq(self) -> int:
-        """The seq that both halves have applied; 0 if one is missing, damaged or outdated."""
+        """The last seq that both words and vectors have applied; 0 if one part is missing, damaged or
+        outdated.
+        """
         stamps = (stamp(self._state_path), stamp(f"{self._vectors_path}/state"))
         applied_stamps, applied = self._applied
         if applied_stamps != stamps:
             applied = self._read_applied_seq()
-            # The stamps are older than the state, so a later change is seen next time.
+            # The stamps were taken before the state was read, so the next call notices a newer state.
             self._applied = (stamps, applied)
         return applied
 
@@ -233,7 +237,9 @@ class LocalIndex:
         self.close()
 
     def _opened(self, fields: dict[str, Any]) -> KeywordIndex:
-        """The index that a state names. Raises `StoreError` if its files are missing or incomplete."""
+        """Opens the index that the state fields name. Raises `StoreError` if its files are missing or
+        incomplete.
+        """
         folder = os.path.join(self._path, fields["folder"])
         check_reachable(folder, self._beneath)
         if not complete_files(folder):
@@ -252,13 +258,13 @@ class LocalIndex:
             raise StoreError(f"the keyword index {fault}: {remedy}")
 
     def _current_keyword(self) -> KeywordIndex | None:
-        """The published index, opened; None if there is none."""
+        """The published keyword index, opened; None if no index was published."""
         current_stamp = stamp(self._state_path)
         if current_stamp == self._seen and current_stamp is not None:
             return self._keyword
         with self._opening:
             for tries_left in reversed(range(OPEN_TRIES)):
-                # Taken before the state is read, so that a newer state is seen next time.
+                # The stamp is taken before the state is read, so the next call notices a newer state.
                 current_stamp = stamp(self._state_path)
                 fields = keyword_state(self._state_path)
                 if fields is None:
@@ -270,17 +276,17 @@ class LocalIndex:
                     self._seen = current_stamp
                     return self._keyword
                 except StoreError:
-                    # If no writer has published another folder meanwhile, this one is damaged.
+                    # Either a writer has published another folder meanwhile, or this folder is damaged.
                     if not tries_left or stamp(self._state_path) == current_stamp:
                         raise
         raise AssertionError("unreachable")
 
     # -- catching up -----------------------------------------------------------------------------------------
     def catch_up(self, catalog: Catalog) -> int:
-        """See `Projection`. Rebuilds damaged files. A long catch-up publishes now and then.
+        """See `Projection`. Rebuilds damaged files. A long catch-up publishes every few seconds.
 
-        After a `StoreError` (a full disk) readers keep what was published before, and the next call continues
-        there.
+        After a `StoreError` (such as a full disk), readers keep the last published version, and the next call
+        continues from there.
         """
         if not self._writable:
             raise StoreError("the index was opened read-only")
@@ -315,7 +321,9 @@ class LocalIndex:
             self._words.feed(catalog)
 
     def _up_to_date(self, catalog: Catalog, model: str) -> bool:
-        """Whether nothing is new, by the two states and the sizes of the files. Does not need numpy."""
+        """Whether the index has applied all writes and its files are complete. Compares only the two states
+        and the file sizes, which does not need numpy.
+        """
         seq = catalog.seq()
         expected = {"applied": seq, "history": catalog.history(seq) or "", "model": model}
         words = keyword_state(self._state_path) or {}
@@ -335,10 +343,10 @@ class LocalIndex:
         return True
 
     def reach(self) -> None:
-        """Does nothing: the index is in this process."""
+        """Does nothing, because the index is in this process."""
 
     def adopt(self) -> None:
-        """Does nothing: the index belongs to the catalog in the same folder."""
+        """Does nothing, because a local index always belongs to the catalog in the same folder."""
 
     def check(self) -> list[str]:
         """Reads the whole index and returns one line for each problem. Takes half a second for a million
@@ -396,7 +404,7 @@ class LocalIndex:
         for batch in catalog.vectors_since(model, applied):
             writer.put(batch)
             if not writer.replaces and time.monotonic() - published_s > PUBLISH_EVERY_S:
-                # Searchable now, with the old seq: rows do not come in the order of their seq.
+                # Published with the old seq, because the rows do not come in the order of their seq.
                 writer.publish(applied, writer.history or catalog.history(applied) or "")
                 published_s = time.monotonic()
         writer.publish(target, catalog.history(target) or "")
@@ -404,17 +412,19 @@ class LocalIndex:
 
     @staticmethod
     def _complete(catalog: Catalog, model: str, writer: "VectorWriter", target: int) -> bool:
-        """Whether every chunk with an embedding has a row, unless others write meanwhile.
+        """Whether the number of rows equals the number of chunks with an embedding. Always True if someone
+        wrote to the catalog meanwhile.
 
-        It is False after embeddings were deleted, which the index learns in no other way.
+        False means that embeddings were deleted, which the index cannot find out in another way.
         """
         covered = catalog.stats()["chunks"] - catalog.pending_count(model)
         return writer.alive_count == covered or catalog.seq() != target
 
 
 class Plane:
-    """The search engine of a configuration. `catalog()` is the catalog that its indexes follow; `folder` is
-    the store's.
+    """Opens the search index that `[index]` chooses, local or in OpenSearch.
+
+    `folder` is the store's folder. `catalog` returns the catalog from which the index is built.
     """
 
     def __init__(self, settings: Index, folder: str, catalog: Callable[[], Catalog]) -> None:
@@ -430,13 +440,13 @@ class Plane:
         return self._settings.engine != "local"
 
     def open(self, embedding: Embedding, *, writable: bool) -> SearchIndex:
-        """The index; `embedding` as for `LocalIndex`. Raises `ConfigError`."""
+        """Opens the index. `embedding` is described at `LocalIndex`. Raises `ConfigError`."""
         if not self.remote:
             return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)
         return self._open_remote(embedding, writable=writable)
 
     def outdated(self) -> bool:
-        """Whether the index in the store's folder was made by an older ctx."""
+        """Whether the index in the store's folder has a format that this ctx cannot read."""
         if self.remote:
             return False
         fields = keyword_state(os.path.join(self._folder, "index", STATE))
@@ -462,17 +472,19 @@ class Plane:
         )
 
     def reader(self) -> "OpenSearchIndex":
-        """The index in OpenSearch, for questions about its state."""
+        """The index in OpenSearch, opened only to read its state."""
         if self._reader is None:
             self._reader = self._open_remote(lambda: (None, None), writable=False)
         return self._reader
 
     def published_model(self) -> str | None:
-        """The model of the vectors in OpenSearch; None if there are none."""
+        """The model of the vectors in OpenSearch; None if there are no vectors."""
         return self.reader().published_model()
 
     def _owner(self) -> str:
-        """A name for the catalog: of the shared database, or of this machine and store."""
+        """A name that identifies the catalog: the name of the shared database, or of this machine and
+        store.
+        """
         from ctx.cluster.leases import machine_name
 
         return self._catalog().identity() or machine_name(self._folder)

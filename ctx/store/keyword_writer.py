@@ -1,8 +1,8 @@
 """Brings the keyword index up to date with the catalog, and checks its files.
 
-Each rebuild gets its own tantivy folder. `keyword.state` names the current folder and the seq it has applied.
-It is written after tantivy's commit: after a crash in between the seq is too low, and applying a document
-twice changes nothing.
+Each rebuild uses a new tantivy folder. `keyword.state` names the current folder and the last seq that it has
+applied. It is written after tantivy's commit. After a crash in between, the stored seq is too low, which is
+harmless, because applying a document twice changes nothing.
 """
 
 import json
@@ -22,30 +22,32 @@ from ctx.store.tantivy import META, KeywordIndex, damage_reported, keeps_to_itse
 
 logger = logging.getLogger(__name__)
 
-KEYWORD_FORMAT = 10  # of the fields and text analysis of tantivy.py; an index of another format is rebuilt
+# The version of the fields and of the text analysis in tantivy.py. An index of another version is rebuilt.
+KEYWORD_FORMAT = 10
 STATE = "keyword.state"
-FOLDER = "keyword-"  # prefix of tantivy's folders
-_KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the files of every segment
+FOLDER = "keyword-"  # the prefix of the names of tantivy's folders
+_KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the suffixes of the files of every segment
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
 verified: dict[str, Stamp | None] = {}
-"""tantivy folder -> stamp of its meta.json when this process wrote it or found all files intact."""
+"""tantivy folder -> the stamp of its meta.json when this process last wrote the folder or found it intact."""
 
 _ROOM_BYTES = 64 << 20
-# Tantivy merges this many segments of similar size into one, which cannot be configured. On a million chunks
-# a search of the merged segment takes three quarters of the time.
+# Tantivy merges this many segments of similar size into one; this cannot be configured. With a million
+# chunks, searching the merged segment takes three quarters of the time.
 _MERGED = 8
-# Size of one commit when an index is built from nothing, bounded by the memory of tantivy's writer. About
-# five chunks make a passage, and a document has at least one passage, so it counts as five more.
+# The size of one commit when a new index is built, in chunks. It is bounded by the memory of tantivy's
+# writer. About five chunks make a passage, and each document has at least one passage, so a document counts
+# as five more chunks.
 _PIECE_SIZE, _DOCUMENT_SIZE = 160_000, 5
 
 
 class KeywordWriter:
-    """Writes the keyword index at `path`, in the store's folder `beneath`. One caller at a time, which must
-    hold the `WriterLock`.
+    """Writes the keyword index at `path`, in the store's folder `beneath`. The caller must hold the
+    `WriterLock`.
 
-    A long catch-up publishes every `publish_every_s`; a large index built from nothing is published piece by
-    piece.
+    A long catch-up publishes every `publish_every_s`. A large new index is published in pieces instead
+    (`_Pace`).
     """
 
     def __init__(self, path: str, state_path: str, beneath: str, publish_every_s: float) -> None:
@@ -55,12 +57,12 @@ class KeywordWriter:
         self._publish_every_s = publish_every_s
         self._writer: KeywordIndex | None = None
         self._writer_folder = ""
-        self._model: str | None = None  # of the published state
-        self._defining = False  # whether the current folder may have definitions
-        self._fed: tuple[str, int] | None = None  # the folder, and the seq that its writer has
+        self._model: str | None = None  # the embedding model that the published state names
+        self._defining = False  # whether the current folder may contain definitions
+        self._fed: tuple[str, int] | None = None  # (folder, the last seq that its writer has received)
 
     def close(self) -> None:
-        """Waits for tantivy's merges."""
+        """Waits for tantivy's merges and closes the writer."""
         self._fed = None
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -68,13 +70,13 @@ class KeywordWriter:
             self._mark_verified(self._writer_folder)
 
     def feed(self, catalog: Catalog) -> None:
-        """Gives tantivy what is new without publishing it. A crash before the next `catch_up` loses
+        """Passes new documents to tantivy without publishing them. A crash before the next `catch_up` loses
         nothing.
         """
         if self._fed is None:
             usable, applied = self._usable(catalog)
             if usable is None:
-                return  # `catch_up` rebuilds it
+                return  # the next `catch_up` rebuilds the index
             self._fed = usable, applied
         folder, fed = self._fed
         target = catalog.seq()
@@ -87,7 +89,9 @@ class KeywordWriter:
         self._fed = folder, target
 
     def catch_up(self, catalog: Catalog, model: str) -> int:
-        """Applies and publishes what is new; returns the seq applied. Raises `StoreError`."""
+        """Applies and publishes the catalog's new writes and returns the last seq applied. `model` is the
+        name of the embedding model, or "". Raises `StoreError`.
+        """
         target = catalog.seq()
         folder, applied = self._usable(catalog)
         if folder is None:
@@ -103,12 +107,14 @@ class KeywordWriter:
         except StoreError as error:
             if applied == 0 or not self._room():
                 raise
-            # The disk is not full. A killed writer can leave files that make the next writer fail.
+            # The disk is not full, so files of a killed writer may have made this writer fail. Build anew.
             logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
             return self._apply(catalog, self._fresh_folder(), 0, target)
 
     def _forget_writer(self) -> None:
-        """Closes the writer, so that a later call cannot commit its uncommitted changes under a newer seq."""
+        """Closes the writer and drops its uncommitted changes, so that no later call commits them under a
+        newer seq.
+        """
         self._fed = None
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -118,14 +124,16 @@ class KeywordWriter:
                 logger.warning("keyword writer did not close reason=%s", error.message)
 
     def _room(self) -> bool:
-        """Whether the disk has space and the index is writable, so that an error has another reason."""
+        """Whether the disk has free space and the index is writable. If so, a write error has another
+        cause.
+        """
         try:
             return files.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
         except OSError:
             return False
 
     def _usable(self, catalog: Catalog) -> tuple[str | None, int]:
-        """The current folder and the seq it has applied; (None, 0) if it must be rebuilt."""
+        """(the current folder, the last seq that it has applied); (None, 0) if the index must be rebuilt."""
         fields = keyword_state(self._state_path)
         if fields is None:
             return None, 0
@@ -139,7 +147,8 @@ class KeywordWriter:
             if catalog.history(applied) != fields["history"]:
                 reason = "it belongs to another catalog"
             elif self._writer is None and not (complete_files(folder) and sound_files(folder)):
-                # The files were intact when our own open writer started, and its merges replace them.
+                # Not checked while our own writer is open: the files were intact when it started, and its
+                # merges replace them.
                 reason = "damaged"
         if reason is not None:
             logger.warning("keyword index is rebuilt reason=%s", reason)
@@ -155,12 +164,16 @@ class KeywordWriter:
         return f"{FOLDER}{max(numbers, default=0) + 1}"
 
     def _folders(self) -> list[str]:
-        """The existing tantivy folders. Raises `StoreError` if the index was deleted meanwhile."""
+        """The names of the existing tantivy folders. Raises `StoreError` if the index was deleted
+        meanwhile.
+        """
         with files.writing("the index", StoreError):
             return [name for name in os.listdir(self._path) if name.startswith(FOLDER)]
 
     def _writer_of(self, folder: str) -> KeywordIndex:
-        """The writer of a folder. It stays open until `close`, so that merges run between two calls."""
+        """The tantivy writer of a folder. It stays open until `close`, so that merges run between two
+        calls.
+        """
         if self._writer is None or self._writer_folder != folder:
             path = os.path.join(self._path, folder)
             with files.writing("the keyword index", StoreError):
@@ -170,7 +183,7 @@ class KeywordWriter:
         return self._writer
 
     def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> int:
-        """Adds and publishes what was written between `applied` and `target`; returns `target`."""
+        """Adds and publishes the writes after the seq `applied` up to `target`. Returns `target`."""
         try:
             with damage_reported():
                 self._add_documents(catalog, folder, applied, target, publish=True)
@@ -186,15 +199,15 @@ class KeywordWriter:
     ) -> None:
         pace = _Pace(self._publish_every_s, {} if applied else catalog.stats())
         if applied == 0:
-            self._writer_of(folder)  # an empty index must exist, too
+            self._writer_of(folder)  # creates the index even if there are no documents
         else:
             for _, document_no in catalog.deletions_since(applied):
                 self._writer_of(folder).delete(document_no)
         for stored in _written_since(catalog, applied):
             if stored.seq > target:
-                break  # written meanwhile; the next call has it
+                break  # it was written after this call began; the next call adds it
             if publish and stored.seq > applied and pace.due():
-                # Everything up to the seq before this document is in.
+                # All documents up to the seq `applied` are added.
                 self._publish(catalog, folder, applied)
                 pace.published()
             if self._writer_of(folder).add(stored):
@@ -230,10 +243,10 @@ class KeywordWriter:
 
 
 class _Pace:
-    """Decides when a long catch-up publishes. Usually every few seconds. A large index built from nothing is
-    published in 8 (64, ...) pieces of equal size, so that tantivy ends with one segment.
+    """Decides when a long catch-up publishes: usually every `every_s` seconds. A large new index is published
+    in 8 (64, ...) pieces of equal size instead, so that tantivy ends up with one segment.
 
-    `counts` are the catalog's counts if the index is built from nothing, else empty.
+    `counts` is the result of `Catalog.stats` for a new index, else empty.
     """
 
     def __init__(self, every_s: float, counts: Mapping[str, int]) -> None:
@@ -267,8 +280,8 @@ def _size(documents: int, chunks: int) -> int:
 
 
 def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
-    """The documents written after `applied`, in order of seq. The last batch comes from memory if nothing
-    else is new.
+    """The documents written after the seq `applied`, in order of seq. If only the last batch of this process
+    is new, it is taken from memory.
     """
     batch = catalog.take_batch()
     if batch and batch[0].seq == applied + 1 == catalog.seq():
@@ -281,8 +294,8 @@ def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
 
 
 def keyword_state(path: str) -> dict[str, Any] | None:
-    """The state of the keyword index. None if there is none; {} if it is damaged or names a folder outside
-    the index.
+    """The fields of `keyword.state`. None if the file does not exist; {} if it is damaged or names a folder
+    outside the index.
     """
     fields = read_state(path)
     if not fields:
@@ -294,8 +307,8 @@ def keyword_state(path: str) -> dict[str, Any] | None:
 
 
 def format_fault(fields: Mapping[str, Any]) -> str | None:
-    """Why the index of this state cannot be read, in words that follow "the keyword index"; None if
-    it can.
+    """The reason why an index with these state fields cannot be read, as a phrase that follows "the keyword
+    index"; None if it can be read.
     """
     version = fields.get("format")
     if version == KEYWORD_FORMAT:
@@ -308,19 +321,22 @@ def format_fault(fields: Mapping[str, Any]) -> str | None:
 
 
 def check_reachable(folder: str, beneath: str) -> None:
-    """Raises `StoreError` if a link leads out of the store's folder."""
+    """Raises `StoreError` if the path of `folder` has a link that leads out of the store's folder
+    `beneath`.
+    """
     try:
         files.check_folder(folder, beneath=beneath)
     except FileNotFoundError:
-        pass  # a writer has replaced it, or it is damaged: opening it raises the error
+        pass  # a writer has replaced the folder, or the index is damaged: opening it raises the error
     except OSError as error:
         raise StoreError(f"the keyword index cannot be read: {error.strerror}") from error
 
 
 def complete_files(folder: str) -> bool:
-    """Whether every file of tantivy's current commit exists and ends as it should.
+    """Whether every file of tantivy's current commit exists and ends with tantivy's footer.
 
-    Tantivy tolerates some missing files: without positions it answers phrases wrongly.
+    Tantivy itself does not notice some missing files: without the positions file, phrase searches give wrong
+    results.
     """
     for _ in range(OPEN_TRIES):
         meta = stamp(os.path.join(folder, META))
@@ -331,15 +347,15 @@ def complete_files(folder: str) -> bool:
             pass
         if stamp(os.path.join(folder, META)) == meta:
             return False
-    return True  # merges follow each other: opening it finds damage
+    return True  # the files keep changing through merges; opening the index reports damage, if any
 
 
 def sound_files(folder: str) -> bool:
-    """Whether all checksums of tantivy's files match. Reads all files (0.1 s for 400 MB), once per process
+    """Whether the checksums of all tantivy files match. Reads all files (0.1 s for 400 MB), once per process
     and change.
 
-    Each file ends with a footer: JSON with the CRC-32 of everything before it, the length of the JSON, and a
-    magic number. Tantivy's Python interface cannot check it.
+    Each file ends with a footer: JSON with the CRC-32 of the data before it, the length of the JSON, and a
+    magic number. Tantivy's Python interface has no function to check it.
     """
     meta = stamp(os.path.join(folder, META))
     if meta is None:
@@ -360,7 +376,7 @@ def sound_files(folder: str) -> bool:
 
 
 def discard(path: str) -> None:
-    """Withdraws the index in this folder, so that `catch_up` rebuilds it."""
+    """Deletes the state files of the index in the folder `path`, so that `catch_up` rebuilds it."""
     for name in ("keyword.state", os.path.join("vectors", "state")):
         try:
             os.unlink(os.path.join(path, name))
@@ -369,7 +385,9 @@ def discard(path: str) -> None:
 
 
 def _segment_files(folder: str) -> Iterator[str]:
-    """The files of the current commit. Raises the errors of reading and parsing."""
+    """The paths of the files of tantivy's current commit. Raises the errors of reading and parsing
+    `meta.json`.
+    """
     for segment in read_json(os.path.join(folder, META))["segments"]:
         name = os.path.join(folder, os.path.basename(segment["segment_id"].replace("-", "")))
         yield from (f"{name}.{kind}" for kind in _KINDS)

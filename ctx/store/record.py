@@ -1,10 +1,10 @@
-"""What SQLite and PostgreSQL catalogs share: their values, transactions, and the reads of a search.
+"""The base of the SQLite and PostgreSQL catalogs: their value types, transactions, and the reads of a search.
 
-Writes and embeddings are in documents.py and embeddings.py.
+Documents are written in documents.py and write.py, embeddings in embeddings.py.
 
-The SQL works in both engines, with `?` for a value. Where they differ, `Record` and `Write` have a method to
-override. A write takes its `seq` as late as possible, because until it commits no index can go beyond that
-seq.
+The SQL runs on both engines, with `?` for a value. Where the engines differ, a method of `Record` or `Write`
+is overridden. A write takes its `seq` as late as possible, because no index can go beyond this seq until the
+write commits.
 """
 
 import json
@@ -27,14 +27,15 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and listing documents does not need it
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
 MOVING = "moving"  # the key in `meta` that marks an unfinished migration into this store
-# What a search reads of chunks, and the condition for a run of numbers.
+# The columns of chunks that a search reads, and the join with a run of consecutive chunk numbers.
 _CHUNKS = 'SELECT document_no, no, start_line, end_line, heading, start, "end"'
 _IN_RUN = "CROSS JOIN chunk WHERE no >= run.first AND no < run.past"
-_BOUND = 500  # maximum number of values bound to one statement, about
+_BOUND = 500  # about the largest number of values bound to one statement
 _DEFINITION = "name, qualified, kind, signature, start_line, name_line, end_line"
 _place_of_definition = itemgetter(0, -1)  # sort key of a definition's row: document and ordinal
-_first = itemgetter(0)  # the document of a chunk row; the chunk number of a `ChunkRow`
-# lists of bound values are padded to a multiple of this, so that engines can cache the statements
+_first = itemgetter(0)  # the document number of a chunk row; the chunk number of a `ChunkRow`
+# Lists of bound values are padded to a multiple of this, so that the engines see few different statements and
+# can cache them.
 _STRIDE = 16
 
 
@@ -42,7 +43,7 @@ _STRIDE = 16
 
 
 class StoredDocument(NamedTuple):
-    """A document with the numbers that the catalog gave it. `chunk_nos` are parallel to `chunks`."""
+    """A document with the numbers that the catalog assigned. `chunk_nos[i]` is the number of `chunks[i]`."""
 
     document_no: int
     seq: int
@@ -52,7 +53,7 @@ class StoredDocument(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A document in a list of documents."""
+    """One line in a list of documents: the document without its text."""
 
     id: str
     source: str
@@ -62,7 +63,10 @@ class Listing(NamedTuple):
 
 
 class VectorPosition(NamedTuple):
-    """A position in a stream of vectors: first by document, then (`embedded`) by embedding."""
+    """A position in a stream of vectors, which come by document first and then by embedding.
+
+    `embedded` False: (seq, no) is a document; True: it is an embedding.
+    """
 
     embedded: bool
     seq: int
@@ -70,7 +74,7 @@ class VectorPosition(NamedTuple):
 
 
 class VectorBatch(NamedTuple):
-    """Chunks with their embeddings; all fields have length n. `position` is where the next batch starts."""
+    """n chunks with their embeddings. `position` is the position from which to continue after this batch."""
 
     chunk_nos: "np.ndarray"  # int64 (n,)
     document_nos: "np.ndarray"  # int64 (n,)
@@ -81,9 +85,9 @@ class VectorBatch(NamedTuple):
 
 
 class ModelShare(NamedTuple):
-    """What one model takes up in a catalog. `size_bytes` estimates the size of its embeddings.
+    """The storage that one model uses in a catalog. `size_bytes` is an estimate.
 
-    `filling`: another machine is embedding with it now.
+    `filling`: another machine is embedding with this model now.
     """
 
     model: str
@@ -93,9 +97,10 @@ class ModelShare(NamedTuple):
 
 
 class PendingChunk(NamedTuple):
-    """A chunk without an embedding: its place in its document, and when that was updated.
+    """A chunk without an embedding. `ordinal` is its index in its document, and `updated_ms` the time of the
+    document.
 
-    `secondary`: its document is a test, an example or a change log.
+    `secondary`: the document is a test, an example, a change log or a generated file.
     """
 
     chunk_no: int
@@ -129,10 +134,10 @@ class Statements(Protocol):
 
 
 class Record:
-    """Transactions, and what a search reads of documents and sources."""
+    """Transactions, and the reads that a search needs from documents and sources."""
 
     def _reading(self) -> AbstractContextManager[Statements]:
-        """A read transaction: all queries see the same state."""
+        """A read transaction, in which all queries see the same state."""
         raise NotImplementedError
 
     def _glance(self) -> AbstractContextManager[Statements]:
@@ -144,20 +149,20 @@ class Record:
         raise NotImplementedError
 
     def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """Streams rows within the transaction."""
+        """The rows of a query, read in portions within the transaction."""
         raise NotImplementedError
 
     def _size_bytes(self, statements: Statements) -> int:
-        """Size of the database on disk."""
+        """The size of the database on disk, in bytes."""
         raise NotImplementedError
 
     def seq(self) -> int:
-        """The number of the last write that an index must apply. Recording a run takes none."""
+        """The sequence number of the last write that an index must apply. `record_run` takes no number."""
         with self._reading() as connection:
             return current_seq(connection)
 
     def unfinished(self) -> bool:
-        """Whether a migration into this store has begun and not ended."""
+        """Whether a migration into this store has begun and has not finished."""
         with self._reading() as connection:
             return is_unfinished(connection)
 
@@ -171,7 +176,7 @@ class Record:
         return None if row is None else Run(row[0], bool(row[1]), *row[2:])
 
     def filled_sources(self) -> list[str]:
-        """The sources that have documents, by name, configured or not."""
+        """The names of all sources that have documents, sorted, whether configured or not."""
         with self._reading() as connection:
             rows = connection.execute(
                 "SELECT name FROM source WHERE EXISTS (SELECT 1 FROM document WHERE source_no = source.no)"
@@ -179,10 +184,11 @@ class Record:
         return sorted(row[0] for row in rows)
 
     def statuses(self, model: str | None, configured: Iterable[str]) -> list[SourceStatus]:
-        """The status of every source that is configured or has documents, configured ones first, by name. A
-        source whose last run failed is not healthy; `last_indexed_ms` is the time of the last successful run.
+        """The status of every source that is configured or has documents: configured sources first, each
+        group sorted by name. A source whose last run failed is not healthy. `last_indexed_ms` is the time of
+        the last successful run.
 
-        With `model` None (embeddings are off) nothing is pending.
+        If `model` is None (embeddings are off), no chunk is pending.
         """
         names = set(configured)
         with self._reading() as connection:
@@ -204,7 +210,7 @@ class Record:
                     (model_no,),
                 )
             )
-        if model is not None and model_no is None:  # nothing is embedded with it yet
+        if model is not None and model_no is None:  # the model has no embeddings yet, so all are pending
             pending = {no: (chunks, oldest_ms) for no, (_, chunks, oldest_ms) in sizes.items()}
         statuses: dict[str, SourceStatus] = {}
         for no, name, finished_ms, ok, note, revision, succeeded_ms in runs:
@@ -236,7 +242,7 @@ class Record:
             return int(connection.execute(sql, (model_no,)).fetchone()[0])
 
     def awaiting(self, model: str, chunk_nos: Sequence[int]) -> frozenset[int]:
-        """Which of these chunks have no embedding of `model`."""
+        """Those of these chunk numbers that have no embedding of `model` yet."""
         sql = "SELECT chunk_no FROM pending WHERE model_no = ? AND chunk_no IN ({})"
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
@@ -247,14 +253,14 @@ class Record:
     # -- documents -------------------------------------------------------------------------------------------
 
     def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
-        """The rows of these chunks, by chunk_no. Deleted ones are missing."""
+        """chunk_no -> the row of this chunk. Deleted chunks are missing."""
         return self._chunk_rows(
             (f"WITH run (first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN}", bounds)
             for rows, bounds in runs(chunk_nos)
         )
 
     def span_rows(self, spans: Sequence[Span]) -> dict[int, ChunkRow]:
-        """The rows of the chunks in these spans, by chunk_no. Deleted ones are missing."""
+        """chunk_no -> the row of this chunk, for all chunks in these spans. Deleted chunks are missing."""
         return self._chunk_rows(
             (
                 f"WITH run (no_of_document, first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN} "
@@ -265,7 +271,9 @@ class Record:
         )
 
     def _chunk_rows(self, queries: Iterable[tuple[str, Sequence[int]]]) -> dict[int, ChunkRow]:
-        """The chunks of each query (with the columns `_CHUNKS`), joined with their documents."""
+        """chunk_no -> row: runs the queries (with the columns `_CHUNKS`) and joins the chunks with their
+        documents.
+        """
         chunk_rows: dict[int, ChunkRow] = {}
         with self._reading() as connection:
             for sql, bounds in queries:
@@ -286,13 +294,15 @@ class Record:
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
-        """(document_no, source_id, media type) of these documents. Deleted ones are missing."""
+        """(document_no, source_id, media type) of these documents. Deleted documents are missing."""
         sql = "SELECT no, source_id, media_type FROM document WHERE no IN ({})"
         with self._glance() as connection:
             return list(rows_among(connection, sql, (), document_nos))
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
-        """The numbers of the documents whose media type and source_id pass both tests."""
+        """The numbers of the documents for which both `media_type(media type)` and `path(source_id)` are
+        true.
+        """
         with self._reading() as connection:
             types = [row[0] for row in connection.execute("SELECT DISTINCT media_type FROM document")]
             media_types = [name for name in types if media_type(name)]
@@ -302,7 +312,7 @@ class Record:
             return frozenset(no for no, source_id in rows if path(source_id))
 
     def bodies(self, document_nos: Sequence[int]) -> dict[int, StoredText]:
-        """document_no -> text. Deleted documents are missing."""
+        """document_no -> the document's text and place. Deleted documents are missing."""
         sql = (
             "SELECT d.no, d.id, s.name, d.source_id, d.title, d.media_type, b.text FROM document d "
             "JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no WHERE d.no IN ({})"
@@ -317,12 +327,12 @@ class Record:
             return {row[0]: row[1] for row in connection.execute(sql)}
 
     def definitions_of(self, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
-        """document_no -> its definitions by start. Documents without definitions are missing."""
+        """document_no -> its definitions in the order of the text. Documents without any are missing."""
         with self._reading() as connection:
             return definitions_among(connection, document_nos)
 
     def definitions_named(self, name: str, limit: int) -> list[tuple[int, Definition]]:
-        """(document_no, definition) of the definitions with this name."""
+        """At most `limit` pairs (document_no, definition) of the definitions with this name."""
         with self._reading() as connection:
             rows = connection.execute(
                 f"SELECT document_no, {_DEFINITION} FROM definition WHERE name = ? "
@@ -332,8 +342,8 @@ class Record:
             return [(row[0], Definition(*row[1:])) for row in rows]
 
     def complete(self, field: str, begun: str, source: str | None, limit: int) -> list[str]:
-        """Values that start with `begun`, in order. `field` is "source", "path" (optionally of one `source`)
-        or "id".
+        """At most `limit` values that start with `begun`, sorted, for completion. `field` is "source", "path"
+        or "id". With `source`, only values of this source.
         """
         columns = {"source": "s.name", "path": "d.source_id", "id": "d.id"}
         column = columns[field]
@@ -349,7 +359,7 @@ class Record:
             return [value for (value,) in rows]
 
     def chunks_of(self, document_no: int) -> Sequence[int]:
-        """The chunk numbers of a document, in order; none if it was deleted."""
+        """The chunk numbers of a document, in order; empty if the document was deleted."""
         with self._reading() as connection:
             row = connection.execute(
                 "SELECT chunk_first, chunk_count FROM document WHERE no = ?", (document_no,)
@@ -358,7 +368,7 @@ class Record:
 
 
 def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
-    """Our error for a value that the database driver cannot store."""
+    """The `StoreError` to raise for a value that the database driver cannot store."""
     if isinstance(error, OverflowError):
         return StoreError(TOO_LARGE)
     return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
@@ -413,13 +423,13 @@ def chunk_total(connection: Statements) -> int:
 
 
 def marks(values: Sequence[object]) -> str:
-    """Placeholders for `IN (...)`; NULL, which equals nothing, if there are no values."""
+    """The placeholders for `IN (...)`. Without values it is NULL, which equals nothing."""
     return ", ".join("?" * len(values)) or "NULL"
 
 
 def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
-    """Splits values for `IN (...)`. Each part is padded with its last value, so that the engine sees few
-    different statements and can cache them.
+    """Splits values into parts for `IN (...)`. Each part is padded with copies of its last value, so that the
+    engine sees few different statements and can cache them.
     """
     for start in range(0, len(values), _BOUND):
         run = [*values[start : start + _BOUND]]
@@ -429,13 +439,16 @@ def slices(values: Sequence[object]) -> Iterator[Sequence[object]]:
 def rows_among(
     connection: Statements, sql: str, values: tuple[object, ...], chosen: Sequence[object]
 ) -> Iterator[Any]:
-    """The rows of a statement that ends in `IN ({})`, queried for a part of `chosen` at a time."""
+    """The rows of a statement that contains `IN ({})`, which is run for one part of `chosen` at a time.
+
+    `values` are bound before `chosen`.
+    """
     for run in slices(chosen):
         yield from connection.execute(sql.format(marks(run)), (*values, *run))
 
 
 def definitions_among(connection: Statements, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
-    """document_no -> its definitions by start. Documents without definitions are missing."""
+    """document_no -> its definitions in the order of the text. Documents without any are missing."""
     sql = f"SELECT document_no, {_DEFINITION}, ordinal FROM definition WHERE document_no IN ({{}})"
     found: dict[int, list[Definition]] = {}
     for row in sorted(set(rows_among(connection, sql, (), document_nos)), key=_place_of_definition):
@@ -444,10 +457,10 @@ def definitions_among(connection: Statements, document_nos: Sequence[int]) -> di
 
 
 def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """The numbers as runs without gaps: rows for `FROM (VALUES ...) run`, and the values to bind (first
-    number, last number + 1), as many at a time as one statement takes.
+    """Groups numbers into runs of consecutive numbers. Yields (rows for `FROM (VALUES ...) run`, the values
+    to bind: first number and last number + 1 of each run), as many runs at a time as one statement takes.
 
-    One lookup per run is faster than one per number.
+    One lookup per run is faster than one lookup per number.
     """
     present = set(numbers)
     behind = {number + 1 for number in present}
@@ -456,8 +469,8 @@ def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _rows_of_values(values: list[int], width: int) -> Iterator[tuple[str, list[int]]]:
-    """Rows for `VALUES` with `width` columns, and the values to bind, as many at a time as one statement
-    takes.
+    """Yields (rows for `VALUES` with `width` columns, the values to bind), as many rows at a time as one
+    statement takes. The last statement is padded with rows of zeros.
     """
     row = f"({marks(range(width))})"
     bound = _BOUND // width * width

@@ -1,7 +1,8 @@
 """Opens SQLite files and migrates their tables.
 
-A file holds several components (the catalog, the memories), each with its own list of migrations and its own
-version in `meta`. A file of a newer ctx is refused. An older file is copied and then migrated.
+A file holds one or more components (the catalog, the memories). Each component has its own list of migrations
+and its own version in the table `meta`. A file from a newer ctx is refused. An older file is backed up and
+then migrated.
 """
 
 import errno
@@ -19,23 +20,23 @@ from ctx.store.folder import JOURNAL, check_journal, own_folder
 from ctx.store.record import unfit
 
 APPLICATION_ID = 0x63747831  # "ctx1": distinguishes our files from other SQLite files
-# A bulk transaction of another process takes less than a second; after ten it probably hangs.
+# A bulk transaction takes less than a second. A process that writes for ten seconds probably hangs.
 BUSY_TIMEOUT_S = 10.0
-# the write-ahead log, which may grow during a long read, is truncated to this size
+# SQLite truncates the write-ahead log to this size. It may grow beyond it during a long read.
 _JOURNAL_LIMIT_BYTES = 64 << 20
-# 32 MB: with SQLite's default of 4 MB a bulk run would write index pages again for each batch.
+# 32 MB. With SQLite's default of 4 MB, a bulk run would rewrite index pages for each batch.
 _CHECKPOINT_PAGES = 8_000
-# Holds the index over the text hashes of a million chunks, so that bulk inserts stay in memory.
+# Large enough for the index over the text hashes of a million chunks, so that bulk inserts stay in memory.
 _WRITER_CACHE_KB = 64 << 10
-# Enough for everything that a search reads of a small file. For larger files SQLite's 2 MB are faster: pages
-# are rarely read twice, and a small cache stays in the processor's caches.
+# In a small file this cache holds everything that a search reads. For larger files, SQLite's default of 2 MB
+# is faster: pages are rarely read twice, and a small cache fits into the processor's caches.
 _SMALL_PAGES, _SMALL_CACHE_KB = 4096, 8 << 10
 
-COMPANIONS = ("-wal", "-shm", JOURNAL)  # files that SQLite creates beside a database
+COMPANIONS = ("-wal", "-shm", JOURNAL)  # suffixes of the files that SQLite creates next to a database
 
 _META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 
-# How SQLite writes the definitions of each kind.
+# kind of schema object -> how its SQL begins in `sqlite_master`
 _KINDS = {
     "table": ("CREATE TABLE ", "CREATE VIRTUAL TABLE "),
     "index": ("CREATE INDEX ", "CREATE UNIQUE INDEX "),
@@ -57,7 +58,7 @@ _MESSAGES = {
 
 
 def store_error(error: sqlite3.Error) -> StoreError:
-    """Our error for one of SQLite's; raise it `from` that one."""
+    """The `StoreError` to raise (with `from error`) for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class of the error
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy("the catalog is being written by another process: try again")
@@ -67,13 +68,17 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 
 def is_damage(error: StoreError) -> bool:
-    """Whether an error says that the file is damaged, and not that it is foreign, newer, in use or gone."""
+    """Whether SQLite reported a damaged file. False for a file of another program or a newer ctx, and for a
+    file that is in use or gone.
+    """
     code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class translating:
-    """Turns SQLite's errors, and those for values that it cannot store, into `StoreError` and `Busy`."""
+    """A context manager that turns the errors of SQLite into `StoreError` and `Busy`, also those for values
+    that SQLite cannot store.
+    """
 
     __slots__ = ()
 
@@ -88,11 +93,11 @@ class translating:
 
 
 class transaction(translating):
-    """One transaction: committed at the end, rolled back on any exception. Without `write`, a read
-    transaction.
+    """A context manager for one transaction: commits at the end of the block, and rolls back on any
+    exception. With `write=False` it is a read transaction.
 
-    Raises `Busy` if another process has the file locked, else `StoreError`, also if the file was deleted or
-    replaced.
+    Raises `Busy` if another process has locked the file, and `StoreError` for other errors, also if the file
+    was deleted or replaced.
     """
 
     __slots__ = ("_write", "connection")
@@ -116,7 +121,7 @@ class transaction(translating):
                 self._roll_back()
                 raise
             if self._write:
-                check_present(self.connection)  # else this was written to a file that nobody will open
+                check_present(self.connection)  # a deleted file takes writes, but nobody can open it again
         else:
             self._roll_back()
             super().__exit__(kind, error, trace)
@@ -134,7 +139,7 @@ class Connection(sqlite3.Connection):
 
     path: str
     mark: files.Identity | None
-    log: files.Identity | None  # of the write-ahead log, if it existed when this was opened
+    log: files.Identity | None  # the write-ahead log; None if it did not exist when the file was opened
     synchronous: str
     timeout_s: float
 
@@ -155,16 +160,16 @@ def check_present(connection: Connection) -> None:
 def connect(
     path: str, *, read_only: bool = False, synchronous: str = "NORMAL", timeout_s: float = BUSY_TIMEOUT_S
 ) -> Connection:
-    """Opens a database in autocommit mode, for one thread at a time.
+    """Opens a database in autocommit mode. Only one thread at a time may use the connection.
 
-    Creates the folder with 0700 and the file with 0600, unless `read_only`. Neither may be a link. The
-    journal is a write-ahead log, so that readers never wait. With `synchronous` "NORMAL" a power failure may
-    lose the last transactions, but never damages the file; "FULL" loses nothing that was committed. Raises
-    `StoreError`.
+    Unless `read_only`, creates a missing folder with mode 0700 and a missing file with mode 0600. The folder
+    and the file must not be links. The journal is a write-ahead log, so readers never wait. With
+    `synchronous` "NORMAL", a power failure may lose the last transactions but never damages the file. With
+    "FULL", it loses no committed transaction. Raises `StoreError`.
     """
     address = _address(path, read_only=read_only)
     check_journal(path)
-    # Before it is opened: if it is replaced in between, it counts as lost.
+    # Read before the file is opened: if the file is replaced in between, `lost` notices.
     mark = files.identity(path)
     with translating():
         connection = sqlite3.connect(
@@ -198,7 +203,7 @@ def connect(
 
 
 def _refuses_locks(path: str) -> bool:
-    """Whether the file system has no locks, which SQLite reports as busy."""
+    """Whether the file system does not support file locks. SQLite reports this as "busy"."""
     try:
         with tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))) as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -208,14 +213,14 @@ def _refuses_locks(path: str) -> bool:
 
 
 def _address(path: str, *, read_only: bool) -> str:
-    """The URI for SQLite. Creates the file for writing; for reading it must exist."""
+    """The URI of the database for SQLite. Creates a missing file unless `read_only`."""
     address = files.sqlite_address(path, "mode=rw")
     try:
         if not read_only:
             _create(path)
         elif _check_readable(path):
-            # SQLite would create a log beside the file; but if nobody can write there, the file does not
-            # change.
+            # Nobody can write to this folder, so the file does not change. Without `immutable`, SQLite would
+            # try to create a log file in the folder.
             return address + "&immutable=1"
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
@@ -224,13 +229,13 @@ def _address(path: str, *, read_only: bool) -> str:
 
 def _prepare_reading(connection: Connection) -> None:
     connection.execute("PRAGMA query_only = 1")
-    _check_statements(connection)  # a view in place of a table would run when the table is read
+    _check_statements(connection)  # a view with the name of a table would run its SQL when it is read
     if connection.execute("PRAGMA page_count").fetchone()[0] <= _SMALL_PAGES:
         connection.execute(f"PRAGMA cache_size = -{_SMALL_CACHE_KB}")
 
 
 def is_locked(path: str) -> bool:
-    """Whether the file exists and this user may only read it."""
+    """Whether the file exists and this user cannot write to it or to its folder."""
     folder = os.path.dirname(path) or "."
     return os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
 
@@ -245,8 +250,8 @@ def passing_connection() -> Connection:
 
 
 def _create(path: str) -> None:
-    """Makes an empty file with 0600, and its folder, if there is none. Raises `OSError` for a link or another
-    user's file.
+    """Creates the folder and an empty file with mode 0600, if they do not exist. Raises `OSError` if the file
+    is a link or belongs to another user.
     """
     own_folder(path)
     folder = os.path.dirname(os.path.abspath(path))
@@ -256,12 +261,12 @@ def _create(path: str) -> None:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
                 own_folder(path)  # records the new file as checked
             except FileExistsError:
-                pass  # another process was first
+                pass  # another process has just created it
 
 
 def _close_to_others(path: str) -> None:
-    """Gives our database and SQLite's files beside it 0600. Files that SQLite creates later get the same
-    mode.
+    """Sets the mode of the database and its companion files to 0600. Files that SQLite creates later get the
+    mode of the database.
     """
     folder = os.path.dirname(os.path.abspath(path))
     try:
@@ -272,11 +277,14 @@ def _close_to_others(path: str) -> None:
 
 
 def _check_readable(path: str) -> bool:
-    """Whether nobody can change the file. Raises `OSError` for links, `StoreError` if there is no file."""
+    """Checks that the file can be read safely. Returns whether it cannot change, because its folder is not
+    writable and there is no log. Raises `OSError` for a link, and `StoreError` if the file does not exist.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.lexists(path):
         raise StoreError("there is no catalog yet: run `ctx index`")
-    # A reader creates SQLite's log; in another user's folder that would lock out the owner.
+    # A reader that may write creates SQLite's log. In a folder of another user, this would lock out the
+    # owner.
     writing = os.access(folder, os.W_OK)
     files.check_folder(folder, beneath=folder, writing=writing)
     present = [files.check_file(path + suffix, beneath=folder) for suffix in ("", *COMPANIONS)]
@@ -290,17 +298,17 @@ def _prepare_writing(connection: Connection) -> None:
     connection.execute("PRAGMA foreign_keys = 1")
     connection.execute(f"PRAGMA synchronous = {connection.synchronous}")
     if connection.synchronous == "FULL":
-        connection.execute("PRAGMA fullfsync = 1")  # macOS: fsync alone leaves data in the disk's own cache
+        connection.execute("PRAGMA fullfsync = 1")  # on macOS, fsync alone leaves data in the disk's cache
     connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    # Debian's SQLite overwrites deleted data with zeros, which is twice the work.
+    # On Debian, SQLite overwrites deleted data with zeros by default, which doubles the work.
     connection.execute("PRAGMA secure_delete = 0")
-    connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log with the first read
+    connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log at the first read
 
 
 def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Switches the file to a write-ahead log. SQLite does not wait for this lock if two processes do so at
-    once.
+    """Switches the file to a write-ahead log. Retries until `timeout_s`, because SQLite fails at once if two
+    processes switch the file at the same time.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -314,7 +322,9 @@ def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 
 def schema_version(connection: sqlite3.Connection, component: str) -> int:
-    """The number of migrations that a component has seen: 0 if it has no tables. Raises `StoreError`."""
+    """The number of migrations that were applied to a component; 0 if it has no tables. Raises
+    `StoreError`.
+    """
     with translating():
         try:
             row = connection.execute(
@@ -331,10 +341,11 @@ def schema_version(connection: sqlite3.Connection, component: str) -> int:
 
 
 def migrate(connection: Connection, component: str, migrations: Sequence[str]) -> None:
-    """Brings one component's tables up to date; `migrations[n]` is the SQL from version n to n + 1.
+    """Brings the tables of one component up to date. `migrations[n]` is the SQL that leads from version n to
+    version n + 1.
 
-    They run in one transaction. Before existing tables are changed, the file is copied to
-    `<file>.<component>-<version>.bak`. Raises `StoreError` for a file of a newer ctx or another program.
+    All migrations run in one transaction. Before existing tables change, the file is copied to
+    `<file>.<component>-<version>.bak`. Raises `StoreError` for a file of a newer ctx or of another program.
     """
     version = schema_version(connection, component)
     if version > len(migrations):
@@ -350,7 +361,7 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
         if not _marked_ours(connection):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(_META)
-        version = schema_version(connection, component)  # another process may have been first
+        version = schema_version(connection, component)  # another process may have migrated it meanwhile
         for sql in migrations[version:]:
             for statement in _statements(sql):
                 connection.execute(statement)
@@ -369,17 +380,19 @@ def _check_statements(connection: sqlite3.Connection) -> None:
 
 
 def holds_statements(connection: sqlite3.Connection) -> bool:
-    """Whether a file contains code that would run with our statements: triggers, views, computed columns."""
+    """Whether the file contains SQL code that would run along with our statements: a trigger, a view or a
+    computed column.
+    """
     query = "SELECT type, CAST(sql AS TEXT) FROM sqlite_master WHERE sql IS NOT NULL"
     rows = connection.execute(query).fetchall()
     for kind, text in rows:
-        # SQLite runs the text, and the type may be forged (`Trigger`).
+        # Compares the text as well, because SQLite runs the text and the type may be forged (`Trigger`).
         if not text.startswith(_KINDS.get(kind, ())) or (kind == "index" and text.count("(") > 1):
-            return True  # the second parenthesis is of an expression
+            return True  # a second parenthesis in an index belongs to an expression
     words = " ".join([text for _, text in rows]).upper()  # joined once, because every search waits for this
-    if "CHECK" in words or "LIKE" in words or "GLOB" in words:  # none of our names contains these
+    if "CHECK" in words or "LIKE" in words or "GLOB" in words:  # none of our names contains these words
         return True
-    pieces = words.split("AS")  # of a generated column; many names contain these letters
+    pieces = words.split("AS")  # a generated column has the word AS; many names only contain the letters
     for before, after in pairwise(pieces):
         if not (before[-1:].isalpha() or after[:1].isalpha() or before[-1:] == "_" or after[:1] == "_"):
             return True
@@ -387,16 +400,16 @@ def holds_statements(connection: sqlite3.Connection) -> bool:
 
 
 def _is_constant(default: str) -> bool:
-    """Whether a column's default starts like a number or a string."""
+    """Whether the SQL text of a column's default starts like a number or a string."""
     first = default.lstrip()[:1]
     return first.isalnum() or first == "'"
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the file is marked as ours; False while it is empty. Raises `StoreError` for another program's
-    file.
+    """Whether the file has our application id; False if it is still empty. Raises `StoreError` for a file of
+    another program.
     """
-    # In this order, because another process marks the file when it creates the tables.
+    # Counts the tables first, because another process sets the id in the transaction that creates them.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
         return True
@@ -406,7 +419,7 @@ def _marked_ours(connection: sqlite3.Connection) -> bool:
 
 
 def _statements(sql: str) -> Iterator[str]:
-    """The statements of a script one by one, because `executescript` would commit first."""
+    """The statements of a script, one by one. (`executescript` would commit the open transaction.)"""
     statement = ""
     for part in sql.split(";"):
         statement += part + ";"
@@ -418,8 +431,8 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 def _back_up(connection: sqlite3.Connection, label: str) -> None:
-    """Copies the whole file, including its log. Replaces a copy with the same label, which has the same
-    content.
+    """Copies the database, including its log, to `<file>.<label>.bak`. Replaces an older copy with the same
+    label.
     """
     with translating():
         path = connection.execute("PRAGMA database_list").fetchone()[2]
@@ -432,29 +445,31 @@ def _back_up(connection: sqlite3.Connection, label: str) -> None:
 
 
 def discard_copy(path: str) -> None:
-    """Deletes a copy and SQLite's files beside it, if they exist. Raises `OSError`."""
+    """Deletes the database copy at `path` and its companion files, if they exist. Raises `OSError`."""
     if os.path.lexists(path):
         os.unlink(path)
     discard_companions(path)
 
 
 def discard_companions(path: str) -> None:
-    """Deletes SQLite's files beside a database, if they exist. Raises `OSError`."""
+    """Deletes the companion files (`COMPANIONS`) of a database, if they exist. Raises `OSError`."""
     for suffix in COMPANIONS:
         if os.path.lexists(path + suffix):
             os.unlink(path + suffix)
 
 
 def begin_copy(path: str) -> None:
-    """Makes an empty file with 0600 for a copy; replaces an earlier one. Raises `OSError`."""
+    """Creates an empty file with mode 0600 for a database copy. Replaces an earlier copy. Raises
+    `OSError`.
+    """
     discard_copy(path)
     folder = os.path.dirname(os.path.abspath(path))
     os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
 
 
 def copy_database(connection: sqlite3.Connection, unfinished: str, path: str) -> None:
-    """Writes a complete copy of the database, with 0600, and renames it to `path` at the end. Raises
-    `OSError`, `StoreError`.
+    """Copies the database to the file `unfinished` (mode 0600), and renames this file to `path` when the copy
+    is complete. Raises `OSError`, `StoreError`.
     """
     begin_copy(unfinished)
     try:

@@ -1,7 +1,7 @@
-"""Vectors in 8 bits, and the files that hold vectors (segments).
+"""The files that hold vectors (segments), and the 8-bit quantisation of vectors.
 
-A segment has the float32 vectors and, from `CODED_ROWS` rows on, the same vectors in 8 bits: a quarter of the
-memory, and fast integer instructions.
+A segment holds float32 vectors. From `CODED_ROWS` rows on, it also holds the same vectors quantised to 8 bits
+(codes), which take a quarter of the memory and use fast integer instructions.
 """
 
 import mmap
@@ -21,23 +21,23 @@ from ctx.errors import StoreError
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]  # a component of a vector is `step * (code - ZERO)`
-Signed = npt.NDArray[np.int8]  # codes minus ZERO, as `multiply` takes them
+Signed = npt.NDArray[np.int8]  # codes minus ZERO, the form that `multiply` takes
 Products = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ZERO = 128
-# A query has codes 1 to 127 around QUERY_ZERO: processors without VNNI add two products in 16 bits, and 2 *
-# 127 * 127 still fits.
+# The codes of a query are 1 to 127, with QUERY_ZERO in the middle. Processors without VNNI add two products
+# in 16 bits, and 2 * 127 * 127 still fits.
 QUERY_ZERO, QUERY_MOST = 64, 63
 _MAX_THREADS = 4  # more threads do not make memory faster
-BLOCK_ROWS = 4096  # rows coded together; the fastest of 1,024 to 8,192
-CODED_ROWS = 8192  # below this, multiplying the float32 vectors takes a millisecond
-# If a filter leaves a smaller share of rows, gathering their vectors is faster than multiplying all codes.
+BLOCK_ROWS = 4096  # rows per block of codes; measured as the fastest size from 1,024 to 8,192
+CODED_ROWS = 8192  # smaller segments have no codes: multiplying their float32 vectors takes a millisecond
+# If a filter keeps a smaller share of the rows, gathering their vectors is faster than multiplying all codes.
 GATHER_SHARE = 0.06
-_DEVIATIONS = 6.0  # largest error of an estimate, in standard deviations
+_DEVIATIONS = 6.0  # the largest assumed error of an estimate, in standard deviations
 _STRIDES = 64  # see `kth_highest`
-_ROUNDING = 1e-5  # more than the rounding error of float32 over some hundred dimensions
+_ROUNDING = 1e-5  # above the rounding error of a float32 product over some hundred dimensions
 VECTORS_DAMAGED = "the vector index is damaged: run `ctx index` to rebuild it; nothing is embedded again"
 
 # An ONNX model with one node, `MatMulInteger(rows: uint8, columns: int8) -> products: int32`, of any shapes.
@@ -51,7 +51,9 @@ _loading = threading.Lock()
 
 
 def multiply(row: Codes, columns: Signed) -> Products:
-    """uint8 (1, k) times int8 (k, n) or (blocks, k, n): int32 (1, n) or (blocks, 1, n). Releases the GIL."""
+    """Matrix product of uint8 (1, k) with int8 (k, n) or (blocks, k, n). Returns int32 (1, n) or
+    (blocks, 1, n). Releases the GIL.
+    """
     global _session
     if _session is None:
         with _loading:
@@ -68,14 +70,16 @@ def multiply(row: Codes, columns: Signed) -> Products:
 
 
 def encode(vectors: Floats) -> tuple[Codes, Floats]:
-    """Codes, uint8 (n, dim), and steps, float32 (n,), of float32 (n, dim)."""
+    """Quantises float32 vectors (n, dim). Returns (codes, uint8 (n, dim); steps, float32 (n,))."""
     steps = np.abs(vectors).max(axis=1) / np.float32(127)
     steps[steps == 0] = 1
     return (np.rint(vectors / steps[:, None]) + ZERO).astype(np.uint8), steps
 
 
 def decode(codes: Codes, steps: Floats) -> Floats:
-    """The vectors, float32 (n, dim); each component is off by half a step at most."""
+    """The vectors, float32 (n, dim), from codes (n, dim) and steps (n,). Each component is off by at most
+    half a step.
+    """
     vectors: Floats = (codes.astype(np.float32) - np.float32(ZERO)) * steps[:, None]
     return vectors
 
@@ -86,7 +90,7 @@ def signed(codes: Codes) -> Signed:
 
 
 def query_codes(query: Floats) -> tuple[Floats, np.float32]:
-    """A query, float32 (dim,), in whole steps, float32 (dim,), and the size of a step."""
+    """Quantises a query, float32 (dim,). Returns (whole steps, float32 (dim,); the size of a step)."""
     step = np.float32((float(np.abs(query).max()) or 1.0) / QUERY_MOST)
     values: Floats = np.rint(query / step)
     return values, step
@@ -100,7 +104,7 @@ def query_row(values: Floats) -> Codes:
 
 
 class VectorsDamaged(StoreError):
-    """The files are damaged. A writer rebuilds them from the catalog."""
+    """The vector files are damaged. The next writer rebuilds them from the catalog."""
 
 
 ROW = np.dtype(
@@ -109,13 +113,15 @@ ROW = np.dtype(
         ("document_no", "<i8"),
         ("updated_ms", "<i8"),
         ("source", "<i4"),  # index into the state's list of sources
-        ("zero", "<i4"),  # of the codes: the part of the product that comes from the query's zero point
-        ("step", "<f4"),  # scale of the codes
+        ("zero", "<i4"),  # the part of the codes' product that comes from the query's zero point
+        ("step", "<f4"),  # the scale of the codes
     ]
 )
 
 
 class Rows(NamedTuple):
+    """n vectors with their numbers."""
+
     table: npt.NDArray[Any]  # ROW (n,)
     vectors: Floats  # (n, dim)
 
@@ -125,13 +131,13 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """A mapped file."""
+    """A segment file, mapped into memory."""
 
     name: str
     crc: int
     data: mmap.mmap  # the mapped file
-    rows: Rows  # a view of it
-    codes: Signed  # a view, (blocks, dim, BLOCK_ROWS), one row per column; no blocks below CODED_ROWS
+    rows: Rows  # a view of `data`
+    codes: Signed  # a view of `data`, (blocks, dim, BLOCK_ROWS), transposed; no blocks below CODED_ROWS rows
     columns: dict[str, npt.NDArray[Any]]  # a copy of the table as contiguous columns
 
     @property
@@ -139,9 +145,11 @@ class Segment:
         return len(self.rows.table)
 
     def estimate(self, query: Floats, wanted: Mask | None) -> "_Estimate":
-        """Scores of the rows `wanted` (None: all)."""
+        """Estimated scores for the query, float32 (dim,), of the rows where `wanted` (count,) is true; None
+        means all rows.
+        """
         if self.data.size() < len(self.data):
-            # reading beyond the end of a truncated file would kill the process
+            # the file was truncated: reading beyond its end would kill the process
             raise VectorsDamaged(VECTORS_DAMAGED)
         rows = None if wanted is None else np.flatnonzero(wanted)
         if not len(self.codes) or (rows is not None and len(rows) <= GATHER_SHARE * self.count):
@@ -155,29 +163,32 @@ class Segment:
         scores = products.astype(np.float32)
         scores *= self.columns["step"]
         scores *= step
-        # Each component is off by half a step at most. Errors of many components cancel out: multiplied with
-        # a unit vector they have a standard deviation of step / sqrt(12).
+        # Each component is off by at most half a step. The errors of many components cancel out: multiplied
+        # with a unit vector, they have a standard deviation of step / sqrt(12).
         deviations = min(_DEVIATIONS / 12**0.5, len(query) ** 0.5 / 2)
         margin = np.float32(deviations) * (step + self.columns["step"].max()) + _ROUNDING
         return _Estimate(self.rows, rows, scores if rows is None else scores[rows], margin)
 
 
 class _Estimate(NamedTuple):
-    """Scores of some rows of a segment, each within `margin` of the exact one."""
+    """Estimated scores of some rows of a segment. Each is within `margin` of the exact score."""
 
     segment: Rows
-    rows: Ints | None  # None: all
+    rows: Ints | None  # row numbers (n,); None means all rows
     scores: Floats
     margin: np.float32
 
     def above(self, threshold: np.float32) -> Ints:
-        """The rows whose estimate is at least this."""
+        """The numbers of the rows whose estimated score is at least `threshold`."""
         index = np.flatnonzero(self.scores >= threshold)
         return index if self.rows is None else self.rows[index]
 
 
 def exact_products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
-    """The products of some rows with a query. Not `@`: BLAS threads spin for a while after each product."""
+    """The exact products of some rows of `vectors` with a query: float32 (len(rows),).
+
+    Uses einsum instead of `@`, because BLAS threads keep spinning for a while after each product.
+    """
     parts = [
         np.einsum("ij,j->i", np.take(vectors, rows[first : first + BLOCK_ROWS], axis=0), query)
         for first in range(0, len(rows), BLOCK_ROWS)
@@ -186,10 +197,10 @@ def exact_products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
 
 
 def kth_highest(scores: Floats, k: int) -> np.float32:
-    """The k-th highest score, 0 < k <= n. Raises `VectorsDamaged` if it is not finite."""
+    """The k-th highest of n scores, with 0 < k <= n. Raises `VectorsDamaged` if this score is not finite."""
     width = len(scores) // _STRIDES
     if width > 4 * k:
-        # The k-th highest of these maxima is a lower bound, because they are k different scores.
+        # The k-th highest of these maxima is a lower bound, because the maxima are different scores.
         maxima = scores[: width * _STRIDES].reshape(_STRIDES, width).max(axis=0)
         scores = scores[scores >= np.partition(maxima, -k)[-k]]
     if len(scores) < k or not np.isfinite(threshold := np.partition(scores, -k)[-k]):
@@ -198,14 +209,14 @@ def kth_highest(scores: Floats, k: int) -> np.float32:
 
 
 def segment_sizes(count: int, dim: int) -> tuple[int, int, int]:
-    """The sizes in bytes of a segment's table, vectors and codes, in file order."""
+    """The sizes in bytes of a segment's table, vectors and codes, which follow each other in the file."""
     blocks = -(-count // BLOCK_ROWS) if count >= CODED_ROWS else 0
     return ROW.itemsize * count, 4 * count * dim, blocks * dim * BLOCK_ROWS
 
 
 def map_segment(path: str, count: int, dim: int, crc: int | None = None) -> Segment:
-    """Maps a segment. `crc` is its checksum; None computes it. Raises `VectorsDamaged` if the size is wrong,
-    `OSError`.
+    """Maps a segment file of `count` rows into memory. `crc` is its checksum; None computes it. Raises
+    `VectorsDamaged` if the file has the wrong size, and `OSError`.
     """
     sizes = segment_sizes(count, dim)
     with open(files.open_file(path, os.O_RDONLY), "rb") as file:
@@ -221,7 +232,7 @@ def map_segment(path: str, count: int, dim: int, crc: int | None = None) -> Segm
 
 
 def write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, dim: int) -> Segment:
-    """Writes `count` rows durably and maps the file. Raises `OSError`."""
+    """Writes a segment of `count` rows to `path`, syncs it to disk, and maps it. Raises `OSError`."""
     table_size, vectors_size, codes_size = segment_sizes(count, dim)
     descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, beneath=beneath)
     with open(descriptor, "r+b") as file:
@@ -244,7 +255,7 @@ def write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, d
 
 
 def _blocks(pieces: Iterator[Rows]) -> Iterator[Rows]:
-    """The same rows in pieces of BLOCK_ROWS; the last one may be shorter."""
+    """Regroups rows into pieces of BLOCK_ROWS rows; the last piece may be shorter."""
     rest = next(pieces)
     for piece in pieces:
         rest = joined([rest, piece])

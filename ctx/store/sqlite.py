@@ -1,6 +1,6 @@
-"""The catalog in one SQLite file: its tables, its readers and its one writer.
+"""The catalog in a SQLite file: its tables, its readers and its single writer.
 
-If the file is deleted or replaced while it is open, every call raises an error that says to restart.
+If the file is deleted or replaced while it is open, every call raises an error that asks for a restart.
 """
 
 import os
@@ -102,7 +102,7 @@ MIGRATIONS = (
     INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
     INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
     """,
-    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the configuration file of the last run
+    "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the configuration file that the last run used
     """
     CREATE TABLE definition (  -- of source code; lines count from 1
         document_no INTEGER NOT NULL, ordinal INTEGER NOT NULL,
@@ -114,15 +114,15 @@ MIGRATIONS = (
     """,
 )
 
-_IDLE_READERS = 8  # open connections kept for later reads
+_IDLE_READERS = 8  # the largest number of open connections kept for later reads
 
 
 class SqliteCatalog(Catalog):
-    """The `Catalog` in a SQLite file. One thread writes; readers have their own connections and never
-    wait.
+    """The `Catalog` in a SQLite file. Only one thread writes at a time; readers have their own connections
+    and never wait.
 
-    Opening creates the file (unless `read_only`) and migrates it. Raises `StoreError`; `Busy` if another
-    process writes for longer than `timeout_s`.
+    Opening creates a missing file (unless `read_only`) and migrates an older one. Raises `StoreError`, and
+    `Busy` if another process writes for longer than `timeout_s`.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class SqliteCatalog(Catalog):
         self._writing_lock = Lock()
         self._writer: Connection | None = None
         self._epoch_begun = False
-        self._latest: list[StoredDocument] = []  # of the last write, until an index takes it
+        self._latest: list[StoredDocument] = []  # the documents of the last write, until an index takes them
         self._idle: list[Connection] = []
         self._closed = False
         first = connect(path, read_only=read_only, timeout_s=timeout_s)
@@ -156,7 +156,9 @@ class SqliteCatalog(Catalog):
             self._writer = first
 
     def _upgrade(self) -> None:
-        """Migrates a file that was opened for reading, so that it can be read."""
+        """Migrates the file through a second, writable connection, so that this read-only catalog can read
+        it.
+        """
         connection = connect(self._path, timeout_s=self._timeout_s)
         try:
             migrate(connection, COMPONENT, MIGRATIONS)
@@ -187,7 +189,7 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def _reading(self, *, steady: bool = True) -> Iterator[Connection]:
-        """A connection for reading. `steady`: in a transaction, so that all queries see the same state."""
+        """A connection for reading. `steady`: it is in a transaction, so all queries see the same state."""
         if self._closed:
             raise StoreError("the catalog is closed")
         connection = self._reader()
@@ -211,7 +213,9 @@ class SqliteCatalog(Catalog):
 
     @contextmanager
     def _writing(self) -> Iterator["SqliteWrite"]:
-        """The only write transaction. Raises `Busy` if the current one takes longer than the timeout."""
+        """A write transaction; only one can run at a time. Raises `Busy` if another one runs for longer than
+        the timeout.
+        """
         if self._read_only:
             raise StoreError(READ_ONLY)
         if not self._writing_lock.acquire(timeout=self._timeout_s):
@@ -238,7 +242,7 @@ class SqliteCatalog(Catalog):
         try:
             size += os.stat(self._path + "-wal").st_size
         except FileNotFoundError:
-            pass  # nobody writes
+            pass  # there is no log while nobody writes
         return size
 
     def vacuum(self) -> None:
@@ -266,7 +270,7 @@ class SqliteCatalog(Catalog):
 
 
 class SqliteWrite(Write):
-    """A write transaction on the file."""
+    """A write transaction on the SQLite file. `epoch_begun`: this process has already recorded its epoch."""
 
     def __init__(self, connection: Connection, epoch_begun: bool) -> None:
         super().__init__(connection)
@@ -289,13 +293,13 @@ class SqliteWrite(Write):
 
 
 def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
-    """The catalog in a file. A file that cannot be written can still be searched."""
+    """Opens the catalog in a file: read-only if `reading` is true or the file is not writable."""
     return SqliteCatalog(path, read_only=reading or is_locked(path))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
-    """The catalog at a place: the URL of a database, or a file. What is derived from a database goes into the
-    folder of `path`. Raises `ConfigError`, `StoreError`.
+    """Opens the catalog at `place`, which is the URL of a database or the path of a file. The folder of
+    `path` holds the data derived from a database. Raises `ConfigError`, `StoreError`.
     """
     if "://" in place:
         from ctx import cluster
@@ -305,7 +309,9 @@ def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":
 
 
 def check_whole(*, unfinished: bool, shared: bool) -> None:
-    """Raises `StoreError` if a migration into this store was interrupted. `shared`: it is a database."""
+    """Raises `StoreError` if a migration into this store was interrupted (`unfinished`). `shared`: the store
+    is a PostgreSQL database, not a file.
+    """
     if unfinished:
         raise StoreError(
             "the migration into this store was interrupted, so only part of the data is here: "

@@ -1,8 +1,8 @@
 """The keyword index in tantivy: words, identifiers, titles, headings and paths.
 
-A tantivy document is a passage, a few neighbouring chunks of one document. Chunks are as large as an embedder
-reads; BM25 does better with more text, since the words of a question are seldom in one paragraph
-(docs/ranking.md has the figures). The texts themselves stay in the catalog.
+Each tantivy document is a passage: a few neighbouring chunks of one document. A chunk fits into an embedder's
+window, but BM25 works better on longer text, because the words of a question are seldom in one paragraph
+(docs/ranking.md has the figures). The index does not store the texts; they are in the catalog.
 """
 
 import json
@@ -25,27 +25,30 @@ from ctx.store.folder import Stamp, stamp
 from ctx.store.record import StoredDocument
 from ctx.text import analyze
 
-MAX_TERMS = 32  # of a query, the rarest: a pasted page would otherwise read every posting list
-ALL_WORDS_TERMS = 8  # queries up to this length also try to match all words
-ALL_WORDS_BONUS = 1.2  # factor for passages with all words in their text
-HEAD_BOOST = 0.2  # weight of a match in title, heading or path
-PREFIX_WORDS = 32  # an incomplete word is completed to so many words, the most frequent
-# score of such a word; the same for all, as a rare completion is not more likely than a common one
+# Only this many terms of a query are searched, the rarest. A pasted page would otherwise read every posting
+# list.
+MAX_TERMS = 32
+ALL_WORDS_TERMS = 8  # queries with at most this many terms also try to match all words
+ALL_WORDS_BONUS = 1.2  # score factor for passages that contain all words in their text
+HEAD_BOOST = 0.2  # weight of a match in the title, heading or path
+PREFIX_WORDS = 32  # the number of words, the most frequent, to which an incomplete word is completed
+# The score of a completed word. It is the same for all, because a rare completion is not more likely than a
+# common one.
 PREFIX_BOOST = 3.0
-# Read so many passages beyond k: of equal scores the lowest chunk numbers are kept, so that the order does
-# not depend on k.
+# The number of passages read beyond k. Of passages with equal scores, those with the lowest chunk numbers are
+# kept, so that the order does not depend on k.
 TIE_MARGIN = 100
-RELOAD_CHECK_S = 0.02  # between two checks whether a writer has committed
+RELOAD_CHECK_S = 0.02  # the time between two checks whether a writer has committed
 
 MAX_PHRASES = 8
-_KNOWN_TERMS = 10_000  # cached idf values (2 MB), since queries repeat words
-_NO_DOCUMENT = -1  # the catalog counts from 1
-# One segment per commit instead of two, and a search reads every segment. Extracting text is slower than this
-# one thread, and a second one would cost an eighth more CPU time.
+_KNOWN_TERMS = 10_000  # the number of cached idf values (2 MB), because queries repeat words
+_NO_DOCUMENT = -1  # a document number that never occurs, because the catalog counts from 1
+# With one thread, a commit makes one segment instead of two, and a search must read every segment. Extracting
+# text is slower than this thread, and a second thread would cost an eighth more CPU time.
 _THREADS = 1
-META, _MANAGED = "meta.json", ".managed.json"  # tantivy's; it replaces the first with every commit
-_MAX_LIST_BYTES = 16 << 20  # of a file list of tantivy's: the names of some hundred thousand files
-# About three chunks: of 1000 to 3500, the best size for code and for pages.
+META, _MANAGED = "meta.json", ".managed.json"  # tantivy's own files; each commit replaces the first
+_MAX_LIST_BYTES = 16 << 20  # the largest file list of tantivy that is read: some hundred thousand names
+# About three chunks. Of the sizes from 1000 to 3500, this one ranks best for both code and pages.
 PASSAGE_CHARS = 2200
 
 DAMAGED = "the keyword index is damaged: run `ctx index` to rebuild it"
@@ -67,10 +70,10 @@ def _schema() -> Any:
 
 
 class KeywordIndex:
-    """A folder with a tantivy index. One writer at a time over all processes; readers see whole commits.
+    """A tantivy index in a folder. Only one process can write at a time; readers see whole commits.
 
-    Searches may run in any thread, also during writes. Raises `StoreError`; `Busy` if a writer has the
-    folder.
+    Searches may run in any thread, also during writes. Raises `StoreError`, and `Busy` if another writer has
+    opened the folder.
     """
 
     def __init__(self, path: str, *, writable: bool, heap_mb: int = 128) -> None:
@@ -78,7 +81,7 @@ class KeywordIndex:
         self._schema = _schema()
         self._lock = Lock()
         self._writer: Any = None
-        self._links: Any = None  # a folder of links to the files, if their own folder is read-only
+        self._links: Any = None  # a temporary folder of links to the files, if their folder is read-only
         try:
             if os.path.isdir(path):
                 files.check_plain(path)  # tantivy truncates its lock files, and would follow a link
@@ -91,10 +94,10 @@ class KeywordIndex:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
             self._seen = self._stamp()
-            # Gets a reader of the current state; the other policy polls.
+            # "manual", because the other policy polls for commits in the background.
             self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
-            # the idf of terms in this searcher
+            # (searcher, term -> idf in this searcher)
             self._known: tuple[Any, dict[str, float]] = self._searcher, {}
         except (OSError, ValueError) as error:
             self._drop_links()
@@ -115,12 +118,14 @@ class KeywordIndex:
         # A killed writer may have left a deletions file with the name that our commit would use.
         self._write(self._writer.garbage_collect_files)
         # A writer's first operation gets the number of the last commit. A merge that starts before the next
-        # commit would treat a deletion of that number as applied, and the document would stay. So the first
-        # operation is a deletion that does nothing.
+        # commit would treat a deletion with that number as applied, and the document would not be deleted.
+        # So the first operation is a deletion that does nothing.
         self.delete(_NO_DOCUMENT)
 
     def add(self, stored: StoredDocument) -> bool:
-        """Replaces a document; visible after `commit`. Returns whether its code defines a name."""
+        """Adds or replaces a document, which is visible after `commit`. Returns whether its code defines a
+        name.
+        """
         self.delete(stored.document_no)
         document = stored.document
         defining = False
@@ -142,16 +147,18 @@ class KeywordIndex:
         return defining
 
     def delete(self, document_no: int) -> None:
-        """Deletes a document; visible after `commit`. An unknown number is ignored."""
+        """Deletes a document, which takes effect at `commit`. An unknown number is ignored."""
         self._write(self._writer.delete_documents_by_term, "document_no", document_no)
 
     def commit(self) -> None:
-        """Makes all changes durable, and visible here at once and in other readers at their next check."""
+        """Makes all changes durable. They are visible in this object at once, and in other readers at their
+        next check.
+        """
         self._write(self._writer.commit)
         self._reload()
 
     def reload(self) -> None:
-        """Takes the new state if a writer has committed. A microsecond if not."""
+        """Loads the new state if a writer has committed. Takes a microsecond if not."""
         self._checked_s = time.monotonic()
         if self._stamp() != self._seen:
             self._reload()
@@ -161,7 +168,7 @@ class KeywordIndex:
         return int(self._searcher.num_docs)
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """BM25's idf of the terms that occur in the index."""
+        """term -> BM25's idf, for those of the terms that occur in the index."""
         self._fresh()
         searcher, weights_known = self._known
         if len(weights_known) > _KNOWN_TERMS:
@@ -178,13 +185,13 @@ class KeywordIndex:
         return weights
 
     def defined(self, names: Sequence[str]) -> list[str]:
-        """Which of these names are defined in code."""
+        """Those of these names that code in the index defines."""
         searcher = self._searcher
         return [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        """The word whose term is in most passages; None if none occurs. Of words with one stem the longest
-        wins: `kubernetes`, not `kubernets`.
+        """The word whose stem is in most passages; None if no word occurs. Of words with the same stem, the
+        longest is returned: `kubernetes`, not `kubernets`.
         """
         searcher = self._fresh()
         stems = analyze.words(" ".join(words))
@@ -192,14 +199,14 @@ class KeywordIndex:
         return likeliest(words, stems, counts)
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        """Passages whose code defines one of the names, by chunk number."""
+        """At most k passages whose code defines one of the names, ordered by chunk number."""
         wholes = dict.fromkeys(filter(None, map(analyze.whole, names)))
         parts = [tantivy.Query.term_query(self._schema, "defines", name, "basic") for name in wholes]
         return self._hits([(tantivy.Query.const_score_query(part, 1.0), 1.0) for part in parts], filters, k)
 
     def search(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
-        """The k best passages for a query, best first; equal scores by chunk number. Any text is a valid
-        query.
+        """The k best passages for a query, best first; passages with equal scores by chunk number. Any text
+        is a valid query. With `prefix`, the last word may be incomplete.
         """
         counts = analyze.query_counts(query)
         if not counts:
@@ -217,10 +224,12 @@ class KeywordIndex:
         return self._searcher
 
     def _hits(self, queries: Iterable[tuple[Any, float]], filters: Filters, k: int) -> list[Hit]:
-        """Runs the queries and multiplies their scores by the factors. A passage keeps its best score."""
+        """Runs the queries (query, factor), multiplies their scores by the factors, and returns the k best
+        passages. A passage keeps its best score.
+        """
         if filters.closed:
             return []
-        searcher = self._searcher  # the same for all queries, as addresses differ between searchers
+        searcher = self._searcher  # one searcher for all queries, because addresses differ between searchers
         scores: list[float] = []
         addresses: list[Any] = []
         try:
@@ -234,7 +243,7 @@ class KeywordIndex:
             )
         except (OSError, ValueError) as error:
             raise StoreError(_SILENT) from error
-        if not (all(chunk_nos) and all(document_nos)):  # the file is damaged: the catalog counts from 1
+        if not (all(chunk_nos) and all(document_nos)):  # a number is 0, so the file is damaged
             raise StoreError(_SILENT)
         hits = best_first(list(zip(chunk_nos, document_nos, scores, spans, strict=True)))
         return list(map(Hit._make, hits[:k]))
@@ -249,8 +258,8 @@ class KeywordIndex:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _linked(self) -> str:
-        """A temporary folder with links to all files: tantivy needs a lock file beside them, and the folder
-        may be read-only.
+        """The path of a temporary folder with links to all files. Tantivy needs to create a lock file next to
+        its files, but their folder is read-only.
         """
         if self._links is None:
             self._links = tempfile.TemporaryDirectory(prefix="ctx-index-")
@@ -268,12 +277,12 @@ class KeywordIndex:
             links.cleanup()
 
     def _stamp(self) -> Stamp | None:
-        """None if the folder was just deleted; between two commits the file always exists."""
+        """The stamp of the current commit; None if the folder was just deleted."""
         return stamp(os.path.join(self._path, META))
 
     def _reload(self) -> None:
         with self._lock:
-            # Before the reload, so that a commit in between is seen next time.
+            # The stamp is taken before the reload, so the next call notices a commit in between.
             self._seen = self._stamp()
             try:
                 if self._links is not None:
@@ -296,8 +305,8 @@ class KeywordIndex:
         return rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
 
     def _exact(self, phrases: Sequence[list[str]]) -> Any:
-        """Matches passages that have all of these phrases. A phrase of one word also matches other spellings
-        of an identifier.
+        """The query for passages that contain all of these phrases. A phrase of one word also matches other
+        spellings of an identifier.
         """
         parts = [[self._side_by_side(field, phrase) for field in ("text", "head")] for phrase in phrases]
         either = [tantivy.Query.boolean_query([(_SHOULD, part) for part in fields]) for fields in parts]
@@ -312,8 +321,8 @@ class KeywordIndex:
         return tantivy.Query.phrase_query(self._schema, field, list(words))
 
     def _unfinished(self, searcher: Any, query: str) -> list[str]:
-        """Terms that the incomplete last word may become; if none starts with it, the stem it would have
-        (`authenticatio` is the beginning of no term).
+        """The terms that start with the incomplete last word of the query. If no term does, the stem of the
+        word that it may become: no term starts with `authenticatio`, so this is `authent`.
         """
         words = analyze.plain_words(query)
         if not words or query[-1:].isspace():
@@ -330,9 +339,9 @@ class KeywordIndex:
     ) -> Iterator[tuple[Any, float]]:
         """The queries for tantivy, each with a factor for its scores. A passage keeps its best score.
 
-        The first query asks for any word. The others (all words; words side by side) match few passages and
-        are cheap. The second requires the words in the text only: an intersection over both fields would cost
-        nearly as much as the first query.
+        The first query matches any word. The others (all words; quoted phrases) match few passages and are
+        cheap. The second query requires all words in the text field only, because an intersection over both
+        fields would cost nearly as much as the first query.
         """
         boosted, both = tantivy.Query.boost_query, tantivy.Query.boolean_query
         texts = {term: self._term("text", term) for term in counts}
@@ -360,7 +369,7 @@ class KeywordIndex:
             yield both([(_MUST, both(side_by_side)), *any_word]), ALL_WORDS_BONUS
 
     def _narrowed(self, query: Any, filters: Filters) -> Any:
-        """Adds the filters, which do not change scores."""
+        """The query with the filters added. Filters do not change scores."""
         silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in self._conditions(filters)]
         return tantivy.Query.boolean_query([(_MUST, query), *silent]) if silent else query
 
@@ -379,34 +388,39 @@ class KeywordIndex:
 
 
 def rarest(counts: dict[str, int], frequencies: Mapping[str, int]) -> dict[str, int]:
-    """The `MAX_TERMS` terms of a query that are in the fewest passages, with their counts."""
+    """The `MAX_TERMS` terms of a query that occur in the fewest passages, as term -> count in the query.
+
+    `frequencies` is term -> number of passages.
+    """
     present = [term for term in counts if frequencies.get(term)]
     chosen = sorted(present, key=lambda term: (frequencies[term] / counts[term], term))[:MAX_TERMS]
     return {term: counts[term] for term in chosen or list(counts)[:MAX_TERMS]}
 
 
 def idf(count: int, frequency: int) -> float:
-    """BM25's idf of a term that is in `frequency` of `count` passages."""
+    """BM25's idf of a term that occurs in `frequency` of `count` passages."""
     return log(1 + max(0.0, count - frequency + 0.5) / (frequency + 0.5))
 
 
 def likeliest(words: Sequence[str], stems: Sequence[str], counts: Sequence[int]) -> str | None:
-    """The word whose stem is in most passages; None if none occurs."""
+    """The word whose stem is in most passages; None if no stem occurs. `stems[i]` is the stem of `words[i]`,
+    and `counts[i]` its number of passages.
+    """
     if len(stems) != len(words) or not any(counts):
         return None
     return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
 
 
 def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
-    """Sort key: prefers `standard` to `standarde`, and `kubernetes` to `kubernets`."""
+    """A sort key that prefers `standard` to `standarde`, and `kubernetes` to `kubernets`."""
     word, count, stem = entry
     return count, word == stem, len(word)
 
 
 @contextmanager
 def damage_reported() -> Iterator[None]:
-    """Turns the errors of tantivy's Python interface on damaged files (a panic, None for a number) into
-    `StoreError`.
+    """A context manager that turns the errors which tantivy raises for damaged files (a panic, None in place
+    of a number) into `StoreError`.
     """
     try:
         yield
@@ -418,7 +432,7 @@ def damage_reported() -> Iterator[None]:
 
 def keeps_to_itself(folder: str) -> bool:
     """Whether tantivy's file list names only files in this folder. Tantivy deletes listed files that belong
-    to no commit, so a list from a stranger's archive could delete any of the user's files.
+    to no commit, so a list from an untrusted archive could delete any file of the user.
     """
     try:
         names = read_json(os.path.join(folder, _MANAGED))
@@ -436,10 +450,11 @@ def read_json(path: str) -> Any:
 
 
 class Passage(NamedTuple):
-    """A few neighbouring chunks, from `chunk_no` on.
+    """`span` neighbouring chunks of a document, from `chunk_no` on.
 
-    `texts` and `heads` are the values of two fields; phrases do not match across values. `names` are the
-    names defined in its code, each as one word (`analyze.whole`).
+    `texts` and `heads` are the values of the two searched fields. Each field can have several values, and a
+    phrase must be inside one value.
+    `names` are the names that its code defines, each as one word (`analyze.whole`).
     """
 
     chunk_no: int
@@ -455,7 +470,7 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
     path = document.source_id
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     title = "" if document.title == stem else document.title  # a title made from the path adds nothing
-    # A name belongs to the first passage of its line: minified code has thousands on one.
+    # If a line is split over passages, its names belong to the first: minified code has thousands on a line.
     defined = deque(
         sorted((each.name_line, each.name) for each in document.definitions if each.kind != "impl")
     )
@@ -478,10 +493,10 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
 
 
 def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
-    """(index of the first chunk, number of chunks): runs of chunks with consecutive numbers, each about
-    PASSAGE_CHARS long and of even length.
+    """(index of the first chunk, number of chunks) of each passage. The chunks of a passage have consecutive
+    numbers. All passages have about the same length, close to PASSAGE_CHARS.
 
-    The short rest of an uneven split would outrank its longer neighbours.
+    With uneven lengths, a short passage at the end would outrank its longer neighbours.
     """
     chunks, numbers = stored.chunks, stored.chunk_nos
     if not chunks:

@@ -1,15 +1,15 @@
-"""The vector index: exact nearest neighbours by cosine, over memory-mapped files.
+"""The vector index: exact nearest-neighbour search by cosine, over memory-mapped files.
 
-The folder holds segments, files that never change, and `state`, which names the current segments and their
-deleted rows. `state` is replaced atomically: a reader sees one version or the next, and a crash leaves files
-that no state names. A writer merges small segments, and all of them once many rows are deleted. Readers keep
-mapped files until they read the state again.
+The folder holds segments, which never change, and the file `state`, which names the current segments and
+their deleted rows. `state` is replaced atomically, so a reader sees either the old or the new version. A
+crash only leaves files that no state names. A writer merges small segments, and merges all segments once many
+rows are deleted. Readers keep files mapped until they read the state again.
 
-A search estimates every row of a segment by its 8-bit code (segments.py), and multiplies the float32 vectors
-of all rows that could be among the best, given the largest error of the codes.
+A search first estimates the score of every row from its 8-bit codes (segments.py). Then it computes the exact
+scores of all rows that could be among the best, given the largest error of the codes.
 
-Everything here can be rebuilt from the catalog. If a file is missing or damaged, `VectorsDamaged` is raised,
-and the next writer starts over.
+All files can be rebuilt from the catalog. If a file is missing or damaged, `VectorsDamaged` is raised, and
+the next writer rebuilds the index.
 """
 
 import base64
@@ -48,24 +48,27 @@ from ctx.store.segments import (
 logger = logging.getLogger(__name__)
 
 WRITE_ROWS = 65_536  # rows kept in memory before they are written: 100 MB at 384 dimensions
-COMPACT_DEAD_SHARE, COMPACT_MIN_DEAD = 0.2, 1024  # rewrite everything when both are exceeded
+# All segments are rewritten once the share and the number of deleted rows exceed these.
+COMPACT_DEAD_SHARE, COMPACT_MIN_DEAD = 0.2, 1024
 
-_UNIT_TOLERANCE = 0.01  # a row whose length differs more from 1 is damaged
+_UNIT_TOLERANCE = 0.01  # if the length of a vector differs from 1 by more than this, the file is damaged
 _NAME = re.compile(r"[0-9]+\.segment")
 
 
 # -- reading -------------------------------------------------------------------------------------------------
 class Snapshot:
-    """An opened state. Never changes."""
+    """One published version of the index, with its segments mapped. It never changes."""
 
     def __init__(self, folder: str, fields: Mapping[str, Any], earlier: "Snapshot | None") -> None:
-        """Raises `VectorsDamaged`, and `OSError` if a file cannot be opened."""
+        """`fields` are the fields of `state`. Segments that `earlier` has already mapped are reused. Raises
+        `VectorsDamaged`, and `OSError` if a file cannot be opened.
+        """
         known = {(segment.name, segment.crc): segment for segment in earlier.segments} if earlier else {}
         try:
             self.applied, self.history = int(fields["applied"]), str(fields["history"])
             self.dim, self.sources = int(fields["dim"]), [str(name) for name in fields["sources"]]
             self.segments: list[Segment] = []
-            self.alive: list[Mask | None] = []  # of each segment; None: all rows
+            self.alive: list[Mask | None] = []  # the rows of each segment that are not deleted; None: all
             for entry in fields["segments"]:
                 name, count, crc = str(entry["name"]), int(entry["rows"]), int(entry["crc"])
                 if not _NAME.fullmatch(name):
@@ -78,11 +81,12 @@ class Snapshot:
             raise VectorsDamaged(VECTORS_DAMAGED) from error
 
     def check(self) -> None:
-        """Compares the checksums of all files. Raises `VectorsDamaged`."""
+        """Reads all files and compares their checksums. Raises `VectorsDamaged`."""
         if any(zlib.crc32(segment.data) != segment.crc for segment in self.segments):
             raise VectorsDamaged(VECTORS_DAMAGED)
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
+        """The k nearest chunks by cosine, best first; see `VectorReader.search`."""
         estimates = [
             segment.estimate(query, self._wanted(segment.columns, alive, filters))
             for segment, alive in zip(self.segments, self.alive, strict=True)
@@ -90,8 +94,8 @@ class Snapshot:
         floor = np.float32(-np.inf)
         scores = np.concatenate([estimate.scores for estimate in estimates])
         if k < len(scores):
-            # At least k rows reach `floor`. Rows below it, even with the largest error, cannot be among the
-            # best.
+            # At least k rows have an exact score of `floor` or more. A row whose estimate is below `floor` by
+            # more than the largest error cannot be among the best k.
             near = kth_highest(scores, k)
             exact = [exact_products(e.segment.vectors, e.above(near), query) for e in estimates]
             floor = kth_highest(np.concatenate(exact), k)
@@ -106,7 +110,7 @@ class Snapshot:
         return list(map(Hit, *(column.tolist() for column in columns)))
 
     def _wanted(self, columns: Mapping[str, Any], alive: Mask | None, filters: Filters) -> Mask | None:
-        """The rows that pass the filters; None for all."""
+        """A mask of the rows that are alive and pass the filters; None means all rows."""
         masks = [] if alive is None else [alive]
         if filters.sources is not None:
             codes = [code for code, name in enumerate(self.sources) if name in filters.sources]
@@ -121,7 +125,7 @@ class Snapshot:
 
 
 def _segment_fields(segment: Segment, alive: Mask) -> dict[str, Any]:
-    """The state's entry for a segment. `dead` encodes the deleted rows, "" for none."""
+    """The entry for a segment in `state`. Its field `dead` encodes the deleted rows; "" means none."""
     dead = "" if alive.all() else base64.b64encode(zlib.compress(np.packbits(~alive).data)).decode()
     size = len(segment.data)
     return {"name": segment.name, "rows": segment.count, "bytes": size, "crc": segment.crc, "dead": dead}
@@ -135,12 +139,14 @@ def _alive_rows(packed: str, count: int) -> Mask | None:
 
 
 def published_model(folder: str) -> str | None:
-    """The model of the published vectors; None if there are none or the state is damaged."""
+    """The model of the published vectors; None if no vectors are published or the state is damaged."""
     return (read_state(os.path.join(folder, "state")) or {}).get("model")
 
 
 def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> Snapshot | None:
-    """The published state; None if there is none of this model. Raises `VectorsDamaged`, `StoreError`."""
+    """The published snapshot; None if no snapshot of this model was published. Segments that `earlier` has
+    mapped are reused. Raises `VectorsDamaged`, `StoreError`.
+    """
     for tries_left in reversed(range(OPEN_TRIES)):
         fields = read_state(os.path.join(folder, "state"))
         if fields is None:
@@ -151,7 +157,7 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
             return None
         try:
             return Snapshot(folder, fields, earlier)
-        except FileNotFoundError as error:  # a writer has merged it meanwhile
+        except FileNotFoundError as error:  # a writer has merged the segment meanwhile
             if not tries_left:
                 raise VectorsDamaged(VECTORS_DAMAGED) from error
         except OSError as error:
@@ -162,7 +168,9 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
 
 
 class VectorReader:
-    """Searches what a writer of this or another process has published. Safe to use from several threads."""
+    """Searches the snapshots that a writer in this or another process publishes. Safe to use from several
+    threads.
+    """
 
     def __init__(self, folder: str, model: str) -> None:
         self._folder = folder
@@ -173,8 +181,8 @@ class VectorReader:
         self._snapshot: Snapshot | None = None
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; equal ones by chunk number. [] if nothing is
-        published.
+        """The k nearest chunks by cosine, best first; chunks with equal scores by number. [] if no snapshot
+        is published.
 
         `query` is a float32 unit vector (dim,). Raises `StoreError`, also for damaged files.
         """
@@ -188,11 +196,13 @@ class VectorReader:
         try:
             return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
         except VectorsDamaged:
-            self._snapshot = self._seen = None  # so that a rebuilt file of the same name is mapped again
+            self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
             raise
 
     def hold(self) -> bool:
-        """Opens the current state, so that `search` can answer even if another one is published."""
+        """Opens the current snapshot and keeps it, so that `search` still works after another model's vectors
+        are published. Returns False if there is no snapshot of this model.
+        """
         return self._current() is not None
 
     def _current(self) -> Snapshot | None:
@@ -201,16 +211,16 @@ class VectorReader:
             if current_stamp != self._seen:
                 snapshot = open_snapshot(self._folder, self.model, self._snapshot)
                 if snapshot is None and published_model(self._folder) is not None:
-                    # Another model's vectors replaced these. Keep answering from the old ones.
+                    # Another model's vectors replaced ours. Keep searching the last snapshot of our model.
                     snapshot = self._snapshot
                 self._snapshot = snapshot
-                # Taken before the state was read, so that a newer state is seen next time.
+                # The stamp was taken before the state was read, so the next call notices a newer state.
                 self._seen = current_stamp
             return self._snapshot
 
 
 def check_vectors(folder: str, model: str) -> list[str]:
-    """Reads all vectors of a model and returns one line for each problem. Changes nothing."""
+    """Reads all vector files of a model and returns one line for each problem. Changes nothing."""
     try:
         snapshot = open_snapshot(folder, model)
         if snapshot is None:
@@ -227,12 +237,12 @@ _verified: set[tuple[str, str, int]] = set()
 
 
 class VectorWriter:
-    """Changes the vectors of a model. One writer at a time (`WriterLock`); readers see nothing before
-    `publish`.
+    """Changes the vectors of a model. Only one writer may exist at a time (`WriterLock`). Readers see the
+    changes after `publish`.
 
-    Opens what is published and checks each file once per process, or again with `recheck`. Starts over, with
-    `applied` 0, if it is damaged or of another model. No link is followed below `beneath`, the store's
-    folder. Raises `StoreError`.
+    Opens the published snapshot and checks each file once per process, or again with `recheck`. Starts with
+    an empty index and `applied` 0 if the snapshot is damaged or belongs to another model. No link below
+    `beneath`, the store's folder, is followed. Raises `StoreError`.
     """
 
     def __init__(self, folder: str, model: str, *, recheck: bool = False, beneath: str | None = None) -> None:
@@ -250,16 +260,16 @@ class VectorWriter:
         except VectorsDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)
             snapshot = None
-        # Readers keep another model's published vectors until this model's are complete.
+        # Readers keep using the published vectors of the other model until ours are complete.
         self.replaces = snapshot is None and published_model(folder) not in (None, model)
         self._load(snapshot)
 
     def _load(self, snapshot: Snapshot | None) -> None:
         self._sources: dict[str, int] = {}
         self._segments: list[Segment] = []
-        self._alive: list[Mask] = []  # of each segment
-        self._added: list[Rows] = []  # not in a segment yet
-        self._changed = snapshot is None  # an empty index has to be published, too
+        self._alive: list[Mask] = []  # the rows of each segment that are not deleted
+        self._added: list[Rows] = []  # rows that are not in a segment yet
+        self._changed = snapshot is None  # an empty index must be published as well
         self.applied, self.history, self.dim, self._max_chunk_no = 0, "", 0, 0
         if snapshot is not None:
             self.applied, self.history, self.dim = snapshot.applied, snapshot.history, snapshot.dim
@@ -272,12 +282,12 @@ class VectorWriter:
             self._max_chunk_no = max((int(s.columns["chunk_no"].max()) for s in self._segments), default=0)
 
     def start_over(self) -> None:
-        """Drops all rows. Readers keep what is published until the next `publish`."""
+        """Drops all rows. Readers keep the published snapshot until the next `publish`."""
         self._load(None)
 
     @property
     def row_count(self) -> int:
-        """Number of rows, deleted ones included."""
+        """The number of rows, including deleted rows."""
         return sum(segment.count for segment in self._segments) + self._added_count
 
     @property
@@ -289,14 +299,16 @@ class VectorWriter:
         return sum(len(rows.table) for rows in self._added)
 
     def retain(self, documents: Mapping[int, Sequence[int]]) -> None:
-        """Keeps only the rows of these chunks for each document (by number); none for a deleted document."""
+        """Drops the rows of these documents except the given chunks. `documents` maps document number -> the
+        chunk numbers to keep, which are none for a deleted document.
+        """
         numbers = np.fromiter(documents, dtype=np.int64, count=len(documents))
         kept = np.array([no for chunk_nos in documents.values() for no in chunk_nos], dtype=np.int64)
         self._drop(lambda t: np.isin(t["document_no"], numbers) & ~np.isin(t["chunk_no"], kept))
 
     def put(self, batch: VectorBatch) -> None:
-        """Adds chunks and replaces rows with the same numbers. Raises `VectorsDamaged` if the dimensions
-        changed.
+        """Adds chunks, and replaces rows with the same chunk numbers. Raises `VectorsDamaged` if the number
+        of dimensions changed.
         """
         count, dim = batch.vectors.shape
         if not count:
@@ -310,7 +322,7 @@ class VectorWriter:
         table["chunk_no"], table["document_no"] = batch.chunk_nos, batch.document_nos
         table["updated_ms"] = batch.updated_ms
         table["source"] = [self._sources.setdefault(name, len(self._sources)) for name in batch.sources]
-        # Of several rows with the same number keep the last.
+        # If a chunk number occurs more than once, keep the last row.
         _, last_from_end = np.unique(batch.chunk_nos[::-1], return_index=True)
         self._added.append(Rows(table, batch.vectors).take(np.sort(count - 1 - last_from_end)))
         self._max_chunk_no = max(self._max_chunk_no, int(batch.chunk_nos.max()))
@@ -319,7 +331,7 @@ class VectorWriter:
             self._write(len(self._segments))
 
     def _drop(self, condition: Callable[[Any], Mask]) -> None:
-        """Drops the rows for which `condition`, applied to the columns by name, is True."""
+        """Drops the rows for which `condition(columns)` is true."""
         for segment, alive in zip(self._segments, self._alive, strict=True):
             dropped = condition(segment.columns)
             if (alive & dropped).any():
@@ -328,12 +340,14 @@ class VectorWriter:
         self._added = [rows.take(~condition(rows.table)) for rows in self._added]
 
     def publish(self, applied: int, history: str) -> None:
-        """Makes all changes durable and visible, as the state after the catalog's write `applied`."""
+        """Makes all changes durable and visible to readers. `applied` is the last catalog seq that they
+        cover, and `history` identifies the catalog (see `Documents.history`).
+        """
         if not self._changed and (applied, history) == (self.applied, self.history):
             return
         dead = self.row_count - self.alive_count
         compact = dead >= COMPACT_MIN_DEAD and dead > COMPACT_DEAD_SHARE * self.row_count
-        # Segments double in size from last to first. So there are few, and a row is rarely copied.
+        # Segments at least double in size from last to first. So there are few, and a row is rarely copied.
         first, size = len(self._segments), self._added_count
         while first and (compact or self._alive[first - 1].sum() <= 2 * size):
             first -= 1
@@ -358,7 +372,7 @@ class VectorWriter:
         _verified.update(self._marks(self._segments))
 
     def _write(self, first: int) -> None:
-        """Replaces the segments from `first` on and the added rows by one segment."""
+        """Merges the segments from index `first` on and the added rows into one segment."""
         count = sum(int(alive.sum()) for alive in self._alive[first:]) + self._added_count
         merged = self._segments[first:], self._alive[first:], self._added
         segments = self._segments[:first]
@@ -375,7 +389,7 @@ class VectorWriter:
 
 
 def _number(name: str) -> int:
-    """The number of a segment file, also of an older ctx; 0 for another name."""
+    """The number in a segment's file name, in the naming of this or an older ctx; 0 for another name."""
     number = name.partition(".")[0]
     return int(number) if number.isdecimal() else 0
 

@@ -1,6 +1,6 @@
-"""The SQL of catalog writes: the transaction, and storing a batch of documents.
+"""The SQL of catalog writes: the write transaction, and storing a batch of documents.
 
-Where SQLite and PostgreSQL differ, `Write` has a method to override.
+Where SQLite and PostgreSQL differ, a method of `Write` is overridden.
 """
 
 import json
@@ -20,9 +20,10 @@ from ctx.store.record import (
     source_no_of,
 )
 
-# An index that is further behind is rebuilt, which costs about as much as catching up.
+# The number of latest deletions that are recorded. An index that is further behind must be rebuilt, which
+# costs about as much as catching up.
 DELETIONS_KEPT = 100_000
-EPOCHS_KEPT = 1_000  # of the latest writing processes
+EPOCHS_KEPT = 1_000  # the number of latest writing processes that are recorded
 _COLUMNS = (
     "seq, id, source_no, source_id, title, media_type, updated_ms, fingerprint, content_hash, source_url, "
     "author, created_ms, metadata, stored_ms, chunk_first, chunk_count"
@@ -36,34 +37,38 @@ class Write:
         self.connection = connection
 
     def next_seq(self) -> int:
-        """Takes the next number for this write."""
+        """Takes the next sequence number for this write and returns it."""
         raise NotImplementedError
 
     def seq(self) -> int:
-        """The number up to which all writes are committed."""
+        """The last sequence number that was taken."""
         return current_seq(self.connection)
 
     def take_turn(self) -> None:
-        """Waits for the running writes and makes later ones wait."""
+        """Waits until the running writes commit, and makes later writes wait for this one."""
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
-        """The first of `documents` new document numbers, and of `chunks` new chunk numbers."""
+        """Reserves `documents` document numbers and `chunks` chunk numbers. Returns the first number of
+        each.
+        """
         raise NotImplementedError
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:
-        """The numbers of these sources; creates missing ones."""
+        """name -> number of these sources. Creates sources that do not exist."""
         return {name: self.ensure_source(name) for name in sorted(names)}
 
     def own_columns(self, source: str) -> dict[str, str]:
-        """Columns that only this engine has, with their values. The names are the same for every source."""
+        """column name -> value, for the columns of `document` that only this engine has. The names are the
+        same for every source.
+        """
         return {}
 
     def supersede(self, document_nos: Sequence[int]) -> None:
         """Saves the fingerprints of other machines before their documents are replaced."""
 
     def source(self, name: str) -> int | None:
-        """The number of a source if it exists. No other transaction writes its documents until this
-        one ends.
+        """The number of a source; None if it does not exist. No other transaction can write documents of this
+        source until this transaction ends.
         """
         return source_no_of(self.connection, name)
 
@@ -80,7 +85,9 @@ class Write:
         )
 
     def ensure_model(self, name: str, dim: int) -> int:
-        """The number of a model. All chunks are pending for a new one."""
+        """The number of a model. Creates a model that does not exist, with all chunks pending. Raises
+        `StoreError` if `dim` differs from the stored number of dimensions.
+        """
         row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
         if row is None:
             no = self.connection.execute(
@@ -108,7 +115,7 @@ class Write:
         self.connection.executemany("DELETE FROM body WHERE document_no = ?", nos)
         self.connection.executemany("DELETE FROM definition WHERE document_no = ?", nos)
         self.connection.executemany("DELETE FROM document WHERE no = ?", nos)
-        # before deleting from `pending`: a writer of embeddings also locks in this order
+        # Comes before the deletion from `pending`, because a writer of embeddings locks in this order, too.
         seq = self.next_seq()
         self.drop_chunks([(first, first + count) for _, first, count in documents])
         self.connection.executemany(
@@ -128,7 +135,7 @@ class Write:
         return seq
 
     def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Deletes the chunks numbered `[first, end)`."""
+        """Deletes the chunks in these ranges of numbers, given as (first, last + 1)."""
         if not ranges:
             return
         self.connection.executemany(
@@ -139,13 +146,13 @@ class Write:
 
 
 class _Entry(NamedTuple):
-    """A document of a batch, with what the catalog has of it."""
+    """A document of a batch, and its stored row if the catalog already has it."""
 
     document: Document
     chunks: Sequence[Chunk]
-    metadata: str | None
+    metadata: str | None  # JSON
     row: tuple[int, int, int, int] | None  # no, chunk_first, chunk_count, stored_ms
-    unchanged: bool  # its chunks are the stored ones
+    unchanged: bool  # whether its chunks equal the stored chunks
 
 
 class BatchRows:
@@ -176,8 +183,8 @@ class BatchRows:
         return _Entry(document, chunks, metadata, row, unchanged)
 
     def _places(self, next_document: int, next_chunk: int) -> tuple[list[tuple[_Entry, int, int, int]], int]:
-        """(entry, document number, first chunk number, time of its chunks) for each document, and the number
-        after the last new chunk.
+        """([(entry, document number, first chunk number, stored_ms)] for all documents, the number after the
+        last new chunk).
         """
         places: list[tuple[_Entry, int, int, int]] = []
         for entry in self._entries:
@@ -194,7 +201,7 @@ class BatchRows:
         return places, next_chunk
 
     def store(self) -> list[StoredDocument]:
-        """Writes the batch; returns the stored documents by number."""
+        """Writes the batch and returns the stored documents, ordered by number."""
         changed = [entry for entry in self._entries if not entry.unchanged]
         next_document, first_chunk = self._write.numbers(
             sum(entry.row is None for entry in changed), sum(len(entry.chunks) for entry in changed)
@@ -206,7 +213,7 @@ class BatchRows:
         self._write.drop_chunks([(row[1], row[1] + row[2]) for _, _, _, row, _ in changed if row])
         self._store_documents(places, seq)
         self._note_pending(first_chunk, next_chunk)
-        # Document numbers are distinct, so nothing else is compared.
+        # Sorts by document number only, because the numbers are distinct.
         return sorted(
             StoredDocument(
                 no, seq, entry.document, tuple(entry.chunks), tuple(range(first, first + len(entry.chunks)))
@@ -215,8 +222,8 @@ class BatchRows:
         )
 
     def _store_texts(self, places: Sequence[tuple[_Entry, int, int, int]]) -> None:
-        """Writes bodies, definitions and new chunks: most of the work, before the seq is taken, so that other
-        writers do not wait for it.
+        """Writes bodies, definitions and new chunks. This is most of the work, and is done before the seq is
+        taken so that other writers do not wait for it.
         """
         self._connection.executemany(
             "INSERT INTO body (document_no, text) VALUES (?, ?) "

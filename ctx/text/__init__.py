@@ -1,1 +1,3 @@
-"""Text analysis that search, chunking and memory share. May import nothing of ctx but `errors`."""
+"""Text analysis for search, chunking and memory. These modules import no other part of ctx except
+`errors`.
+"""

@@ -1,13 +1,13 @@
-"""The analysis of text into terms, defined once: words, stems, parts of identifiers, pairs of ideographs.
+"""Splits text into terms: words, stems, parts of identifiers, pairs of ideographs.
 
-A term is a word in lower case, without accents, stemmed for English. A word is a run of letters and digits,
-so `get_user` and `os.path` are two words each, and an identifier written in humps (`getUserName`) is one word
-to which its parts are added. Scripts that put no spaces between words are cut into pairs of characters. Stop
-words are terms like others: a text keeps them, a query drops them unless it has nothing else.
+A term is a word in lower case, without accents, stemmed for English. A word is a run of letters and digits.
+So `get_user` and `os.path` are two words each. A camelCase identifier (`getUserName`) is one word, and its
+parts are added as further words. Text in scripts without spaces is cut into pairs of characters. Stop words
+are terms like any other word: a text keeps them, and a query drops them unless it has no other words.
 
-The words are cut by tantivy's own tokenizer, which its index uses too (`tokenizer`), many times faster than
-Python could. An engine with another tokenizer is given `terms(text)` to store and `query_terms(text)` to look
-for.
+Words are cut by tantivy's own tokenizer, which its index also uses (`tokenizer`) and which is many times
+faster than Python. An engine with another tokenizer stores `terms(text)` and searches for
+`query_terms(text)`.
 """
 
 import re
@@ -18,19 +18,20 @@ from itertools import pairwise
 
 import tantivy
 
-# Words that stand before the name that code defines.
+# Keywords that come before the name that code defines.
 DEFINING = (
     "class", "def", "fn", "func", "function", "fun", "struct", "trait", "interface", "type", "enum", "module",
     "const", "define",
 )  # fmt: skip
-MAX_TERM_BYTES = 72  # a SHA-256 in hexadecimal is 64 and worth finding; a line of base64 is not
-MAX_QUERY_CHARS = 4000  # of a query that are read: a page pasted whole; more words only blur it
-MAX_REPEATS = 8  # of a word in the phrases of a query; a sentence has "the" six times
-LOG_LINES = 4  # a query of so many lines may be a pasted log,
-# And is one where its words come so often on average: questions of a hundred words say each 1.2 times.
+MAX_TERM_BYTES = 72  # keeps a SHA-256 in hexadecimal (64 bytes), but drops a line of base64
+MAX_QUERY_CHARS = 4000  # a longer query, such as a pasted page, is cut: more words make results less precise
+MAX_REPEATS = 8  # how often a word may occur in all phrases of a query; a sentence has "the" six times
+# A query is treated as a pasted log if it has at least LOG_LINES lines and each word occurs LOG_REPEATS times
+# on average. In a question of a hundred words, each word occurs 1.2 times.
+LOG_LINES = 4
 LOG_REPEATS = 1.5
 
-# Lucene's English stop words, and the words a question is put with. They are dropped from queries only.
+# Lucene's English stop words, and the words that begin or phrase a question. Only queries drop them.
 _STOP_WORDS = """
     a an and are as at be but by for if in into is it no not of on or such that the their then there these
     they this to was will with about am been being can could did do does doing had has have having he her hers
@@ -39,31 +40,31 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# These can begin only at the start of a word: tried at every letter, a word of 4000 would take a second.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Matches only from the start of a word: tried at every letter, a word of 4000 letters would take a second.
 _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
-# `don't` and the `'s` of `it's`; what follows must end a word for every reading of Unicode.
+# `don't` and the `'s` of `it's`. The next character must not be a letter or digit, nor outside ASCII.
 _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|m))(?![A-Za-z0-9]|[^\x00-\x7f])")
 _OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)(?![\w.]*\w)")
 _OPENING_QUOTES = '"“„«「'
-_PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # around a name in a sentence
-# Names with signs: `C++`, `C#`, `.NET`. As terms they have a letter for the sign, which no word has.
+_PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # characters that may surround a name in a sentence
+# Names with signs: `C++`, `C#`, `.NET`. In a term, the sign is replaced by a letter that no word contains.
 _SIGNED = re.compile(
     r"""\+\+(?<=(?<![^\W_])[A-Za-z]\+\+)(?!\+)|\#(?<=(?<![^\W_])[A-Za-z]\#)(?![^\W\d_])
     |\.(?<![^\s("'“„,;/]\.)(?=(?:NET|net)(?![\w.]))""",
     re.VERBOSE,
 )
-_SIGN_LETTERS = {"++": "\u1429+", "#": "\ua4e9", ".": "\ua4f8"}  # each as long as its sign
+_SIGN_LETTERS = {"++": "\u1429+", "#": "\ua4e9", ".": "\ua4f8"}  # each replacement is as long as the sign
 _SIGNED_WORD = re.compile("[A-Za-z][\u1429\ua4e9]|\ua4f8[A-Za-z]+")
-_AS_WRITTEN = "\ua78c"  # a letter behind an acronym, so that stemming leaves it
-_ACRONYM_END = re.compile(r"S(?<=[A-Z]S)(?!\w)")  # of AWS, iOS, macOS: stemming takes it off
-_DOTTED_END = re.compile(r"\.(?:js|NET)\b")  # of Node.js, ASP.NET
+_AS_WRITTEN = "\ua78c"  # a letter that is appended to an acronym to prevent stemming
+_ACRONYM_END = re.compile(r"S(?<=[A-Z]S)(?!\w)")  # the S of AWS, iOS, macOS, which stemming would remove
+_DOTTED_END = re.compile(r"\.(?:js|NET)\b")  # the end of Node.js, ASP.NET
 _NAME_BEFORE = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9]*\Z")
-_MAX_NAMED_CHARS = 24  # of a name before such an end
+_MAX_NAMED_CHARS = 24  # the longest name before such an end
 _MAX_ACRONYM_CHARS = 6
-# Suffixes that stemming removes. An unfinished word may end in any prefix of one.
+# Suffixes that stemming removes. An unfinished word may end with any prefix of such a suffix.
 _ENDINGS = """
     ability able ably ally ance ational ator ators ed ence ency ent er ers es fully fulness ibility ible ical
     ically icated icates icating ication ications icative icator icators ied ing ings ism ist ities ity ive
@@ -73,19 +74,19 @@ _MIN_MEMBER_CHARS = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
 _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b" " * 133
-# Where identifiers have humps: a capital after a small letter or digit (`getUser`), and the last capital
-# before a word (`HTTPServer`; but not `URLs`).
+# Patterns of character kinds at which a camelCase identifier is split: a capital after a small letter or
+# digit (`getUser`), and the last capital before a word (`HTTPServer`, but not `URLs`).
 _HUMPS = (b"aA", b"0A", b"AAaa")
-_PLURAL = b"AAa "  # how the plural of an acronym ends: `JWTs`
-# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul, as a range of a regular expression: letters only, since a
-# tone mark ends a word in the tokenizer.
+_PLURAL = b"AAa "  # the character kinds at the end of an acronym's plural: `JWTs`
+# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul, as ranges of a regular expression. Only letters, because
+# the tokenizer ends a word at a tone mark.
 UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
     "\uff66-\uff9d\U00020000-\U0003134f"
 )
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
-# Accents typed as characters of their own, and what `composed` leaves out: both are inside a word.
+# Accents typed as separate characters, and the characters that `composed` removes. Both occur inside words.
 UNSEEN = (
     "\u0300-\u036f\xad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc"
@@ -93,7 +94,9 @@ UNSEEN = (
 
 
 def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
-    """tantivy's own form of `words`, for an index to register under a name."""
+    """The tantivy analyzer that `words` uses (or `plain_words` if not `stemmed`), for an index to
+    register.
+    """
     chain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     steps = [
         tantivy.Filter.remove_long(MAX_TERM_BYTES),
@@ -112,12 +115,12 @@ _unstemmed = tokenizer(stemmed=False)
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), so that a word is one run of letters however its accents
-    were typed.
+    """The text in Unicode's composed form (NFC), so that a word is one run of letters whether its accents
+    were typed as separate characters or not.
 
     Lone surrogates, which tokenizers refuse, become U+FFFD. A capital I with a dot (İzmir) becomes I, because
-    its lower case would be two characters. A final sigma becomes a sigma, and variants of a letter become
-    one. Invisible joiners, soft hyphens and vowel signs (Hebrew, Arabic) are left out.
+    its lower case would be two characters. A final sigma becomes a normal sigma, and variants of a letter
+    become the same letter. Invisible joiners, soft hyphens and vowel signs (Hebrew, Arabic) are removed.
     """
     if text.isascii():
         return text
@@ -128,19 +131,19 @@ def composed(text: str) -> str:
 
 @lru_cache(1)  # made at first use, because many searches have only ASCII
 def _spelt() -> dict[int, int | str | None]:
-    """code point -> its replacement in `composed`; None if it is left out."""
-    # Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; not the zero-width space,
-    # which separates words. Then the vowel signs of Hebrew and Arabic, which most people leave out, and the
-    # stroke that makes an Arabic word longer.
+    """code point -> its replacement in `composed`; None if the character is removed."""
+    # Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; but not the zero-width
+    # space, which separates words. Then the vowel signs of Hebrew and Arabic, which most people do not type,
+    # and the stroke that makes an Arabic word longer.
     unseen = (
         *(0xAD, 0x200C, 0x200D, 0x2060, 0xFEFF),
         *(*range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7),
         *(*range(0x610, 0x61B), 0x640, *range(0x64B, 0x660), 0x670, *range(0x6D6, 0x6DD)),
     )
-    # Letters that are written in two ways, by one writer or by two keyboards: ё is mostly typed е, Greek
-    # capitals have no accents, the hamza of an alef is left out, a teh marbuta is a heh without its dots, and
-    # Persian has a kaf and a yeh of its own (Lucene's filters for these languages join the same ones). And
-    # the digits of Arabic, Persian and Hindi.
+    # Letters that are written in two ways: ё is mostly typed as е, Greek capitals have no accents, the hamza
+    # of an alef is left out, a teh marbuta without its dots is a heh, and Persian has its own kaf and yeh.
+    # (Lucene's filters for these languages treat the same letters as equal.) Also the digits of Arabic,
+    # Persian and Hindi.
     return {
         **dict.fromkeys(unseen),
         **str.maketrans("ЁёΆΈΉΊΪΌΎΫΏάέήίϊΐόύϋΰώ", "ЕеΑΕΗΙΙΟΥΥΩαεηιιιουυυω"),
@@ -153,37 +156,39 @@ def _spelt() -> dict[int, int | str | None]:
 
 
 def signed(text: str) -> str:
-    """The text with letters for the signs of names such as `C++`, `C#` and `.NET`; of the same length."""
+    """The text with the signs in names such as `C++`, `C#` and `.NET` replaced by letters. The length stays
+    the same.
+    """
     if "++" in text or "#" in text or ".NET" in text or ".net" in text:
         return _SIGNED.sub(lambda match: _SIGN_LETTERS[match[0]], text)
     return text
 
 
 def words(text: str) -> list[str]:
-    """The terms of the words in `text`, in order, with repeats and stop words."""
+    """The stemmed terms of the words in `text`, in order, including repeats and stop words."""
     stems: list[str] = _analyzer.analyze(composed(text))
     return stems
 
 
 def plain_words(text: str) -> list[str]:
-    """The words in `text` as `words` gives them, but not stemmed: lower case, without accents."""
+    """The words in `text` in lower case and without accents, like `words`, but not stemmed."""
     return list(_unstemmed.analyze(composed(text)))
 
 
 def whole(name: str) -> str:
-    """A name as one word, however it is written: `get_user` and `getUser` are getuser. Not stemmed: `Int16s`
-    is another name than `Int16`.
+    """A name as one word in lower case, without separators: `getuser` for `get_user` and `getUser`. It is not
+    stemmed, because `Int16s` and `Int16` are different names.
     """
     return "".join(plain_words(name))
 
 
 def additions(text: str) -> str:
-    """Words that `text` (composed) implies beyond its own, parted by spaces; usually "".
+    """Further words under which a text (already `composed`) should be found, separated by spaces; often "".
 
-    They are the parts of identifiers in humps, acronyms that stemming would cut (`AWS`), and those in the
-    plural without its ending (`JWTs`), names with signs (`C++`), the wholes of names with underscores and
-    dots (`get_user` as `getuser`, `Node.js`), and of scripts without spaces each character and each pair, and
-    the words glued to them.
+    They are: the parts of camelCase identifiers; acronyms that stemming would cut (`AWS`), and the singular
+    of acronyms in the plural (`JWTs`); names with signs (`C++`); names with underscores and dots as one word
+    (`getuser` for `get_user`, `nodejs` for `Node.js`); and for scripts without spaces each character, each
+    pair, and words in other scripts that touch them.
     """
     implied = _identifiers(text)
     if not text.isascii():
@@ -191,14 +196,14 @@ def additions(text: str) -> str:
         for run in runs:
             implied += run
             implied += _pairs(run)
-        if runs:  # the tokenizer takes `Python入門` as one word: index `Python` too
+        if runs:  # to the tokenizer, `Python入門` is one word, so `Python` is added
             implied += (UNSPACED_RUN.sub(" ", piece) for piece in text.split() if UNSPACED_RUN.search(piece))
     return " ".join(implied)
 
 
 def terms(text: str) -> list[str]:
-    """Everything a text can be found by, in order, with repeats: what an engine without our tokenizer
-    stores.
+    """All terms under which a text can be found, in order, with repeats, including those of `additions`. An
+    engine without our tokenizer stores these terms.
     """
     text = composed(text)
     implied = "" if text.isascii() and not _implies(text) else additions(text)
@@ -206,23 +211,25 @@ def terms(text: str) -> list[str]:
     return stems
 
 
-@lru_cache(4096)  # of texts in which words of a query are looked for: the same ones come again
+@lru_cache(4096)  # the texts in which a query's words are looked up repeat the same words
 def terms_of_word(word: str) -> tuple[str, ...]:
     """`terms` of a single word."""
     return tuple(terms(word))
 
 
 def beginning(term: str) -> str:
-    """The prefix of all words with this stem: the stem happi also belongs to happy."""
+    """The prefix that all words with this stem share: `happ` for the stem `happi` of `happy`."""
     term = term.removesuffix(_AS_WRITTEN)
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
 
 
-_FOLDINGS_KEPT = 20_000  # enough for texts in all scripts; all of Unicode would take 170 MB
+_FOLDINGS_KEPT = 20_000  # enough for common scripts; the whole of Unicode would take 170 MB
 
 
 class _Folding(dict[int, str]):
-    """code point -> its form in `words`: lower case, without accents. A combining accent becomes ""."""
+    """code point -> the character in lower case and without accents, as in `words`. A combining accent
+    becomes "".
+    """
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -238,35 +245,34 @@ _FOLDING = _Folding()
 
 
 def folded(text: str) -> str:
-    """The text in lower case and without accents, as the terms of its words are; not always of the same
-    length.
-    """
+    """The text in lower case and without accents, like the terms of its words. The length may change."""
     return text.lower() if text.isascii() else text.translate(_FOLDING)
 
 
 def query_terms(text: str) -> list[str]:
-    """The distinct terms to look for, in order of appearance; [] where the text has no letter and no digit.
+    """The distinct terms to search for, in order of appearance; [] if the text has no letter and no digit.
 
-    Stop words are dropped unless there is nothing else.
+    Stop words are dropped unless the query has no other words.
     """
     return list(query_counts(text))
 
 
 def query_counts(text: str) -> dict[str, int]:
-    """`query_terms` with the count of each in the query: repetition means emphasis.
+    """term -> how often it occurs in the query, for the terms of `query_terms`. A repeated word gets more
+    weight.
 
-    In a pasted log it does not: in lines that are mostly the same, each word counts once.
+    In a pasted log, whose lines are mostly the same, each word counts once.
     """
     return dict(_counted(text[:MAX_QUERY_CHARS]))
 
 
-@lru_cache(16)  # a search asks twice: what the words are worth, and where they stand
+@lru_cache(16)  # a search asks for the counts of its query twice
 def _counted(text: str) -> Mapping[str, int]:
     text = composed(text)
     implied = _identifiers(text) if _implies(text) else []
     spaced = text
     if not text.isascii():
-        # A run of ideographs is looked for by its pairs: as one word it would match only itself.
+        # A run of ideographs is searched by its pairs, because as one word it would match only itself.
         for run in UNSPACED_RUN.findall(text):
             implied += _pairs(run) or [run]
         spaced = UNSPACED_RUN.sub(" ", text)
@@ -284,22 +290,25 @@ def _counted(text: str) -> Mapping[str, int]:
 
 
 def quoted_phrases(text: str) -> list[list[str]]:
-    """The words of each piece in quotes, option (`--no-verify`) and version (`0.30.1`) that has several."""
+    """The terms of each quoted phrase, option (`--no-verify`) and version number (`0.30.1`) in a query that
+    consists of two or more words.
+    """
     text = composed(text[:MAX_QUERY_CHARS])
     return _several([*_quoted(text), *_OPTION.findall(text), *_VERSION.findall(text)])
 
 
 def _several(pieces: Sequence[str]) -> list[list[str]]:
-    """The words of each piece that has several."""
+    """The terms of each piece of text that consists of two or more words."""
     if not pieces:
         return []
     return [phrase for phrase in _affordable(map(_analyzer.analyze, pieces)) if len(phrase) > 1]
 
 
 def _affordable(phrases: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The distinct phrases, each cut before a word would occur for the ninth time in all of them.
+    """The distinct phrases. Each is cut before a word that already occurred `MAX_REPEATS` times in all
+    phrases.
 
-    An engine reads a word's positions again for each occurrence in a phrase: `0.0.0` and so on took minutes
+    An engine reads a word's positions again for each occurrence in a phrase: a long `0.0.0...` took minutes
     in a file of zeros.
     """
     counts: dict[str, int] = {}
@@ -320,11 +329,11 @@ def _quoted(text: str) -> list[str]:
 
 
 def exact_phrases(text: str) -> list[list[str]]:
-    """The phrases that a query asks for which is one piece in quotes, all of them, each with its words side
-    by side; [] for any other query.
+    """The phrases that must all occur, if the whole query is one quoted text; [] for any other query. A
+    phrase is a list of terms that must follow each other.
 
-    It is one phrase, but for scripts without spaces: there each run is a phrase of its pairs, as the index
-    has them, since as a word it would match only itself. A name with a sign is a word of its own.
+    Usually there is one phrase. In scripts without spaces, each run of characters becomes a phrase of its
+    pairs, because the index contains pairs. A single name with a sign (`C++`) becomes one term.
     """
     piece = _quoted_whole(text)
     names = _SIGNED_WORD.findall(signed(piece))
@@ -337,15 +346,17 @@ def exact_phrases(text: str) -> list[list[str]]:
 
 
 def exact_words(text: str) -> list[str]:
-    """The words, not stemmed, of a query that is one piece in quotes; [] for any other query, and for scripts
-    without spaces.
+    """The words (not stemmed) of a query that is one quoted text; [] for any other query, and for text in a
+    script without spaces.
     """
     piece = _quoted_whole(text)
     return [] if UNSPACED_RUN.search(piece) else plain_words(signed(piece))
 
 
 def has_exactly(text: str, phrase: Sequence[str]) -> bool:
-    """Whether a text has these words side by side, not stemmed; a single one also as a part of a name."""
+    """Whether a text contains these words (not stemmed) one after the other. A single word may also be part
+    of a name.
+    """
     text = composed(text)
     found = f" {' '.join(plain_words(signed(text)))} "
     if f" {' '.join(phrase)} " in found:
@@ -354,7 +365,7 @@ def has_exactly(text: str, phrase: Sequence[str]) -> bool:
 
 
 def _quoted_whole(text: str) -> str:
-    """The text in quotes if the whole query is one quoted phrase, else ""."""
+    """The text inside the quotes if the whole query is one quoted phrase, else ""."""
     text = text.strip()
     if len(text) < 3 or text[0] not in _OPENING_QUOTES:
         return ""
@@ -371,8 +382,8 @@ def identifiers(text: str) -> list[str]:
 
 
 def members(text: str) -> list[tuple[str, str]]:
-    """The dotted names of a query as (owner, last part).
-    `os.path.join()` gives (path, join); `e.g.` and `3.11` are not names.
+    """The dotted names in a query, as (part before the last, last part): `os.path.join()` gives (path, join).
+    `e.g.` and `3.11` are not names.
     """
     text = text[:MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
     pairs = []
@@ -384,13 +395,13 @@ def members(text: str) -> list[tuple[str, str]]:
 
 
 def has_version(query: str) -> bool:
-    """Whether a query holds something like `2.3`."""
+    """Whether a query contains a version number such as `2.3`."""
     return re.search(r"\d\.\d", query) is not None
 
 
 def one_letter_off(word: str) -> list[str]:
-    """Words that differ from an ASCII word in lower case by one letter: swapped, left out, another, or added;
-    seldom the first.
+    """The words that differ from `word` (lower-case ASCII) by one typing error: two letters swapped, or one
+    letter left out, replaced or added. The first letter changes only by a swap.
     """
     cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     inner = cuts[1:-1]
@@ -402,10 +413,11 @@ def one_letter_off(word: str) -> list[str]:
 
 
 def stems_of_unfinished(word: str) -> list[str]:
-    """The stems of words that a plain word may become, the longest first: `authent` of `authenticatio`.
+    """The stems of the words that an unfinished word may become, longest first: `authent` for
+    `authenticatio`.
 
-    Where no term begins with what was typed, it may have gone beyond the stem of a word. Nothing that no word
-    ends in was typed beyond one: `authentx` is of no stem.
+    It is for a word that is no prefix of any term, because it already goes beyond the stem. A word that ends
+    in no known suffix, such as `authentx`, has no such stem.
     """
     rests = dict.fromkeys(ending[i:] for ending in _ENDINGS for i in range(len(ending)))
     stems = dict.fromkeys(stem for rest in rests for stem in words(word + rest)[:1])
@@ -413,8 +425,8 @@ def stems_of_unfinished(word: str) -> list[str]:
 
 
 def _compound(text: str) -> bool:
-    """Whether a text may hold an identifier: an underscore, or a capital within a word.
-    Else a query is spared the patterns, and `re`.
+    """Whether a text may contain an identifier: it has an underscore, or a capital inside a word. A cheap
+    test that saves the regular expressions.
     """
     if "_" in text:
         return True
@@ -422,13 +434,13 @@ def _compound(text: str) -> bool:
 
 
 def _implies(text: str) -> bool:
-    """Whether a text may hold an identifier or a name with signs."""
+    """Whether a text may contain an identifier or a name with signs."""
     return _compound(text) or "++" in text or "#" in text or ".net" in text or ".js" in text
 
 
 def _acronyms(text: str, kinds: bytes) -> Iterator[str]:
-    """Those that stand in the plural, without its ending, where stemming would not take that off: it does so
-    behind a vowel alone.
+    """The singular of each acronym in the plural (`JWT` for `JWTs`) that stemming would not reduce. Stemming
+    removes the s only after a vowel.
     """
     kinds += _BREAK
     position = kinds.find(_PLURAL)
@@ -449,7 +461,7 @@ def _same_stem(acronym: str) -> bool:
 
 
 def _humped(text: str, kinds: bytes) -> list[str]:
-    """The identifiers in humps: runs of ASCII letters and digits."""
+    """The camelCase identifiers in a text: runs of ASCII letters and digits. `kinds` is `_kinds(text)`."""
     spans: set[tuple[int, int]] = set()
     for hump in _HUMPS:
         position = kinds.find(hump)
@@ -462,16 +474,16 @@ def _humped(text: str, kinds: bytes) -> list[str]:
 
 
 def _kinds(text: str) -> bytes:
-    """For each character `A`, `a` or `0`, a capital, a small letter or a digit of ASCII, else a blank:
-    searched ten times faster than by `re`.
+    """The kind of each character: `A` for an ASCII capital, `a` for a small letter, `0` for a digit, and a
+    blank for any other. Searching these bytes is ten times faster than `re`.
     """
     return text.encode("ascii", "replace").translate(_KINDS)
 
 
 @lru_cache(16_384)
 def _parts(identifier: str) -> tuple[str, ...]:
-    """The words of an identifier, those of a single letter left out: `getHTTPServer2` is get, HTTP and
-    Server. A text says few many times.
+    """The words of a camelCase identifier, without single letters: `getHTTPServer2` gives get, HTTP and
+    Server. Cached, because a text repeats its identifiers.
     """
     kinds = _kinds(identifier)
     cuts = [0]
@@ -481,7 +493,7 @@ def _parts(identifier: str) -> tuple[str, ...]:
         if last != _CAPITAL or kind != _SMALL:
             cuts.append(i)
         elif i - cuts[-1] > 1:
-            cuts.append(i - 1 if kinds[i + 1 : i + 2] == b"a" else i)  # HTTP Server, but URL s
+            cuts.append(i - 1 if kinds[i + 1 : i + 2] == b"a" else i)  # `HTTP Server`, but `URL s`
     cuts.append(len(identifier))
     return tuple([identifier[begin:end] for begin, end in pairwise(cuts) if end - begin > 1])
 
@@ -496,7 +508,9 @@ def _identifiers(text: str) -> list[str]:
 
 
 def _named(text: str) -> list[str]:
-    """Names with signs, names with a dot as one word, and acronyms that stemming would cut; each once."""
+    """The names with signs (`C++`), the names with a dot as one word (`Nodejs`), and the acronyms that
+    stemming would cut (`AWS`), without duplicates.
+    """
     names = _SIGNED_WORD.findall(signs) if (signs := signed(text)) is not text else []
     for match in _DOTTED_END.finditer(text):
         names += (name + match[0][1:] for name in _name_before(text, match.start()))
@@ -519,7 +533,8 @@ def _snakes(text: str) -> list[str]:
     """The identifiers with underscores."""
     if "_" not in text:
         return []
-    return _SNAKE.findall(" ".join([word for word in text.split() if "_" in word]))  # three times as fast
+    # Searching only the words with an underscore is three times as fast.
+    return _SNAKE.findall(" ".join([word for word in text.split() if "_" in word]))
 
 
 def _pairs(run: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The kind of a file by its name and media type: prose, code or data; a test, an example, a change log,
+"""Classifies files by name and media type: as prose, code or data, and as a test, an example, a change log or
 a generated file (docs/ranking.md has the reasons).
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-# A long text of these types is cut at sentences, not at statements.
+# Long texts of these media types are cut between sentences, and other texts between statements.
 PROSE = frozenset(
     {
         "text/markdown", "text/x-rst", "text/html", "text/x-org", "text/asciidoc", "text/x-tex", "text/plain",
@@ -30,10 +30,10 @@ DATA = frozenset(
         "text/x-lock", "text/x-diff",
     }
 )  # fmt: skip
-FAMILIES = ("prose", "code")  # also accepted by `type` of a search, besides media types
+FAMILIES = ("prose", "code")  # values that the `type` filter of a search accepts besides media types
 
 TEST, EXAMPLE, CHANGES, GENERATED = "test", "example", "change log", "generated"
-SECONDARY = frozenset({TEST, EXAMPLE, CHANGES, GENERATED})  # embedded last
+SECONDARY = frozenset({TEST, EXAMPLE, CHANGES, GENERATED})  # files with these roles are embedded last
 
 _TEST_FOLDERS = frozenset({"test", "tests", "spec", "specs", "__tests__", "e2e", "testdata", "fixtures"})
 _TEST_BEGINNINGS = ("test_", "test-", "tests_", "spec_")
@@ -46,16 +46,16 @@ _EXAMPLE_FOLDERS = frozenset(
         "third_party",
     }
 )  # fmt: skip
-FOLDER_STEMS = frozenset({"__init__", "package-info", "index", "mod"})  # files called after their folder
+FOLDER_STEMS = frozenset({"__init__", "package-info", "index", "mod"})  # files that stand for their folder
 _GENERATED_FOLDERS = frozenset({"generated", "__generated__"})
 _COMPLETION_FOLDERS = frozenset({"completion", "completions"})
 _SHELLS = frozenset({"", "bash", "zsh", "fish", "sh", "elv", "elvish", "nu", "ps1", "powershell"})
-_GENERATED_NAME = re.compile(  # man pages in roff, and what common generators write
+_GENERATED_NAME = re.compile(  # man pages in roff, and the output of common code generators
     r".*[a-z]\.[1-9]|.*\.(?:roff|man)|.*_pb2(?:_grpc)?\.pyi?|zz_generated.*"
     r"|.*[._](?:pb|min|generated|gen|g|designer)\.[a-z]{1,4}",
     re.DOTALL,
 )
-_RELEASE_NOTES = frozenset(  # as a file or as a folder of one for each release
+_RELEASE_NOTES = frozenset(  # the name of a file, or of a folder with a file for each release
     {
         "changelog", "release-notes", "release_notes", "releasenotes", "releases", "relnotes", "whatsnew",
         "whats-new", "whats_new",
@@ -65,26 +65,28 @@ _CHANGE_STEMS = _RELEASE_NOTES | {
     "changes", "release-history", "release_history", "version-history", "version_history", "versionhistory",
     "migration-log",
 }  # fmt: skip
-_CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # below the top they are pages about other things
+_CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # only in the top folder; elsewhere often other pages
 _CHANGE_FOLDERS = _RELEASE_NOTES | {"changelog.d", "changelogs", "newsfragments"}
-# Also with a version at the end: `release-2.0.1`, `whatsnew_3`.
+# The name may end with a version: `release-2.0.1`, `whatsnew_3`.
 _CHANGE_LOG = re.compile(
     rf"changelog.*|(?:{'|'.join(_CHANGE_STEMS)})(?:[-_. ]*\d.*)?|(?:release|version)[-_. ]*\d.*", re.DOTALL
 )
 
 
 class Siblings(NamedTuple):
-    """Properties that files of the same folder, suffix and media type share."""
+    """The properties that all files with the same folder, suffix and media type share."""
 
-    folder: str  # its name; "" at the top
-    suffix: str  # in lower case, without its dot
+    folder: str  # the folder's name; "" for the top folder
+    suffix: str  # in lower case, without the dot
     prose: bool
     code: bool
-    role: str | None  # from their folders
+    role: str | None  # the role that the folders in the path imply
 
 
 def file(path: str, media_type: str) -> tuple[str, Siblings]:
-    """A file's name without its last suffix (`app` of `src/flask/app.py`), and its folder's properties."""
+    """(a file's name without its last suffix, the properties that it shares with its siblings). The name of
+    `src/flask/app.py` is `app`.
+    """
     folder, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
     if not stem:
@@ -92,7 +94,7 @@ def file(path: str, media_type: str) -> tuple[str, Siblings]:
     return stem, _siblings(folder, suffix, media_type)
 
 
-@lru_cache(4096)  # files come by folders: what these say is said once
+@lru_cache(4096)  # files of the same folder usually come one after the other
 def _siblings(folder: str, suffix: str, media_type: str) -> Siblings:
     folders = folder.split("/")
     prose, code = media_type in PROSE, is_code(media_type)
@@ -110,19 +112,21 @@ def is_prose(media_type: str) -> bool:
 
 
 def is_code(media_type: str) -> bool:
-    """Whether it is neither prose nor data."""
+    """Whether a media type is code, that is, neither prose nor data."""
     return media_type not in PROSE and media_type not in DATA
 
 
 def in_family(media_type: str, family: str) -> bool:
-    """Whether a media type is of a family (`prose`, `code`), or is the type named."""
+    """Whether a media type belongs to a family. `family` is `prose`, `code` or a single media type."""
     if family == "prose":
         return is_prose(media_type)
     return is_code(media_type) if family == "code" else media_type == family.lower()
 
 
 def role(stem: str, siblings: Siblings) -> str | None:
-    """GENERATED for any, TEST or EXAMPLE for code, CHANGES for prose; None for any other file."""
+    """The role of a file: GENERATED for any file, TEST or EXAMPLE for code, CHANGES for prose; None if the
+    file has no role.
+    """
     low = stem.lower()
     if siblings.role == GENERATED or _GENERATED_NAME.fullmatch(f"{low}.{siblings.suffix}"):
         return GENERATED
@@ -143,7 +147,7 @@ def role(stem: str, siblings: Siblings) -> str | None:
 
 
 def _role_of_code(folders: Sequence[str]) -> str | None:
-    """The role that folders give all code in them."""
+    """The role (TEST or EXAMPLE) of code in these folders; None if the folders imply none."""
     low = set(map(str.lower, folders))
     if not _TEST_FOLDERS.isdisjoint(low):
         return TEST

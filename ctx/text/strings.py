@@ -1,16 +1,16 @@
-"""Small functions on text: valid Unicode, one printable line, the nearest name, `HOST:PORT`."""
+"""Small string functions: make Unicode valid, make text printable, find similar names, parse `HOST:PORT`."""
 
 import difflib
 import unicodedata
 from collections.abc import Iterable
 
-_RUN = ("javascript", "vbscript", "data")
-_LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # and the tab, which moves what follows it
+_RUN = ("javascript", "vbscript", "data")  # URL schemes that run code or hold content
+_LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # also the tab, which changes the layout of a line
 
 
 def sound(text: str) -> str:
-    """The text with its lone surrogates, which no UTF-8 can hold, replaced by U+FFFD; paired ones become the
-    character they mean.
+    """The text with lone surrogates, which UTF-8 cannot encode, replaced by U+FFFD. A pair of surrogates
+    becomes the character that it encodes.
     """
     try:
         text.encode()
@@ -41,7 +41,9 @@ def cut(text: str, limit: int, mark: str = "…") -> str:
 
 
 def lowered(text: str) -> str:
-    """The text in lower case with the same length: "İ", which would become two characters, is kept."""
+    """The text in lower case, with the same length. "İ" is not changed, because its lower case has two
+    characters.
+    """
     low = text.lower()
     if len(low) == len(text):
         return low
@@ -49,17 +51,17 @@ def lowered(text: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 document`, `2 documents`, `2 memories`."""
+    """A count with its noun in the right form: `1 document`, `2 documents`, `2 memories`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The text as one printable line of at most `limit` characters: what is not printable is written as
-    Python would escape it.
+    """The text as one printable line, cut to `limit` characters before unprintable characters are escaped as
+    in Python.
 
-    Line ends, control characters, bidirectional marks and lone surrogates can then forge neither a line of a
-    log nor what a terminal shows. Spaces of other widths become plain ones.
+    The escapes keep line ends, control characters, bidirectional marks and lone surrogates from forging a
+    line of a log or the display of a terminal. Unicode spaces become plain spaces.
     """
     text = cut(text, limit)
     if text.isprintable():
@@ -74,7 +76,9 @@ def _harmless(char: str) -> str:
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT`, without the brackets of an IPv6 address; None if it is not an address."""
+    """(host, port) of an address `HOST:PORT`, without the brackets of an IPv6 host; None if the text is not
+    such an address.
+    """
     host, _, port = address.rpartition(":")
     numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
     bare_ipv6 = ":" in host and not host.startswith("[")  # its last group could be read as a port
@@ -84,20 +88,20 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def is_address(text: str) -> bool:
-    """Whether the text is an address that can be opened safely. `javascript://` is not: it runs code."""
+    """Whether the text is a URL that is safe to open. `javascript://` is not, because it runs code."""
     scheme, mark, _ = text.partition("://")
     letters = scheme.replace("+", "").replace("-", "").replace(".", "")
     return bool(mark) and letters.isalnum() and scheme.lower() not in _RUN
 
 
 def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The candidate closest to `name`; None if none is close."""
+    """The candidate that is spelled most like `name`; None if no candidate is similar."""
     matches = difflib.get_close_matches(name, list(candidates), 1, cutoff)
     return matches[0] if matches else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """The mend for an unknown name: `did you mean 'x'?`, or the names there are."""
+    """Advice for an unknown name: `did you mean 'x'?`, or a list of all candidates if none is similar."""
     choices = sorted(candidates)
     match = nearest(name, choices)
     return f"did you mean '{match}'?" if match else f"known: {', '.join(choices)}"
