@@ -464,6 +464,8 @@ def _server(config: Config) -> Findings:
         yield Finding("server", OK, f"answers at {url} and needs a key for details")
     else:
         yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
+        for problem in as_table(health).get("degraded") or ():
+            yield Finding("server", WARNING, f"reports: {problem}")
         try:
             tools = tools_over_http(Upstream(f"{url}/mcp", key))
             yield Finding("mcp", OK, f"handshake and tools/list answered: {len(tools)} tools")

@@ -46,6 +46,8 @@ def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
         hint = f"did you mean {intended}? " if intended else ""
         if takes_pairs and not hint:
             hint = "give values as KEY=VALUE; use --json for a JSON reply; "
+        elif "query" in args and not hint:
+            hint = "put `--` before a query with dashes; "
         message = f"unrecognized arguments: {' '.join(unknown)}; {hint}see `{args.parser.prog} --help`"
         raise BadRequest(message)
     return args

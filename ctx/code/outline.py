@@ -54,7 +54,8 @@ def enclosing(definitions: Iterable[Definition], line: int) -> Definition | None
 
 def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]:
     """The definitions that a name may mean: those with this qualified name, else those whose qualified name
-    ends with it, else the same in any letter case.
+    ends with it, else the same in any letter case, else the same without the first part, which may be a
+    module or a package (`server.Server.shutdown`).
     """
     wanted = re.sub(r"\((\*?\w+)\)", r"\1", name.strip().removesuffix("()")).lstrip("*&")  # `(*T).M` of Go
     wanted = re.sub(r"<[^<>]*>(?=::|\.)", "", wanted)
@@ -68,7 +69,8 @@ def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]
         found = found or [each for each, whole in pairs if whole.endswith(f".{end}")]
         if found:
             return found
-    return []
+    _, dot, rest = wanted.partition(".")
+    return candidates(known, rest) if dot and "." in rest else []
 
 
 def members(definitions: Iterable[Definition], inside: Definition | None = None) -> list[Definition]:

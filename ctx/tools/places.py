@@ -15,7 +15,7 @@ MAX_CANDIDATES = 6  # documents to name in an error
 PAGE = 5000  # documents listed at a time
 _MAX_MARKS = 8
 _DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
-_LINES = re.compile(r"(.+?)(?::|#L)(\d+)(?:([-:])L?(\d+))?\Z", re.DOTALL)
+_LINES = re.compile(r"(.+?)(?::L?|#L)(\d+)(?:([-:])L?(\d+))?\Z", re.DOTALL)
 """`path:10`, `path:10-40` or, as forges write it, `path#L10-L40`."""
 
 

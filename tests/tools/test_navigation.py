@@ -135,6 +135,11 @@ def test_get_with_words_shows_the_parts_around_them_and_says_what_it_leaves_out(
     ] == shown
 
 
+def test_a_module_before_a_name_is_left_out(space: Workspace) -> None:
+    reply = call(space, "symbol", name="store.Store.find")
+    assert [each["name"] for each in reply["definitions"]] == ["Store.find"]
+
+
 def test_an_unclear_name_lists_its_candidates_and_an_unknown_path_what_is_near(space: Workspace) -> None:
     with pytest.raises(BadRequest, match=r"src/store\.py#Store\.find \(8-10\).*Index\.find"):
         call(space, "get", path="src/store.py#find")
