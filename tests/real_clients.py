@@ -167,10 +167,11 @@ class Running:
         self.client = httpx.Client(base_url=self.base, timeout=60)
 
     def wait_for_documents(self, count: int) -> None:
-        """Until the first index run is through."""
+        """Until the documents are stored, and the index has followed."""
         for _ in range(2400):
             sources = self.client.get("/tools/sources").json()["sources"]
-            if sum(source["doc_count"] for source in sources) >= count:
+            stored = sum(source["doc_count"] for source in sources)
+            if stored >= count and not self.client.get("/health").json().get("index_behind"):
                 return
             threading.Event().wait(0.05)
         raise AssertionError("the index run did not end")

@@ -193,7 +193,7 @@ def state_file(folder: str) -> str:
 
 
 def rates_file(folder: str) -> str:
-    return os.path.join(folder, "rates.db")
+    return os.path.join(folder, "rates.sqlite3")  # prometheus-client reads every `.db` there
 
 
 def _end_with_parent() -> None:

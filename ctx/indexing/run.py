@@ -300,7 +300,8 @@ class IndexRun:
             return
         if self._total is None and self._log.expected is not None:
             self._total = self._log.expected()
-        self._progress(self._source, len(self._present) + self._skipped + self._empty, self._total)
+        seen = len(self._present) + self._skipped + self._empty
+        self._progress(self._source, seen - (self._reading is not None), self._total)
 
     def _read(self, item: SourceItem) -> None:
         """Begins to read one item, and puts the previous item into the batch. An item without text does not

@@ -245,12 +245,8 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     """
     asked = arguments["name"].strip().removesuffix("()")
     name = re.split(r"::|->|[.#]", asked)[-1] or asked
-    names = None
-    if arguments.get("source"):
-        known = library.searched_names()
-        names = resolve_sources([arguments["source"]], known)
-        if not names:
-            raise BadRequest(unknown_source(arguments["source"], known))
+    source, known = arguments.get("source"), library.searched_names()
+    names = resolve_sources([source] if source else [], known)
     filters = library.searcher.resolved(
         Filters(sources=names), [arguments["path"]] if arguments.get("path") else []
     )
@@ -291,7 +287,9 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     }
     if defined:
         answer["calls"] = _calls(library, texts[defined[0][0]], defined[0][1])
-    if not defined and not lines:
+    if source and not names:
+        answer["note"] = unknown_source(source, known)
+    elif not defined and not lines:
         answer["note"] = "0 exact matches; `search` also finds similar spellings and meanings"
     elif len(defined) + len(lines) > limit:
         answer["note"] = f"give limit = {len(defined) + len(lines)} to see all, or narrow with a path"

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import socket
 import stat
 import subprocess
 import tomllib
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from kit import ctx, project
+from kit import ctx, project, trust
 
 from ctx.cli.clients import CLIENTS
 from ctx.cli.connect import tools_too_long
@@ -162,9 +163,14 @@ def test_a_clients_own_variable_moves_its_file(folder: Path, variable: str, clie
 
 
 def test_without_a_server_an_address_says_how_to_start_one(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # nothing else gets this port, and nothing listens
+        port = taken.getsockname()[1]
+    with (folder / "ctx.toml").open("a") as config:
+        config.write(f'[server]\nbind = "127.0.0.1:{port}"\n')
+    trust(folder / "ctx.toml")
     reply = _connect(folder, "cursor", "--http")
     assert reply.returncode == 0
-    assert f"no server answers at {URL}; start it: `ctx serve`" in reply.stdout
+    assert f"no server answers at http://127.0.0.1:{port}/mcp; start it: `ctx serve`" in reply.stdout
 
 
 def test_a_folder_without_a_configuration_is_connected_too(tmp_path: Path) -> None:

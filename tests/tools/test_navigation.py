@@ -117,10 +117,11 @@ def test_words_are_looked_for_in_all_of_a_long_page_and_the_parts_left_out_name_
         assert len(reply["body"]) <= 400 * 4
 
 
-def test_a_source_is_named_without_its_type_and_an_unknown_one_is_an_error(space: Workspace) -> None:
+def test_a_source_is_named_without_its_type_and_a_note_says_that_none_is_called_so(space: Workspace) -> None:
     assert call(space, "symbol", name="lookup", source="code")["definition_count"] == 1
-    with pytest.raises(BadRequest, match="no source is called 'cod'"):
-        call(space, "symbol", name="lookup", source="cod")
+    reply = call(space, "symbol", name="lookup", source="cod")
+    assert (reply["definition_count"], reply["reference_count"]) == (0, 0)
+    assert reply["note"].startswith("no source is called 'cod' (known: filesystem:code")
 
 
 def test_get_with_words_shows_the_parts_around_them_and_says_what_it_leaves_out(space: Workspace) -> None:
