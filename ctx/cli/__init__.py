@@ -37,7 +37,7 @@ COMMANDS = {
     "get": ("ctx.cli.search", "print a document, or some of its lines"),
     "outline": ("ctx.cli.search", "list the definitions of a file, or the headings of a page"),
     "symbol": ("ctx.cli.search", "show where a name is defined and used"),
-    "serve": ("ctx.cli.serve", "serve REST, MCP and the page over HTTP"),
+    "serve": ("ctx.cli.serve", "serve REST, MCP and the search page over HTTP"),
     "mcp": ("ctx.cli.serve", "serve MCP on standard input and output"),
     "connect": ("ctx.cli.connect", "connect an editor or an agent"),
     "memory": ("ctx.cli.memory", "read, correct, forget and move memories"),

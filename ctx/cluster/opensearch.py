@@ -223,8 +223,8 @@ class OpenSearchIndex:
     # -- catching up ------------------------------------------------------------------------------
 
     def catch_up(self, catalog: Catalog) -> int:
-        """See `Projection`. If an index is missing or has another history, a new index is built while the
-        current one still answers.
+        """See `Projection`. If the index is missing, or was built from a different catalog (for example
+        before a backup was restored), a new one is built. An existing index answers searches until then.
 
         After a `StoreError`, searchers keep the last published version, and the next call continues from
         there.
