@@ -78,7 +78,9 @@ def run_docs(args: Namespace) -> int:
 
 
 def pages(folder: str) -> dict[str, str]:
-    """The path of each page's Markdown by its name, such as `howto/backup`, in order."""
+    """Returns name -> path of the Markdown file for each page, sorted by name. A name is such as
+    `howto/backup`.
+    """
     names = {
         path.removesuffix(".md").replace(os.sep, "/"): os.path.join(folder, path)
         for path in glob("**/*.md", root_dir=folder, recursive=True)
@@ -101,7 +103,7 @@ def _serve(site: str, page: str, port: int, *, opening: bool) -> int:
         with open(os.path.join(site, "404.html"), encoding="utf-8") as file:
             _Handler.error_message_format = file.read().replace("%", "%%")
     except FileNotFoundError:
-        pass  # Python's own
+        pass  # use Python's own error page
     try:
         server = http.server.ThreadingHTTPServer((LOOPBACK, port), partial(_Handler, directory=site))
     except (OSError, OverflowError) as error:
