@@ -59,7 +59,7 @@ _SSH = (
 
 
 def _shortened(stderr: bytes) -> bytes:
-    """The beginning and the end of git's output, if it is long."""
+    """Returns the beginning and the end of git's error output if it is long, else all of it."""
     if len(stderr) <= 4 * MAX_STDERR_BYTES:
         return stderr
     return stderr[:MAX_STDERR_BYTES] + b"\n" + stderr[-MAX_STDERR_BYTES:]
@@ -187,9 +187,9 @@ class Git:
         talk: bool = False,
         quiet: bool = False,
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run git during the block; then kill it with all its child processes.
+        """Run git during the block, then kill it with all its child processes.
 
-        `talk`: its stdin is a pipe. `quiet`: discard its stderr.
+        `talk`: stdin is a pipe. `quiet`: discard stderr.
         """
         env = self.environment()
         if trace:
@@ -238,7 +238,9 @@ class Git:
         verb: str,
         progress: Progress | None,
     ) -> tuple[bytes, bytes]:
-        """Read both pipes to the end, or until git exits: a daemon may hold them open."""
+        """Read stdout and stderr to the end, or until git exits: a daemon may keep the pipes open. Returns
+        both.
+        """
         assert process.stdout is not None
         assert process.stderr is not None
         out: list[bytes] = []
@@ -295,7 +297,7 @@ class Git:
         try:
             free_bytes = files.free_bytes(self.repository)
         except OSError:
-            return  # there is no clone, which git reports
+            return  # the clone is missing: git reports that
         if free_bytes < LEAST_ROOM_BYTES:
             raise SourceError(
                 f"{self._name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
@@ -372,7 +374,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
             try:
                 stream.close()
             except OSError:
-                pass  # what was still to be written to it is not wanted any more
+                pass  # unwritten data is discarded
     process.wait()
 
 
@@ -389,7 +391,7 @@ class Blobs:
         self._closed = False
 
     def read(self, oid: str, timeout_s: float, most: int | None = None) -> bytes:
-        """The content of a blob of at most `most` bytes. Raises `SourceError`.
+        """The content of a blob. Raises `SourceError`, also if it has more than `most` bytes.
 
         After `close`, each call starts a process of its own.
         """
@@ -400,7 +402,7 @@ class Blobs:
                 reusable = not self._closed
                 return data
             finally:
-                if not reusable:  # the rest of its output would look like the next answer
+                if not reusable:  # its remaining output would be taken for the next answer
                     self._stop()
 
     def close(self) -> None:

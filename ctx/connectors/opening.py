@@ -26,7 +26,7 @@ _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary forma
 
 
 def fingerprint(st: os.stat_result) -> str:
-    """Changes whenever the file may have changed.
+    """A fingerprint that changes whenever the file may have changed.
 
     ctime detects what mtime does not (a moved older file, `cp -p`, two edits in one second); inode and size
     detect changes after the clock was set back. Python's hash of integers is the same in every process. An
@@ -57,7 +57,7 @@ def looks_binary(head: bytes) -> bool:
         return False
     if not (head[::2].count(0) and head[1::2].count(0)):
         return False  # UTF-16 has its NULs on one side
-    return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is one
+    return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is NUL
 
 
 def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False) -> bytes:
@@ -84,7 +84,7 @@ def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False)
 
 
 def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
-    """As `read_below`, for an open file."""
+    """Does the same as `read_below`, for an open file."""
     for _ in range(READ_ATTEMPTS):
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode):

@@ -31,7 +31,7 @@ _MARKDOWN_LINK = re.compile(
 
 
 class References(NamedTuple):
-    """The links of a page, in order and each once; its canonical address; whether it may be indexed."""
+    """The links of a page, in order and each once; its canonical address; and whether it may be indexed."""
 
     links: tuple[str, ...] = ()
     canonical: str | None = None
@@ -39,7 +39,7 @@ class References(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The pages in a list. `nested`: the entries are other lists."""
+    """The addresses in a list. `nested`: they are other lists and not pages."""
 
     addresses: tuple[str, ...]
     nested: bool = False
@@ -110,9 +110,9 @@ def is_sitemap(data: bytes) -> bool:
 
 def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
     """The pages, or the other sitemaps, in a sitemap. Invalid addresses are skipped. Raises `SourceError` if
-    it is not a sitemap or was cut off, because missing pages would be deleted.
+    the data is not a sitemap or was cut off, because missing pages would be deleted.
 
-    It is read as text and not as XML, so document types and entities cannot do harm.
+    The data is read as text and not as XML, so document types and entities cannot do harm.
     """
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     root = _SITEMAP.match(text)
@@ -139,7 +139,9 @@ def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
 
 
 def unzipped(data: bytes, limit: int) -> bytes:
-    """Decompress a sitemap. Raises `SourceError`."""
+    """Decompress a gzip file of at most `limit` bytes uncompressed. Other data is returned unchanged. Raises
+    `SourceError`.
+    """
     if data[:2] != b"\x1f\x8b":
         return data
     inflater = zlib.decompressobj(wbits=31)
@@ -153,6 +155,8 @@ def unzipped(data: bytes, limit: int) -> bytes:
 
 
 def forbids(directives: str, wish: str) -> bool:
-    """Whether a `robots` meta tag or `X-Robots-Tag` contains `noindex` or `nofollow` (`wish`)."""
+    """Whether a `robots` meta tag or `X-Robots-Tag` (`directives`) contains `wish`, which is `noindex` or
+    `nofollow`.
+    """
     words = {word.strip() for word in directives.lower().replace(":", ",").split(",")}
     return wish in words or "none" in words
