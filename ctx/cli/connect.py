@@ -436,6 +436,6 @@ def _cells(row: dict[str, JSON]) -> Sequence[str]:
 
 
 def _short(path: str) -> str:
-    """The path with `~` for the home folder."""
+    """Shortens a path: `~` replaces the home folder."""
     home = os.path.expanduser("~")
     return f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path

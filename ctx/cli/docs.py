@@ -1,4 +1,6 @@
-"""`ctx docs`: the documentation of this version, offline. `ctx completions`: completion scripts."""
+"""`ctx docs`: shows the documentation of this version offline. `ctx completions`: prints completion
+scripts.
+"""
 
 import http.server
 import os
@@ -89,7 +91,7 @@ def pages(folder: str) -> dict[str, str]:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the files of the site. Logs nothing and lists no folder."""
+    """Serves the files of the site. Logs no requests and lists no folders."""
 
     def log_message(self, format: str, *values: object) -> None:
         pass

@@ -25,7 +25,9 @@ ABOVE = 3  # results shown above a missed answer
 
 
 class Question(NamedTuple):
-    """A question, and the paths that answer it."""
+    """A question, and the paths that answer it. `source` names the only source to search; None searches
+    all.
+    """
 
     query: str
     expect: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""`ctx tool`, `ctx connector`, `ctx agent` and `ctx pack`."""
+"""`ctx tool`, `ctx connector`, `ctx agent` and `ctx pack`: list, call, write and test extensions."""
 
 import json
 import logging

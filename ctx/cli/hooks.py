@@ -56,7 +56,9 @@ _HEADING = (
 
 
 def connect_memory(project: Project, args: Namespace) -> Outcome:
-    """Writes a client's hooks, or removes them. Raises `BadRequest` for a client without hooks."""
+    """Writes, shows or removes a client's hooks, as the options say. Raises `BadRequest` for a client without
+    hooks.
+    """
     title, hooks = CLIENTS[args.client].title, CLIENTS[args.client].hooks
     if hooks is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(HOOKED)}")

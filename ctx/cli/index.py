@@ -1,4 +1,4 @@
-"""`ctx index`, `ctx embed` and `ctx worker`."""
+"""`ctx index`, `ctx embed` and `ctx worker`: build the index and keep it up to date."""
 
 import json
 import signal

@@ -1,4 +1,6 @@
-"""`ctx registry`: scripts that others share, installed at a commit, shown, and trusted one by one."""
+"""`ctx registry`: installs, updates and shows scripts that others share. A registry is pinned to a commit,
+and each script must be trusted.
+"""
 
 import os
 from argparse import Namespace

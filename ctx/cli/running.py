@@ -37,7 +37,7 @@ _MESSAGES: list[JSON] = [
 
 @dataclass(frozen=True)
 class Running:
-    """A running server."""
+    """A running server, as its file describes it."""
 
     root: str  # the project's folder
     address: str  # HOST:PORT

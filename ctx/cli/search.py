@@ -1,4 +1,4 @@
-"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`."""
+"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`: search and read documents."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`ctx serve`, `ctx mcp` and `ctx openapi`."""
+"""`ctx serve`, `ctx mcp` and `ctx openapi`: serve HTTP and MCP, and describe the REST interface."""
 
 import logging
 import multiprocessing

@@ -1,4 +1,4 @@
-"""`ctx init`, `ctx add` and `ctx remove`: the sources of a configuration."""
+"""`ctx init`, `ctx add` and `ctx remove`: change the sources of a configuration."""
 
 import os
 import shlex

@@ -56,7 +56,7 @@ _BY_SUFFIX = {
 
 
 def left_out(name: str) -> str | None:
-    """The kind of a file that is left out by its name; None for a file to read.
+    """Why a file is left out by its name, such as `SECRET`; None for a file to read.
 
     `SECRET` applies unless `include_globs` names the file; the other kinds apply only without
     `include_globs`.

@@ -185,7 +185,9 @@ class FilesystemConnector:
     def _look(
         self, source_id: str, parts: list[str], scopes: dict[str, Scope | None], walk: "Walk", root: str
     ) -> Iterator[SourceItem]:
-        """Scan one of the paths given to `scan_paths`."""
+        """Yield the new and changed files at one of the paths given to `scan_paths`. `parts` are its names
+        below the root.
+        """
         folder, name = "/".join([root, *parts[:-1]]), parts[-1]
         try:
             scope = self._scope_of(parts[:-1], scopes, walk, root)
@@ -273,7 +275,7 @@ class FilesystemConnector:
         )
 
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
-        """Git's rules in the folders above the root, deepest first, if it is in a work tree.
+        """Git's ignore rules in the folders above the root, deepest first, if the root is in a work tree.
 
         Empty if they ignore the root itself: a user who names an ignored folder as a source wants it read.
         """

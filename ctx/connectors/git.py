@@ -249,7 +249,7 @@ class GitConnector:
     def _linked(
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
-        """The submodules that the globs take, if `submodules` is set."""
+        """(submodule, scope) for each submodule that the globs take; empty unless `submodules` is set."""
         if not links:
             return []
         if not self.submodules:
@@ -282,7 +282,7 @@ class GitConnector:
             return b""  # an invalid file: the report says that the submodules have no address
 
     def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | SourceError]:
-        """The `.ctxignore` files by folder, or the error of one that cannot be read."""
+        """The content of the `.ctxignore` file of each folder, or the error if it cannot be read."""
         if not oids:
             return {}
         self._repository.prefetch(list(filter(None, oids.values())), lock, None)

@@ -114,7 +114,7 @@ class Git:
         return env
 
     def _settings(self) -> list[tuple[str, str]]:
-        """The git settings of every call, by key."""
+        """(key, value) of the git settings for every call."""
         settings = [
             (f"remote.{REMOTE}.url", self._remote.url),
             ("core.hooksPath", os.devnull),

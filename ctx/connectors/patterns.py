@@ -245,8 +245,8 @@ def _spelled_out(body: str) -> list[str]:
 
 
 def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
-    """Parse a pattern as in gitignore(5): with a slash before its end it is anchored, else it matches at any
-    depth.
+    """Parse one pattern as in gitignore(5). With a slash before its end it is anchored to the folder, else it
+    matches at any depth. Yields nothing if it cannot match.
     """
     folder_only = text.endswith("/")
     body = text[:-1] if folder_only else text
@@ -313,7 +313,9 @@ def expand_braces(glob: str) -> list[str]:
 
 
 def _first_alternatives(text: str) -> list[int]:
-    """The positions of `{`, the commas and `}` of the first brace with a pair and a comma."""
+    """The positions of the first `{` with a matching `}` and a comma between them, of its commas, and of the
+    `}`. Empty if there is none.
+    """
     groups: list[list[int]] = []
     first: list[int] = []
     index = text.find("{")
@@ -400,7 +402,9 @@ def _alternations(parts: Sequence[str]) -> Iterator[Callable[[str], re.Match[str
 
 
 class Group(NamedTuple):
-    """Consecutive patterns that all include or all exclude, as tests of a name."""
+    """Consecutive patterns with the same `negated`, combined into one test of file names and one of folder
+    names.
+    """
 
     negated: bool
     file_segments: tuple[Segment, ...]
@@ -437,7 +441,7 @@ class Level:
 
     @property
     def weight(self) -> int:
-        """The weight of the whole set of patterns."""
+        """The weight of all patterns of the set (`Rules.weight`)."""
         return self._rules.weight
 
     def descend(self, name: str) -> "Level":
@@ -473,7 +477,9 @@ def _group(negated: bool, patterns: Sequence[Pattern]) -> Group:
 
 
 class Rules:
-    """An ordered set of patterns. Raises `TooManyPatterns` above `MAX_WEIGHT`."""
+    """An ordered set of patterns. `weight` estimates how long a match takes. Raises `TooManyPatterns` above
+    `MAX_WEIGHT`.
+    """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)

@@ -250,7 +250,7 @@ class Repository:
                 self.quick(["update-ref", "-d", ref])
 
     def _tidy(self, lock: int) -> None:
-        """Combine many packs from time to time. Needs the exclusive lock."""
+        """Combine the packs with `git gc` if there are more than `PACKS`. Needs the exclusive lock."""
         packs = os.path.join(self.git.repository, "objects", "pack")
         try:
             crowded = sum(name.endswith(".pack") for name in os.listdir(packs)) > PACKS
@@ -304,7 +304,7 @@ def _hint(name: str) -> str:
 
 
 def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
-    """(commit of `ref`, branch of HEAD) in the output of `ls-remote --symref`."""
+    """Parse the output of `ls-remote --symref` into (commit of `ref`, branch of HEAD). Each may be None."""
     oid = branch = None
     for line in reply.split(b"\n"):
         value, _, name = line.partition(b"\t")

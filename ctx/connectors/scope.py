@@ -65,7 +65,9 @@ class Scope:
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the source takes a file of this folder. In a linked work tree `.git` is a file."""
+        """Whether the source takes a file of this folder. It never takes `.git`, which is a file in a linked
+        work tree.
+        """
         return name not in (".git", OWN_RULES) and self.wants(name) and self.left_out(name) is None
 
     def left_out(self, name: str) -> str | None:

@@ -88,7 +88,9 @@ class Session:
         wanted: Wanted | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """Send a request. Retries once if a kept connection turns out to be closed. Raises `Unanswered`."""
+        """Send a request and return the reply, of at most `max_bytes`. Retries once if a kept connection
+        turns out to be closed. Raises `Unanswered`.
+        """
         target = self.target(address)
         timeout_s = REQUEST_S if timeout_s is None else timeout_s
         try:

@@ -29,7 +29,9 @@ class Submodule(NamedTuple):
 
 
 def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodule]:
-    """The submodules of `links` (path -> commit). `settings`: `git config -z --list` of `.gitmodules`."""
+    """Returns the submodules in `links` (path -> commit), sorted by path. Their addresses come from
+    `settings`, the output of `git config -z --list` for `.gitmodules`.
+    """
     paths: dict[str, str] = {}
     urls: dict[str, str] = {}
     for row in settings.decode("utf-8", "surrogateescape").split("\0"):

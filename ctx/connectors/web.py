@@ -355,7 +355,7 @@ class _Crawl:
         return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
-        """Request the pages again that a canonical address replaced, if that address gave no page.
+        """If a canonical address gave no page, request the pages again that it replaced.
 
         They stay replaced if that address redirects to a page, or if it only failed and is indexed.
         """
@@ -534,7 +534,7 @@ class _Crawl:
         return declared if declared and declared != page.address and self._site.holds(declared) else ""
 
     def _gives_way(self, page: _Visitable, own: str) -> bool:
-        """Whether a page is indexed under its canonical address instead."""
+        """Whether the page is left out because it is indexed under its canonical address `own` instead."""
         own = self._goal(own)
         if own == page.address or page.address in self._own:
             return False

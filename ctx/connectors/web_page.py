@@ -97,7 +97,7 @@ def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) 
 
 
 def _refresh(attributes: dict[str, str]) -> str | None:
-    """The target of a meta refresh, which pages use after a move."""
+    """The target of a meta refresh, which pages use after a move; None for other meta tags."""
     if attributes.get("http-equiv", "").lower() != "refresh":
         return None
     match = _REFRESH.match(attributes.get("content", ""))
