@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `ctx search ... | head`: the reader has enough. Python would complain again when it closes stdout.
+        # `ctx search ... | head` has closed the pipe. Python would fail again when it closes stdout.
         _close(sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(StoreError("the disk is full: free some space and try again"), False)
         subject = f"{error.filename}: " if error.filename else ""
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
-    except Exception as error:  # a bug of ours, or a store with content that ctx never writes
+    except Exception as error:  # a bug in ctx, or a store with content that ctx never writes
         if os.environ.get("CTX_TRACEBACK"):
             raise
         return _fail(

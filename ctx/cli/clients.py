@@ -82,8 +82,8 @@ class Client:
     title: str
     user: str | None = None  # path of the user's configuration file
     project: str | None = None  # path of a project's configuration file
-    then: str  # what to do next
-    source: str  # the documentation page
+    then: str  # tells the user what to do next
+    source: str  # the client's documentation page about this
     checked: str  # the date when that page was read
     key: str = "mcpServers"  # the table of servers
     form: str = "json"  # json (comments are read) or toml
@@ -184,7 +184,7 @@ class Project:
 
 @cache
 def _configuration(location: Location) -> Config:
-    return configuration_at(location)  # read once, so that warnings are printed once
+    return configuration_at(location)  # cached, so that its warnings are printed once
 
 
 def project_here(explicit: str | None) -> Project:

@@ -53,7 +53,7 @@ def configuration_at(location: Location) -> Config:
     """
     file = read_config(location.path)
     if not location.chosen and (lines := requests(file.tables, file.root)):
-        # Report a mistake before asking, if that needs no variable's value.
+        # Report mistakes before asking for trust, if the configuration uses no environment variables.
         if not any(variables(file.tables)):
             file.config({}, chosen=False)
         require_trust(location, asked(file.content, file.tables, file.root), lines)

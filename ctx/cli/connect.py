@@ -176,7 +176,7 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     if args.scope == "project" and client.project is None:
         raise BadRequest(f"{client.title} has no project configuration; use --user")
     if not (args.remove or args.url):
-        _ = project.config  # raises `ConfigError` unless it is trusted
+        _ = project.config  # raises `ConfigError` if the configuration is not trusted
     scope = args.scope or ("user" if project.own else "project")
     shared = scope == "project" and client.project is not None
     name = args.name or ("ctx" if shared or project.own else client_name(project.root))

@@ -52,7 +52,7 @@ def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
 def read_text(path: str) -> str | None:
     """The text of a file; None if the file does not exist. Raises `ConfigError`."""
     try:
-        # O_NONBLOCK: a pipe in its place would block for ever.
+        # O_NONBLOCK: if the path is a pipe, opening it would block for ever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", newline="") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{path} cannot be read: it is not a file")

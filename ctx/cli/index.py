@@ -346,8 +346,8 @@ def _embedded_line(report: EmbedReport) -> str:
 
 
 # -- replaced models and removed sources ---------------------------------------------------------------------
-# Nothing is dropped unless the user asks: the model may come back, the documents may belong
-# to another configuration.
+# Nothing is dropped unless the user asks: the model may be used again, and the documents may belong to
+# another configuration.
 
 
 def replaced_models(workspace: Workspace) -> list[ModelShare]:

@@ -371,7 +371,7 @@ def _sync(workspace: Workspace, args: Namespace) -> int:
 def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
     """Prints the results of a folder's import and export. Returns 1 if there are conflicts, else 0."""
     conflicts: dict[str, str] = {}
-    for reply in replies.values():  # the import's reason comes first
+    for reply in replies.values():  # the import's reasons take precedence
         conflicts = {entry["file"]: entry["reason"] for entry in reply["conflicts"]} | conflicts
     code = 1 if conflicts else 0
     if args.json:

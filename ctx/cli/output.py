@@ -232,7 +232,7 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in _SILENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
-    # Warnings of Python modules are for their developers.
+    # Warnings of Python modules help only their developers.
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
 
@@ -271,7 +271,7 @@ def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # an export is data
+            sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # whatever the locale is
         yield sys.stdout
         return
     with ExitStack() as stack:

@@ -80,7 +80,7 @@ def unit_of(config: str, platform: str, home: str) -> Unit:
         raise ConfigError(f"{root!r} has a character that a unit file cannot contain; rename the folder")
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
     name = f"{words}-{digest(os.fsencode(config), 8)}"
-    # -P: without it Python would import a `ctx` or `json.py` of the project's folder, where it starts.
+    # -P: without it Python would import a `ctx` or `json.py` from the project's folder, in which it starts.
     command = (sys.executable, "-P", "-m", "ctx", "serve", "mcp", "--config", config)
     return (_launchd if platform == "darwin" else _systemd)(name, command, root, home)
 

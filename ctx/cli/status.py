@@ -20,7 +20,7 @@ from ctx.models import JSON, Caller, oldest_pending_ms, record_json
 from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 
-_QUERY_CHARS = 60  # of a query in the log
+_QUERY_CHARS = 60  # to show of a query in the log
 
 
 def status_options(options: Parser) -> None:

@@ -27,8 +27,8 @@ class Problem(NamedTuple):
 
 
 EVERY_TEXT = "text:"  # begins the signature of a source without include globs
-KEPT = "Its index is kept"  # when a source cannot be read
-GOES_ON = "the next run continues"  # when a scan was cut short
+KEPT = "Its index is kept"  # for messages about a source that cannot be read
+GOES_ON = "the next run continues"  # for messages about a scan that stopped early
 
 
 class ScanLog:

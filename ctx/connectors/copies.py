@@ -27,7 +27,7 @@ REMOTE = "ctx"  # a name that user configurations do not mention, unlike `origin
 LOCK_POLL_S = 0.05
 
 _TOKEN_FILE = "ctx-token"  # noqa: S105 - a name
-_TOKEN_BYTES = 64  # of hexadecimal digits
+_TOKEN_BYTES = 64  # hexadecimal digits
 _HEAD = b"ref: refs/heads/main\n"  # does not exist: our branches are below refs/ctx
 _CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
 _PARTIAL = (
@@ -45,7 +45,7 @@ _LOOSE = frozenset(f"{number:02x}" for number in range(256))
 def user_folder(environ: Mapping[str, str]) -> str:
     """The folder of the user's clones, in `$XDG_CACHE_HOME` or `~/.cache`. It may not exist yet."""
     caches = environ.get("XDG_CACHE_HOME") or ""
-    if not os.path.isabs(caches):  # the standard says to ignore it
+    if not os.path.isabs(caches):  # the XDG standard says to ignore relative paths
         caches = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(caches, "ctx", "git")
 

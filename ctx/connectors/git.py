@@ -97,7 +97,7 @@ class GitConnector:
             raise ConfigError(f"{section} branch: {branch!r} cannot be the name of a branch")
         self.branch = branch
         self.root = _inside(root, section)
-        self._prefix = f"{self.root}/" if self.root else ""  # of paths from the top of the repository
+        self._prefix = f"{self.root}/" if self.root else ""  # root as a prefix of the repository's paths
         self.include_globs = None if include_globs is None else tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.shallow = shallow
@@ -325,7 +325,7 @@ class GitConnector:
                     if len(changes) == len(paths):
                         break
         undated = paths - changes.keys()
-        if undated:  # the log ended at the deadline: these files are as old as its last commit, or older
+        if undated:  # the deadline ended the log: these files are as old as its last commit, or older
             changes |= dict.fromkeys(undated, change)
             log.note(
                 "", f"the dates of {len(undated)} files could not be told; they are older than they seem"

@@ -25,8 +25,8 @@ from ctx.errors import SourceError
 OLDEST_GIT = (2, 31)  # the first that reads configuration from the environment
 QUICK_TIMEOUT_S = 60.0  # for calls that read only our clone, or list a remote's branches
 CHUNK_BYTES = 1 << 16
-MAX_PROCESSES = 64  # of one call; usually at most ten
-LOOK_S = 0.5  # how often to check its processes and the disk
+MAX_PROCESSES = 64  # in one call; usually at most ten
+LOOK_S = 0.5  # how often to check git's processes and the disk
 LEAST_ROOM_BYTES = 64 << 20  # to leave free on the disk, so that an endless fetch cannot fill it
 # The limit for the output of one call: enough to list two million files. A malicious repository that takes a
 # kilobyte to fetch can list ten thousand million: ten trees that each contain the next one ten times.
@@ -35,7 +35,7 @@ MAX_OUTPUT_BYTES = 128 << 20
 # delta that repeats). The limit is more than lists of ten million objects take, and twice what git keeps as
 # deltas.
 ALLOC_LIMIT = "2g"
-MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
+MAX_STDERR_BYTES = 1 << 16  # to keep of its beginning (a trace) and of its end (the error)
 
 # Removed from the environment: variables of a git process that started us (a hook, an alias). They would
 # select its repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS).
@@ -209,7 +209,7 @@ class Git:
                     stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
                     env=env,
                     cwd="/",
-                    start_new_session=True,  # a process group to kill; and no terminal for prompts
+                    start_new_session=True,  # makes a group to kill, without a terminal for prompts
                     pass_fds=tuple(keep_fds),
                     bufsize=0,
                 )
@@ -341,7 +341,7 @@ def _upload_pack(path: str) -> str:
         "core.alternateRefsCommand=true",
     ]
     options = " ".join(f"-c {shlex.quote(setting)}" for setting in settings)
-    # With GIT_ALLOC_LIMIT=0 the limit is checked on our side, with a useful message.
+    # GIT_ALLOC_LIMIT=0: only the fetching git checks the limit, because it gives a useful message.
     return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_ALLOC_LIMIT=0 git {options} upload-pack"
 
 
@@ -357,7 +357,7 @@ def _running(group: int) -> int:
             with open(f"/proc/{number}/stat", "rb") as file:
                 fields = file.read().rpartition(b") ")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         count += int(fields[2]) == group  # the fields after the name: state, parent, group
     return count
 
@@ -368,7 +368,7 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it ended in between
+            pass  # the process has just ended
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             try:

@@ -21,13 +21,13 @@ from ctx.errors import ConfigError, SourceError
 from ctx.text.strings import nfc
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
-MAX_GLOB_CHARS = 1024  # of a configured glob
+MAX_GLOB_CHARS = 1024  # per glob in the configuration
 MAX_RULE_FILE_BYTES = 1_000_000  # of an ignore file
-MAX_LINE_CHARS = 20_000  # of an ignore file; no path is longer
+MAX_LINE_CHARS = 20_000  # per line of an ignore file; no path is longer
 MAX_WEIGHT = 200_000
 """The limit for all ignore files of one folder: about 50,000 plain names, or 40,000 characters of wildcards.
 """
-_WILD_WEIGHT = 5  # of a character that is tried at every place in a name; a whole component weighs 2
+_WILD_WEIGHT = 5  # per character of a wildcard component; every component adds 2
 _ALTERNATION_CHARS = 5000  # in one regular expression; other threads can run between two of them
 
 _POSIX_CLASSES = {

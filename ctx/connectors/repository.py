@@ -17,7 +17,7 @@ from ctx.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
-FETCH_TIMEOUT_S = 1800.0  # of one fetch, such as the first of a large repository on a slow connection
+FETCH_TIMEOUT_S = 1800.0  # enough for the first fetch of a large repository on a slow connection
 PREFETCH = 20_000  # objects to request at once
 PACKS = 40  # each fetch adds one; if there are more, they are combined
 

@@ -30,10 +30,10 @@ from ctx.models import Content, SourceItem
 from ctx.text.strings import one_line
 
 SCAN_FORMAT = 3  # increased when a version takes or reads other objects with the same configuration
-MAX_LISTING_BYTES = 20_000_000  # of a page with a thousand keys
+MAX_LISTING_BYTES = 20_000_000  # per page of a listing, which has a thousand keys
 REQUEST_S = 60.0
-MAX_PAGES = 20_000  # of a listing: twenty million keys, or an endless series of empty pages
-ATTEMPTS = 3  # if the store is busy
+MAX_PAGES = 20_000  # per listing: twenty million keys, or an endless series of empty pages
+ATTEMPTS = 3  # per request, if the store is busy
 SILENCES = 5  # requests in a row without an answer, after which the scan stops
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")

@@ -109,7 +109,7 @@ class Walk:
                 if rule_file in names:
                     patterns += rules_of(f"{folder}/{rule_file}")
             return scope.with_rules(patterns)
-        except SourceError as error:  # without its rules, files that it hides would be published
+        except SourceError as error:  # without the rules, hidden files would be published
             self.withhold(prefix, f"left out: {error.message}")
             return None
 

@@ -43,7 +43,7 @@ SCAN_FORMAT = 2  # increased when a version takes or reads other pages with the 
 DEPTH = 8  # links to follow from the start address; 0 for a list of pages (sitemap, llms.txt)
 MAX_SITEMAPS = 100
 MAX_FRONTIER = 200_000  # addresses that wait to be requested
-REQUESTS_A_PAGE = 4  # times `max_pages` is the limit of requests; most are redirects and dead links
+REQUESTS_A_PAGE = 4  # the limit of requests is this times `max_pages`: many are redirects and dead links
 SILENCES = 5  # requests in a row without an answer, after which the crawl stops
 # If more documents than this, and more than half of all, are gone in one run, they are kept.
 LOSS_IS_SUSPECT = 10
@@ -178,7 +178,7 @@ class _Crawl:
         self._frontier: deque[_Visitable] = deque()
         self._met: set[str] = set()  # addresses that are or were in the frontier
         self._asked_before = journal.asked
-        self._deferred: deque[_Visitable] | None = deque()  # None once the others were requested
+        self._deferred: deque[_Visitable] | None = deque()  # None once all other pages were requested
         self._digests: dict[str, str] = {}  # of this crawl's documents: digest -> address
         self._asked: set[str] = set()
         self._answered: set[str] = set()  # addresses that gave a page

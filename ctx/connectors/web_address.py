@@ -8,7 +8,7 @@ from ctx.connectors.patterns import Rules, parse_globs
 from ctx.http import url_host
 from ctx.lua.fetch import PORTS
 
-MAX_ADDRESS = 2000  # characters; a longer one is a trap or data
+MAX_ADDRESS = 2000  # characters; longer addresses are crawler traps or data
 _BLANK = re.compile(r"[\t\n\r]")  # browsers remove these from an address
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_FIELD = 1000  # characters of a validator; a longer one is not stored
-MAX_LINKS_BYTES = 128 << 20  # of all links of a crawl; 5,000 pages with 500 links each take a fifth
+MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
 _ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 
 

@@ -23,7 +23,7 @@ _LOCATION = re.compile(r"<loc>\s*+(?:<!\[CDATA\[\s*+)?([^<>\]\s]{1,2000})")
 _SITEMAP_END = re.compile(
     r"</(?:\w{1,20}:)?(?:urlset|sitemapindex)\s*>|<(?:\w{1,20}:)?(?:urlset|sitemapindex)\b[^>]*/>"
 )
-_END_CHARS = 4096  # of a sitemap, to search for its end, which a comment may follow
+_END_CHARS = 4096  # in which to search for a sitemap's end tag; a comment may follow it
 _SITEMAP = re.compile(r"\s{0,99}(?:<[?!][^>]{0,500}>\s{0,99}){0,9}<(?:\w{1,20}:)?(urlset|sitemapindex)[\s>]")
 _MARKDOWN_LINK = re.compile(
     r"\]\(\s{0,9}<?([^\s<>()]{1,2000})|<(https?://[^\s<>]{1,2000})>|^[-*] (https?://\S{1,2000})", re.M
@@ -51,9 +51,9 @@ class _Head:
     def __init__(self, address: str) -> None:
         self.address = address
         self.base = address
-        self.declared = ""  # its canonical address
+        self.declared = ""  # the page's canonical address
         self.directives = ""  # for robots
-        self.refreshed = False  # it redirects with a meta refresh
+        self.refreshed = False  # the page redirects with a meta refresh
         self.hrefs: list[str] = []
 
     def take(self, name: str, attributes: dict[str, str]) -> None:
