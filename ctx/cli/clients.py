@@ -137,9 +137,7 @@ BUDGET_TOKENS = 1000  # the default limit of what a hook recalls at the start of
 
 
 def expanded(path: str) -> str:
-    """Returns the absolute path for a path from clients.toml. Replaces `{apps}`, `{VARIABLE|DEFAULT}` and
-    `~`.
-    """
+    """Makes a path from clients.toml absolute. Replaces `{apps}`, `{VARIABLE|DEFAULT}` and `~`."""
     apps = "~/Library/Application Support" if sys.platform == "darwin" else "{XDG_CONFIG_HOME|~/.config}"
     path = path.replace("{apps}", apps)
     path = re.sub(r"\{(\w+)\|([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], path)
@@ -147,9 +145,7 @@ def expanded(path: str) -> str:
 
 
 def installed(client: Client) -> bool:
-    """Whether the client seems to be installed: its configuration file, or the folder of that file,
-    exists.
-    """
+    """Whether the client seems to be installed: its configuration file or the folder of that file exists."""
     if client.user is None:
         return False
     path = expanded(client.user)

@@ -1,6 +1,4 @@
-"""`ctx docs`: shows the documentation of this version offline. `ctx completions`: prints completion
-scripts.
-"""
+"""`ctx docs`: shows this version's documentation offline. `ctx completions`: prints completion scripts."""
 
 import http.server
 import os
@@ -80,8 +78,8 @@ def run_docs(args: Namespace) -> int:
 
 
 def pages(folder: str) -> dict[str, str]:
-    """Returns name -> path of the Markdown file for each page, sorted by name. A name is such as
-    `howto/backup`.
+    """Maps the name of each page, such as `howto/backup`, to the path of its Markdown file, sorted by
+    name.
     """
     names = {
         path.removesuffix(".md").replace(os.sep, "/"): os.path.join(folder, path)

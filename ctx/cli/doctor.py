@@ -167,9 +167,7 @@ def store_findings(config: Config, *, fix: bool) -> Findings:
 
 
 def _catalog(config: Config, *, fix: bool) -> Finding:
-    """Checks the catalog for damage. `fix` renames a damaged file, so that `ctx index` can build a new
-    one.
-    """
+    """Checks the catalog for damage. `fix` renames a damaged file, so that `ctx index` can rebuild it."""
     try:
         with Workspace(config) as workspace:
             problems = workspace.catalog.check()
@@ -216,8 +214,8 @@ def _permissions(folder: str, *, fix: bool) -> Finding:
 
 
 def _files(folder: str) -> Iterator[str]:
-    """Yields the paths of a store's files and folders. Links are not followed: they may have come with a
-    clone.
+    """Yields the paths of a store's files and folders. Does not follow links, which a clone may bring
+    along.
     """
     index = os.path.join(folder, "index")
     if os.path.islink(folder):

@@ -24,9 +24,7 @@ _STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*+")|,(?=\s*+[}\]])')
 
 
 def own_command() -> str:
-    """The path of the `ctx` command, for programs that do not have the shell's PATH; "ctx" if it is not
-    found.
-    """
+    """The path of the `ctx` command, for programs without the shell's PATH. Falls back to "ctx" itself."""
     installed = os.path.join(os.path.dirname(sys.executable), "ctx")
     return installed if os.path.exists(installed) else shutil.which("ctx") or "ctx"
 

@@ -25,9 +25,7 @@ ABOVE = 3  # results shown above a missed answer
 
 
 class Question(NamedTuple):
-    """A question, and the paths that answer it. `source` names the only source to search; None searches
-    all.
-    """
+    """A question, and the paths that answer it. `source` names the only source to search, or None."""
 
     query: str
     expect: tuple[str, ...]
@@ -35,7 +33,7 @@ class Question(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The results for a question. `rank` is that of the first answer, from 1; None if it is not in the first
+    """The results for a question. `rank` is the first answer's, from 1; None if it is not in the first
     DEPTH.
     """
 
@@ -110,9 +108,7 @@ def run_eval(args: Namespace) -> int:
 
 
 def read_questions(text: str, name: str) -> list[Question]:
-    """Parses the text of a file of questions. `name` is the file's name. Raises `BadRequest` that names the
-    line.
-    """
+    """Parses the text of the file `name` into questions. Raises `BadRequest` that names the line."""
     questions = []
     for number, line in enumerate(text.split("\n"), 1):  # other line ends may be part of a question
         if line.strip() and not line.startswith("#"):
@@ -182,7 +178,7 @@ def summary(mode: str, outcomes: Sequence[Outcome]) -> Summary:
 
 
 def _shown(miss: Outcome) -> list[tuple[int, JSON]]:
-    """The (rank, result) rows to show for a missed question: the first results, and the answer if it was
+    """(rank, result) of what to show for a missed question: the first results, and the answer if it was
     found.
     """
     above = list(enumerate(miss.results[: ABOVE if miss.rank is None else min(miss.rank - 1, ABOVE)], 1))

@@ -213,8 +213,8 @@ def _export_parquet(args: Namespace) -> int:
 def _write_export(
     entries: Iterable[StoredDocument], out: TextIO, form: Callable[[str], str]
 ) -> tuple[int, int]:
-    """Writes all documents, then all chunks, as JSON rows. `form` is applied to each row. Returns (documents,
-    chunks).
+    """Writes one JSON document with all documents, then all chunks. `form` is applied to each row. Returns
+    (documents, chunks).
 
     The chunks are collected in a temporary file, so that the catalog is read once and little is kept in
     memory.

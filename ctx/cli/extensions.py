@@ -386,9 +386,7 @@ def _read_value(text: str, types: set[str]) -> JSON:
 
 
 def _types(rule: JSON) -> set[str]:
-    """The JSON types that a schema allows, by `type`, `enum` or its alternatives; empty if it allows any
-    type.
-    """
+    """The JSON types that a schema allows, by `type`, `enum` or its alternatives; empty for any type."""
     rule = as_table(rule)
     named = rule.get("type", [])
     types = {named} if isinstance(named, str) else set(named)

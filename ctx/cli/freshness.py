@@ -43,9 +43,7 @@ class Freshness:
 
 @dataclass
 class _Changes:
-    """The changes found in a folder: new and changed files (`items`), and the ids of deleted ones
-    (`gone`).
-    """
+    """The changes in a folder: new and changed files (`items`), and the ids of deleted ones (`gone`)."""
 
     connector: FilesystemConnector
     items: list[SourceItem]
@@ -83,9 +81,7 @@ def fresh_workspace(
 
 
 def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Changes]:
-    """Scans the folders of the configuration for changes since they were indexed. Adds notes to
-    `freshness`.
-    """
+    """Scans the configured folders for changes since they were indexed. Adds notes to `freshness`."""
     textless = _read_textless(config)
     changes = []
     for connector in folders(config):

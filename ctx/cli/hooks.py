@@ -115,9 +115,7 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
 
 
 def _entry(hooks: Hooks, hook: Hook, project: Project, args: Namespace, *, shared: bool) -> JSON:
-    """The JSON of a hook in the client's form. In the user's own file, it names the project's
-    configuration.
-    """
+    """A hook in the client's JSON form. In the user's own file, it names the project's configuration."""
     words = ["ctx" if shared else own_command(), "memory", hook.action, "--hook", args.client]
     if hook.action == "recall":
         words += ["--budget-tokens", str(args.budget_tokens or BUDGET_TOKENS)]
@@ -168,9 +166,7 @@ def bank_of(args: Namespace) -> str:
 
 
 class Message(NamedTuple):
-    """A user's message to an agent. `timestamp` is in ISO 8601, or None if the transcript does not have
-    it.
-    """
+    """A user's message to an agent. `timestamp` is in ISO 8601; None if the transcript has no time."""
 
     text: str
     timestamp: str | None

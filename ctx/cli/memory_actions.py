@@ -334,9 +334,7 @@ def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> i
 
 
 def _takes_folder(args: Namespace) -> bool:
-    """Whether the command uses a folder (`--folder`). Raises `BadRequest` for options that contradict each
-    other.
-    """
+    """Whether the command uses a folder (`--folder`). Raises `BadRequest` for contradictory options."""
     if args.format == "markdown" and not args.folder:
         raise BadRequest("--format markdown needs --folder DIR")
     if args.format == "jsonl" and args.folder:

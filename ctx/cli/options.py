@@ -76,8 +76,8 @@ def actions_of(options: Parser, metavar: str) -> Any:
 
 
 def action(actions: Any, name: str, purpose: str) -> Parser:
-    """Adds an action to a command's subparsers, and returns its parser. `--json` and `--config` may stand
-    before or after the action's name.
+    """Adds an action to a command's subparsers, and returns its parser. `--json` and `--config` may be before
+    or after the action's name.
     """
     options: Parser = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
     json_help = "print one JSON document"

@@ -88,9 +88,7 @@ def styled(stream: TextIO | None = None) -> bool:
 
 
 def terminal_width() -> int | None:
-    """The width of the terminal in columns; None if standard output is not a terminal. A width of 0 counts as
-    80.
-    """
+    """The columns of the terminal; None if standard output is not a terminal. A width of 0 counts as 80."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -286,7 +284,7 @@ def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
 
 
 def export_form(path: str | None) -> Callable[[str], str]:
-    """The function to apply to exported JSON: it escapes unprintable characters for a terminal, else does
+    """The function to apply to exported JSON: `json_printable` for a terminal, else `str`, which changes
     nothing.
     """
     return json_printable if path is None and sys.stdout.isatty() else str

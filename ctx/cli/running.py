@@ -89,15 +89,13 @@ def servers() -> list[Running]:
 
 
 def of_project(rows: Sequence[Running], root: str) -> Running | None:
-    """The server of the project in the folder `root`; the youngest if there are several, None if there is
-    none.
-    """
+    """The server of the project in the folder `root`, the youngest if there are several; else None."""
     folder = os.path.realpath(root)
     return next((row for row in reversed(rows) if os.path.realpath(row.root) == folder), None)
 
 
 def at_address(rows: Sequence[Running], bind: str) -> Running | None:
-    """The server that uses the address `bind` (HOST:PORT), or None. Raises `ConfigError` if it is not an
+    """The server that uses the address `bind` (HOST:PORT), or None. Raises `ConfigError` for an invalid
     address.
     """
     host, port = split_bind(bind)
@@ -154,7 +152,7 @@ def tools_over_http(server: Upstream) -> list[str]:
 
 @cache
 def tools_over_stdio(command: tuple[str, ...], folder: str) -> list[str]:
-    """The names of the tools that an MCP server lists; `command` starts it in `folder`. Raises
+    """The names of the tools that an MCP server, started with `command` in `folder`, lists. Raises
     `ConfigError`.
     """
     text = "".join(json.dumps(message) + "\n" for message in _MESSAGES)

@@ -202,7 +202,7 @@ def source_at(place: str) -> tuple[str, dict[str, Any]]:
 
 
 def _check_overlap(path: str, existing: str, name: str) -> None:
-    """Raises `Conflict` if `path` equals, contains or is inside `existing`, the folder of the source
+    """Raises `Conflict` if `path` equals, contains or is inside the folder `existing` of the source
     `name`.
     """
     if path == existing:

@@ -32,7 +32,7 @@ GOES_ON = "the next run continues"  # for messages about a scan that stopped ear
 
 
 class ScanLog:
-    """The findings of a scan besides the items it yields.
+    """The findings of a scan, apart from the items it yields.
 
     unchanged   ids whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read

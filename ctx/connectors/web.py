@@ -379,7 +379,9 @@ class _Crawl:
         return address in self._answered and visit is not None and visit.stored
 
     def _goal(self, address: str) -> str:
-        """The end of the redirects from an address, as far as this crawl knows them."""
+        """The end of the redirects from an address that this crawl has seen; the address itself if there are
+        none.
+        """
         for _ in range(MAX_REDIRECTS):
             address = self._moved.get(address, address)
         return address
