@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and fixtures for all tests."""
 
 import itertools
 import logging
@@ -16,17 +16,17 @@ import pytest
 
 from ctx.text.strings import sound
 
-# How long an example takes to make or to try is the machine's matter and no finding.
+# No deadlines: the duration of an example depends on the machine and shows no error.
 hypothesis.settings.register_profile("ctx", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 hypothesis.settings.load_profile("ctx")
 
 
-# Minutes each: they come first, so that nothing waits for them at the end.
+# Each of these takes minutes. They start first, so that nothing waits for them at the end.
 LONGEST = ("test_soak", "test_kills", "test_memory_kills", "test_dialect_crash", "test_store_crash")
 
 
 MEMORY = Path("/dev/shm")
-MEMORY_BYTES = 4 << 30  # two quick suites and the databases of what they start
+MEMORY_BYTES = 4 << 30  # enough for two quick suites and the databases that they start
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,11 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_files_in_memory(config: pytest.Config) -> None:
-    """Chooses the folder for temporary files before anybody asks for it; processes at its side inherit it."""
+    """Sets the folder for temporary files before it is first used. Worker processes inherit it."""
     if not config.getoption("--in-memory") or "TMPDIR" in os.environ or not MEMORY.is_dir():
         return
     memory = os.statvfs(MEMORY)
-    # Scripts are started from temporary folders; a container may forbid it, or give 64 MB.
+    # Tests start scripts from temporary folders. A container may forbid that here, or have only 64 MB.
     if memory.f_flag & os.ST_NOEXEC or memory.f_bavail * memory.f_frsize < MEMORY_BYTES:
         return
     os.environ["TMPDIR"] = str(MEMORY)
@@ -57,13 +57,13 @@ def _keep_files_in_memory(config: pytest.Config) -> None:
 
 
 def _leave_home(config: pytest.Config) -> None:
-    """Gives this process, and what it starts, a user of its own: what is trusted, recorded or copied for a
-    test is nothing of whoever runs it, and of no test in a process beside it.
+    """Gives this process and its children a new home folder. Tests then share no trust, records or copies
+    with the user who runs them, nor with the tests in other processes.
     """
     browsers = Path.home() / ".cache" / "ms-playwright"
     if browsers.is_dir():
         os.environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(browsers))
-    parent = os.environ["HOME"] if hasattr(config, "workerinput") else None  # which goes when all have ended
+    parent = os.environ["HOME"] if hasattr(config, "workerinput") else None  # deleted when all have ended
     config.stash[_home] = os.environ["HOME"] = tempfile.mkdtemp(prefix="ctx-home-", dir=parent)
     for folder in ("CONFIG", "STATE", "CACHE", "DATA"):
         os.environ.pop(f"XDG_{folder}_HOME", None)
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """What a test printed goes from one process to another, which lone surrogates do not survive."""
+    """Replaces lone surrogates in the output of a test, because it is sent from one process to another."""
     report = yield
     report.sections = [(name, sound(text)) for name, text in report.sections]
     return report
@@ -83,7 +83,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def _umask() -> Iterator[None]:
-    """A command that a test runs in this process makes its files private; the next test's are anybody's."""
+    """Restores the umask after each test: a `ctx` command that runs in this process changes it."""
     umask = os.umask(0o022)
     os.umask(umask)
     yield
@@ -92,7 +92,7 @@ def _umask() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres_programs() -> Iterator[postgres.Programs]:
-    """The programs of PostgreSQL. Skips where they are not there."""
+    """The programs of PostgreSQL. Skips the test if they are not installed."""
     programs = postgres.Programs()
     yield programs
     programs.discard()
@@ -100,7 +100,7 @@ def postgres_programs() -> Iterator[postgres.Programs]:
 
 @pytest.fixture(scope="session")
 def postgres_server(postgres_programs: postgres.Programs) -> Iterator[postgres.Server]:
-    """A running PostgreSQL, one for all tests of a process."""
+    """A running PostgreSQL, shared by all tests of a process."""
     server = postgres.Server(postgres_programs)
     try:
         yield server.create()
@@ -119,8 +119,8 @@ _home = pytest.StashKey[str]()
 
 
 def _begin_node(config: pytest.Config) -> None:
-    """In CI a node starts in the background with the session, for all of its processes; elsewhere when a test
-    needs one.
+    """In CI, starts an OpenSearch node in the background when the session starts, for all processes.
+    Elsewhere the first test that needs a node starts it.
     """
     chief = not hasattr(config, "workerinput")
     if chief and os.environ.get("CI") == "true" and opensearch.complete() and not config.option.collectonly:
@@ -136,8 +136,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def opensearch_url() -> Iterator[str]:
-    """The address of a running OpenSearch of one node, one for all tests of a process. Skips where it is not
-    there.
+    """The address of a running OpenSearch node, shared by all tests of a process. Skips the test if
+    OpenSearch is not installed.
     """
     if opensearch.URL in os.environ:
         opensearch.wait_for(os.environ[opensearch.URL])
@@ -155,7 +155,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def index_name(opensearch_url: str) -> Iterator[str]:
-    """A name for an index that no other test has; what it has is deleted afterwards."""
+    """A name for an index that no other test uses. The index is deleted after the test."""
     name = f"t{os.getpid()}x{next(_numbers)}"
     yield name
     opensearch.forget(opensearch_url, name)
@@ -163,8 +163,8 @@ def index_name(opensearch_url: str) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _own_log() -> Iterator[None]:
-    """A command that a test runs in its own process logs to that test's standard error, which is closed after
-    it.
+    """Removes the log handlers of commands that ran in this process: they write to the standard error of one
+    test, which is closed after it.
     """
     yield
     root = logging.getLogger()

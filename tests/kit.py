@@ -59,19 +59,19 @@ def write_key_file(path: Path, *names: str) -> str:
 
 
 def snippet_of(matcher: Matcher, chunk: ChunkRow, further: str = "") -> Snippet:
-    """The passage to show for one chunk, whose section continues with `further`."""
+    """The snippet for one chunk. `further` is the text that follows the chunk in its section."""
     return matcher.snippet(chunk, further)
 
 
 def chunk_row(text: str, title: str, heading: str, prose: bool) -> ChunkRow:
-    """A chunk of a page or of code, as a search reads it."""
+    """A chunk of a Markdown page (`prose`) or of Python code, as a search reads it."""
     media_type = "text/markdown" if prose else "text/x-python"
     return ChunkRow(1, 1, 0, 1, 1, heading, text, "id", "files", "file", title, None, 0, media_type)
 
 
 def shared(*parts: str) -> Path:
-    """A path in the material that CI has beside the checkout; skips the test where it is absent (fails in
-    CI).
+    """The path of a file in the shared test material: the folder $CTX_SHARED, or `shared` next to the
+    checkout. If the file is missing, the test is skipped; in CI it fails.
     """
     folder = Path(os.environ.get("CTX_SHARED", ROOT.parent / "shared"))
     path = folder.joinpath(*parts)
@@ -85,7 +85,7 @@ def shared(*parts: str) -> Path:
 
 @contextmanager
 def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
-    """Run a web server on 127.0.0.1 during the block; returns its port."""
+    """Run a web server on 127.0.0.1 during the block, and yield its port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -98,7 +98,9 @@ def http_server(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> I
 
 
 class PieceByPiece(http.server.BaseHTTPRequestHandler):
-    """Send the reply in pieces, possibly without end, until the client has gone."""
+    """A request handler that sends the reply in pieces, possibly without end, until the client
+    disconnects.
+    """
 
     def send_pieces(self, pieces: Iterable[bytes], headers: Mapping[str, str] | None = None) -> None:
         self.send_response(200)
@@ -109,14 +111,16 @@ class PieceByPiece(http.server.BaseHTTPRequestHandler):
             for piece in pieces:
                 self.wfile.write(piece)
         except OSError:
-            pass  # the client has left, as it should
+            pass  # the client has disconnected, as expected
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
 
 
 def python_for_anybody() -> str:
-    """A Python of this version that an unprivileged user may start; this one may lie in a private folder."""
+    """The path of a Python of this version that an unprivileged user may start. The running Python may be in
+    a private folder. Skips the test if there is none.
+    """
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin:/bin")):
         if candidate is None:
@@ -130,14 +134,16 @@ def python_for_anybody() -> str:
 
 
 def hear_ctrl_c() -> None:
-    """For `preexec_fn`: the child hears SIGINT although the suite itself may run where it is ignored
-    (`nohup`, a script's `&`).
+    """For `preexec_fn`: the child reacts to SIGINT even if the tests run where it is ignored (`nohup`, or `&`
+    in a script).
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def watching(folder: Path, *program: str) -> "subprocess.Popen[str]":
-    """`ctx index --watch` there, as soon as it follows the sources; `program`: what Python runs for it."""
+    """Starts `ctx index --watch` in a folder, and returns the process once it follows the sources. `program`
+    are Python's arguments in place of `-m ctx`.
+    """
     child = subprocess.Popen(
         [sys.executable, *(program or ("-m", "ctx")), "index", "--watch"],
         cwd=folder,
@@ -152,8 +158,8 @@ def watching(folder: Path, *program: str) -> "subprocess.Popen[str]":
 
 
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:
-    """A project with a docs folder and a configuration (embeddings off unless `config` says otherwise); its
-    ctx.toml.
+    """Creates a project with these files in its docs folder, and returns the path of its ctx.toml. `config`
+    is the text of ctx.toml; by default it indexes the docs folder without embeddings.
     """
     docs = folder / "docs"
     docs.mkdir(parents=True, exist_ok=True)
@@ -171,28 +177,30 @@ def project(folder: Path, files: dict[str, str] | None = None, config: str | Non
 
 
 def workspace(config: Path) -> Workspace:
-    """The opened workspace of a configuration file; close it."""
+    """Opens the workspace of a configuration file. The caller closes it."""
     return open_workspace(load_config(str(config), os.environ))
 
 
 def named(config: Path) -> dict[str, str]:
-    """The environment of a user who names this configuration, as `--config` does: what it asks for is theirs
-    to ask.
+    """Environment variables that name this configuration, as `--config` does. A configuration that the user
+    names needs no trust.
     """
     return {"CTX_CONFIG": str(config)}
 
 
 def trust(config: Path) -> None:
-    """Records the user's trust in this configuration, as `ctx trust` does, until the tests end.
+    """Trusts this configuration as `ctx trust` does, until the tests end.
 
-    For programs that start `ctx` themselves and hand on nothing of the environment but the home folder.
+    For programs that start `ctx` themselves and pass on no environment variable except the home folder.
     """
     trust_as_written(str(config))
     atexit.register(TrustFile(trust_path(os.environ)).record, {os.path.realpath(config): None})
 
 
 def picture(space: Workspace) -> dict[tuple[str, str], Any]:
-    """What a clean build of the store would also contain: documents, their text, their chunks."""
+    """The content of a store, to compare with that of a newly built one: (source, source_id) -> (id, title,
+    body, address, chunks).
+    """
     entries_by_name = {}
     for stored in space.catalog.export():
         document = stored.document
@@ -208,7 +216,7 @@ def picture(space: Workspace) -> dict[tuple[str, str], Any]:
 
 
 def found(space: Workspace, *queries: str, mode: str = "keyword") -> list[list[str]]:
-    """The sorted ids that each query finds, without scores."""
+    """The sorted source ids that each query finds, one list per query."""
     from ctx.models import Caller
 
     return [
@@ -229,7 +237,7 @@ def ctx(
     timeout_s: float = 60,
     input_text: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would, with only the folder's configuration."""
+    """Runs a `ctx` command in the folder `cwd`, without the user's own configuration."""
     environ = {
         name: value
         for name, value in os.environ.items()
@@ -241,8 +249,8 @@ def ctx(
 
 
 def _settle(folder: Path) -> None:
-    """Waits out the tick of the clock in which a file was written: one so young is read again by the next
-    run.
+    """Waits until the newest file in a folder is older than FINE_TICK_NS. The next run would read a younger
+    file again.
     """
     youngest_ns = max((path.lstat().st_ctime_ns for path in folder.glob("**/*")), default=0)
     rest_ns = min(FINE_TICK_NS, youngest_ns + FINE_TICK_NS - time.time_ns())
@@ -257,9 +265,9 @@ def on_a_terminal(
     errors: bool = True,
     keys: str = "",
 ) -> tuple[int, str]:
-    """Runs the command on a terminal where somebody types `keys`: its exit code, and what is on the screen.
+    """Runs `ctx` on a terminal and types `keys`. Returns the exit code and the text on the screen.
 
-    None in `env` takes a variable away. Without `errors` standard error is not the terminal's.
+    None in `env` removes a variable. `errors`: standard error is the terminal, too.
     """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -279,14 +287,16 @@ def on_a_terminal(
             while part := os.read(ours, 65536):
                 screen += part
         except OSError:
-            pass  # Linux says so when the last program has left the terminal
+            pass  # Linux raises this when the last program has closed the terminal
         status = process.wait(60)
     os.close(ours)
     return status, screen.decode(errors="replace").replace("\r\n", "\n")
 
 
 def lines_run(work: Callable[[], object]) -> int:
-    """The number of Python lines that some work executes: a cost that does not depend on the machine."""
+    """Calls `work` and returns how many lines of Python it executes: a cost that does not depend on the
+    machine.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

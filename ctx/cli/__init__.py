@@ -79,7 +79,7 @@ EXAMPLES = """\
   ctx connect claude-code
   ctx serve"""
 
-# Command names of other tools, and the hint to give.
+# Command names that other tools have -> the hint to print.
 ELSEWHERE = {
     "ls": "`ctx status` lists the sources, `ctx export` every document",
     "list": "`ctx status` lists the sources, `ctx tool list` the tools",
@@ -92,7 +92,7 @@ ELSEWHERE = {
     "ps": "`ctx status` lists the servers that run",
 }
 
-# These write files of a project, which others may read; all other files that ctx writes are private.
+# These commands write project files, which other users may read. The files of other commands are private.
 SHARED_WORK = frozenset(("init", "import", "connect", "tool", "connector", "agent", "registry", "openapi"))
 
 EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `ctx search ... | head`: the reader has enough. Python would complain again when it closes stdout.
+        # `ctx search ... | head` has closed the pipe. Python would fail again when it closes stdout.
         _close(sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(StoreError("the disk is full: free some space and try again"), False)
         subject = f"{error.filename}: " if error.filename else ""
         return _fail(CtxError(f"{subject}{error.strerror or error}"), as_json)
-    except Exception as error:  # a bug of ours, or a store with content that ctx never writes
+    except Exception as error:  # a bug in ctx, or a store with content that ctx never writes
         if os.environ.get("CTX_TRACEBACK"):
             raise
         return _fail(
@@ -148,7 +148,7 @@ def _run(arguments: list[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     overview = _overview(everything="--all" in arguments)
     try:
-        # `--` and all after it are the command's: argparse would drop the mark here.
+        # `--` and everything after it belong to the command. argparse would drop the `--` here.
         end = arguments.index("--") if "--" in arguments else len(arguments)
         called = overview.parse_args(arguments[:end])
         if called.command is None:
@@ -159,7 +159,7 @@ def _run(arguments: list[str]) -> int:
         if called.config is not None:
             options.set_defaults(config=called.config)
         args = parse(options, [*called.arguments, *arguments[end:]])
-    except SystemExit as end:  # of --help and --version
+    except SystemExit as end:  # raised by --help and --version
         return int(end.code or 0)
     if command not in SHARED_WORK:
         os.umask(0o077)
@@ -169,7 +169,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _overview(*, everything: bool) -> Parser:
-    """The parser of `ctx` itself: the options before the command, and the command."""
+    """Returns the parser of `ctx` itself: the global options and the command's name. `everything`: its help
+    lists all commands.
+    """
     groups = {**GROUPS, "less common": FURTHER} if everything else GROUPS
     lines = []
     for title, names in groups.items():
@@ -199,14 +201,16 @@ def _overview(*, everything: bool) -> Parser:
 
 
 def command_parser(command: str) -> Parser:
-    """The parser of one command."""
+    """Returns the parser of one command. Imports the command's module."""
     options = Parser(prog=f"ctx {command}", allow_abbrev=False)
     getattr(import_module(COMMANDS[command][0]), f"{command}_options")(options)
     return options
 
 
 def whole_parser() -> Parser:
-    """The parser of all commands, for completions and the manual page. It imports every command's module."""
+    """Returns one parser with all commands as subparsers, for completions and the manual page. Imports the
+    module of every command.
+    """
     whole = Parser(prog="ctx", description="A local-first context server.")
     whole.add_argument("--version", action="version", version=f"ctx {__version__}")
     commands: Any = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
@@ -218,7 +222,7 @@ def whole_parser() -> Parser:
 
 
 def _command_name(name: str) -> str:
-    """For argparse: one of our commands."""
+    """An argparse type: returns `name` if it is a command, else raises `ArgumentTypeError` with a hint."""
     if name in COMMANDS or name in OLDER:
         return name
     if name in ELSEWHERE:
@@ -236,25 +240,25 @@ def _close(descriptor: int) -> None:
 def _repair_streams() -> None:
     """Replaces closed standard streams (`>&-`) by the null device.
 
-    Python has None for them, and the next file that is opened, such as the catalog, would get their number
-    and be overwritten by what is printed.
+    Python sets a closed stream to None. The next file that is opened, such as the catalog, would get the
+    stream's descriptor, and printed output would overwrite that file.
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
         for number in range(3):
             try:
                 os.fstat(number)
             except OSError:
-                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+                os.open(os.devnull, os.O_RDWR)  # returns the lowest free descriptor: this one
         sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
         sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
         sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
     if sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Latin-1 lacks letters
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Latin-1 lacks many letters
 
 
 def _fail(error: CtxError, as_json: bool) -> int:
-    """Prints an error, on standard error or as a JSON document, and returns the exit code. Mistakes in a
-    configuration are printed all at once, one a line.
+    """Prints an error on standard error, or as JSON on standard output. Returns the exit code. A
+    `ConfigError` may list several mistakes, one per line.
     """
     code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
     try:

@@ -1,5 +1,6 @@
-"""`ctx trust`: trust a configuration that asks for more than reading its own folder, with its scripts, and
-the scripts of the project's `.ctx` folder. `ctx key`: the keys of a shared server.
+"""`ctx trust`: trusts a project's configuration, the scripts that it names and those in its `.ctx` folder.
+
+`ctx key`: creates, lists and revokes the keys of a shared server.
 """
 
 import os

@@ -1,6 +1,4 @@
-"""The clients that `ctx connect` knows (clients.toml), the project to connect, and ctx's entries in the files
-of clients.
-"""
+"""The clients that `ctx connect` knows (clients.toml), and ctx's entries in their configuration files."""
 
 import os
 import re
@@ -40,7 +38,9 @@ _PROGRAMS = ("ctx", "ctx.exe", "ctx-server")
 
 @dataclass(frozen=True)
 class Server:
-    """The target of an entry: a command that the client starts (`stdio`), or an address."""
+    """The server that a client's entry names: a command that the client starts (`stdio`), or the address
+    `url`. `key_env` is the environment variable that holds the server's key.
+    """
 
     command: str
     arguments: tuple[str, ...]
@@ -51,7 +51,7 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """When a client calls `ctx memory ACTION`."""
+    """One hook: when `event` happens, the client runs `ctx memory ACTION`."""
 
     event: str
     action: str  # recall | capture
@@ -61,7 +61,9 @@ class Hook:
 
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """The hooks of a client, in files of their own."""
+    """The hooks that ctx writes for a client. `user` is the path of the user's file for hooks, `project` that
+    of a project's file.
+    """
 
     user: str
     project: str
@@ -70,33 +72,33 @@ class Hooks:
     source: str
     checked: str
     grouped: bool = True  # {"matcher", "hooks": [{"type": "command", ...}]}; else the command itself
-    header: Mapping[str, JSON] = field(default_factory=dict)  # members that the file must have
+    header: Mapping[str, JSON] = field(default_factory=dict)  # top-level members that the file must have
 
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """A row of clients.toml."""
+    """A client from clients.toml: where its configuration files are, and what an entry looks like."""
 
     title: str
-    user: str | None = None  # the user's file
-    project: str | None = None  # a project's file
-    then: str  # what to do next
-    source: str  # the documentation page
-    checked: str  # when that was read
+    user: str | None = None  # path of the user's configuration file
+    project: str | None = None  # path of a project's configuration file
+    then: str  # tells the user what to do next
+    source: str  # the client's documentation page about this
+    checked: str  # the date when that page was read
     key: str = "mcpServers"  # the table of servers
     form: str = "json"  # json (comments are read) or toml
-    types: Sequence[str] = ()  # the value of `type` for an address, and for a command
-    address: str = "url"  # the key of an address
-    key_reference: str = "${%s}"  # a variable in a header; "": the client cannot refer to one
+    types: Sequence[str] = ()  # the entry's `type`: for an address, and for a command
+    address: str = "url"  # the key of the server's address
+    key_reference: str = "${%s}"  # how a header refers to a variable; "": not supported
     extra: Mapping[str, JSON] = field(default_factory=dict)
     stdio_only: bool = False
-    shape: str | None = None  # codex, opencode, goose: an entry of another shape
-    trust_file: str | None = None  # where it lists the folders whose entries it uses without asking
-    untrusted: str = ""  # what it does in another folder
+    shape: str | None = None  # codex, opencode or goose, whose entries have another form
+    trust_file: str | None = None  # the file that lists the folders whose entries the client trusts
+    untrusted: str = ""  # what the client does in a folder that it does not trust
     hooks: Hooks | None = None
 
     def entry(self, server: Server) -> Entry:
-        """The client's entry for a server."""
+        """Returns the entry for a server, in the form that this client reads."""
         command, arguments = server.command, list(server.arguments)
         if self.shape == "codex":
             key = {"bearer_token_env_var": server.key_env} if server.key_env else {}
@@ -131,11 +133,11 @@ def _read_clients() -> dict[str, Client]:
 
 CLIENTS: Mapping[str, Client] = _read_clients()
 HOOKED = sorted(name for name, client in CLIENTS.items() if client.hooks)
-BUDGET_TOKENS = 1000  # recalled at the start of a session, by hooks
+BUDGET_TOKENS = 1000  # the default limit of what a hook recalls at the start of a session
 
 
 def expanded(path: str) -> str:
-    """A client's file on this machine."""
+    """Makes a path from clients.toml absolute. Replaces `{apps}`, `{VARIABLE|DEFAULT}` and `~`."""
     apps = "~/Library/Application Support" if sys.platform == "darwin" else "{XDG_CONFIG_HOME|~/.config}"
     path = path.replace("{apps}", apps)
     path = re.sub(r"\{(\w+)\|([^}]*)\}", lambda match: os.environ.get(match[1]) or match[2], path)
@@ -143,7 +145,7 @@ def expanded(path: str) -> str:
 
 
 def installed(client: Client) -> bool:
-    """Whether this user seems to have the client: its file is there, or its folder."""
+    """Whether the client seems to be installed: its configuration file or the folder of that file exists."""
     if client.user is None:
         return False
     path = expanded(client.user)
@@ -153,7 +155,9 @@ def installed(client: Client) -> bool:
 
 @dataclass(frozen=True)
 class Project:
-    """The project to connect. `own`: no project was found; the user's own configuration is used, if any."""
+    """The project to connect. `root` is its folder. `own`: `location` is the user's own configuration,
+    because no project was found. `location` is None if there is neither.
+    """
 
     location: Location | None
     root: str
@@ -169,18 +173,18 @@ class Project:
 
     @property
     def address(self) -> str:
-        """Where it is served now, else where it will be."""
+        """The URL of the project's running server, else the URL that the configuration names."""
         running = of_project(servers(), self.root)
         return local(running.address if running else self.bind)
 
 
 @cache
 def _configuration(location: Location) -> Config:
-    return configuration_at(location)  # read once, so that warnings are printed once
+    return configuration_at(location)  # cached, so that its warnings are printed once
 
 
 def project_here(explicit: str | None) -> Project:
-    """The project that counts here."""
+    """Returns the project of the current folder, or that of the configuration in `--config` (`explicit`)."""
     location = find_config(explicit, os.environ, os.getcwd())
     folder = user_folder(os.environ)
     own = location is not None and folder is not None and location.path == os.path.join(folder, "config.toml")
@@ -189,7 +193,7 @@ def project_here(explicit: str | None) -> Project:
 
 
 def target(row: JSON) -> list[str]:
-    """The target of an entry: its address, or the words of its command."""
+    """Returns an entry's address, or the words of its command, as a list. [] if `row` is not a table."""
     if not isinstance(row, dict):
         return []
     for key in ("url", "httpUrl", "serverUrl", "uri"):
@@ -198,13 +202,15 @@ def target(row: JSON) -> list[str]:
     command, arguments = row.get("command", row.get("cmd", "")), row.get("args")
     words = [*(command if isinstance(command, list) else [command])]
     words = [str(word) for word in words + (arguments if isinstance(arguments, list) else [])]
-    if "--url" in words[:-1]:  # `ctx mcp --url` leads to the same place
+    if "--url" in words[:-1]:  # `ctx mcp --url` connects to the same server
         return [words[words.index("--url") + 1]]
     return [os.path.basename(words[0]), *words[1:]] if words else []
 
 
 def _is_ours(name: str, row: JSON, project: Project, *, shared: bool) -> bool:
-    """Whether ctx wrote an entry for this project. In a project's own file every entry of ctx is."""
+    """Whether ctx wrote this entry for this project. In the project's own file (`shared`), every ctx entry
+    counts that names no other configuration.
+    """
     words = target(row)
     if len(words) == 1:
         address = urlsplit(words[0])
@@ -221,7 +227,9 @@ def _is_ours(name: str, row: JSON, project: Project, *, shared: bool) -> bool:
 
 @dataclass
 class ClientFile:
-    """A client's file for a project (`shared`) or for the user. Raises `ConfigError` for what is no file."""
+    """A client's configuration file: the project's (`shared`), or the user's. Raises `ConfigError` if the
+    file cannot be used.
+    """
 
     client: Client
     project: Project
@@ -238,7 +246,7 @@ class ClientFile:
 
     @cached_property
     def document(self) -> Any:
-        """The parsed file. Raises `ConfigError`."""
+        """The parsed file, which `put` and `remove` change. Raises `ConfigError` if it cannot be parsed."""
         try:
             document = parsed(self.client.form, self.before)
             if not isinstance(document.get(self.client.key, {}), dict):
@@ -253,13 +261,15 @@ class ClientFile:
 
     @property
     def ours(self) -> list[str]:
-        """The names of this project's entries."""
+        """The names of the entries that ctx wrote for this project."""
         rows = self.entries.items()
         return [name for name, row in rows if _is_ours(name, row, self.project, shared=self.shared)]
 
     def put(self, name: str, entry: Entry, *, replace: bool) -> Edit | None:
-        """The change that puts an entry in place of ctx's earlier ones; None if it is there. Raises
-        `Conflict` if there is another server of that name.
+        """Returns the edit that replaces ctx's entries for this project with `entry`; None if nothing
+        changes.
+
+        Raises `Conflict` if the name belongs to another server, unless `replace` is set.
         """
         present, ours = self.entries, self.ours
         old = present.get(name)
@@ -283,7 +293,7 @@ class ClientFile:
         )
 
     def remove(self, names: Iterable[str]) -> Edit:
-        """The change that removes entries; it deletes a file with nothing else in it."""
+        """Returns the edit that removes these entries. It deletes the file if nothing else is in it."""
         for name in names:
             del self.entries[name]
         if not self.entries:

@@ -1,4 +1,4 @@
-"""The configuration of a command, and the user's trust in one that was found."""
+"""Finds and reads the configuration of a command, and checks that the user trusts it."""
 
 import os
 import sys
@@ -19,13 +19,15 @@ NO_PROJECT = (
     "`ctx add FOLDER` works without one, `--config PATH` names another"
 )
 NO_SOURCES = "No sources are configured. `ctx add FOLDER` adds one."
-ASKED_REQUESTS = 20  # more than that cannot be read above a question: `ctx trust` shows them
-SHOWN_REQUESTS = 3  # in an error's one line
+ASKED_REQUESTS = 20  # with more, ctx does not ask on the terminal; `ctx trust` shows them
+SHOWN_REQUESTS = 3  # requests that an error lists
 MAX_LINE = 400  # characters of one request
 
 
 def project_location(explicit: str | None) -> Location:
-    """The location of the configuration used here. Raises `ConfigError` if there is none."""
+    """The configuration file for the current folder, or the one that `--config` names (`explicit`). Raises
+    `ConfigError` if there is none.
+    """
     location = find_config(explicit, os.environ, os.getcwd())
     if location is None:
         raise ConfigError(NO_PROJECT)
@@ -33,8 +35,11 @@ def project_location(explicit: str | None) -> Location:
 
 
 def configuration(explicit: str | None, *, required: bool = True) -> Config:
-    """The configuration used here. Raises `ConfigError` if there is none and one is `required`, or if
-    one was found that asks for more than the user has trusted.
+    """Reads the configuration for the current folder, or the one that `--config` names (`explicit`). Without
+    one, returns the defaults unless it is `required`.
+
+    Raises `ConfigError` if a required configuration is missing, or if it asks for more than the user has
+    trusted.
     """
     location = find_config(explicit, os.environ, os.getcwd())
     if location is None and not required:
@@ -43,10 +48,12 @@ def configuration(explicit: str | None, *, required: bool = True) -> Config:
 
 
 def configuration_at(location: Location) -> Config:
-    """The configuration there. Raises `ConfigError`, also if it asks for what the user has not trusted."""
+    """Reads the configuration file and prints its warnings. Raises `ConfigError` if it has mistakes, or if it
+    asks for more than the user has trusted.
+    """
     file = read_config(location.path)
     if not location.chosen and (lines := requests(file.tables, file.root)):
-        # Report a mistake before asking, if that needs no variable's value.
+        # Report mistakes before asking for trust, if the configuration uses no environment variables.
         if not any(variables(file.tables)):
             file.config({}, chosen=False)
         require_trust(location, asked(file.content, file.tables, file.root), lines)
@@ -57,7 +64,9 @@ def configuration_at(location: Location) -> Config:
 
 
 def memory_configuration(explicit: str | None) -> Config:
-    """The configuration that counts here; without one, memories are the user's and not this folder's."""
+    """Like `configuration`, but without a configuration it returns the defaults of the home folder: memories
+    then belong to the user and not to the current folder.
+    """
     if find_config(explicit, os.environ, os.getcwd()) is None:
         return default_config(os.path.expanduser("~"))
     return configuration(explicit)
@@ -67,8 +76,8 @@ def memory_configuration(explicit: str | None) -> Config:
 
 
 def require_trust(location: Location, content: bytes, lines: Sequence[str]) -> None:
-    """Returns if the user has trusted this content (`asked`) at this place, or does so now on the terminal.
-    Raises `ConfigError`.
+    """Returns if the user has trusted `content` (from `asked`) for this file, or agrees on the terminal now.
+    `lines` are the requests to show. Raises `ConfigError` otherwise.
     """
     file, path = TrustFile(trust_path(os.environ)), location.path
     if file.vouches(trusted_as(path), content):
@@ -94,13 +103,15 @@ def require_trust(location: Location, content: bytes, lines: Sequence[str]) -> N
 
 
 def bullets(lines: Sequence[str]) -> str:
-    """The requests of a configuration that need trust, one printable line each."""
+    """Formats the requests of a configuration that need trust as a list, one printable line each."""
     return "\n".join(f"  - it {one_line(line, MAX_LINE)}" for line in lines)
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests of a configuration that need trust: none if it is `chosen`."""
+    """What a configuration asks for beyond reading its own folder, one line each. This needs the user's trust
+    in `digest`, unless the user named the file (`chosen`).
+    """
 
     path: str
     chosen: bool
@@ -113,22 +124,22 @@ class Requests:
 
 
 def requests_of(location: Location) -> Requests:
-    """The requests of the configuration at a location. Raises `ConfigError`."""
+    """Reads the requests of a configuration file. Raises `ConfigError`."""
     file = read_config(location.path)
     digest = digest_of(asked(file.content, file.tables, file.root))
     return Requests(file.path, location.chosen, digest, requests(file.tables, file.root))
 
 
 def scripts_of(location: Location, digests: Mapping[str, str]) -> Sequence[ProjectScript]:
-    """The scripts that are trusted together with the configuration there: none where the user chose it, or
-    where it cannot be read.
+    """The scripts that are trusted together with a configuration. Empty if the user named the file
+    (`chosen`), or if it cannot be read. `digests` are the trusted hashes by path.
     """
     if location.chosen:
         return []
     try:
         return configured_scripts(read_config(location.path).config(os.environ, chosen=False), digests)
     except ConfigError:
-        return []  # loading it reports the reason
+        return []  # loading the configuration reports the reason
 
 
 def _script_digests(location: Location) -> dict[str, str]:
@@ -147,7 +158,9 @@ def trust_as_written(path: str) -> list[str]:
 
 @contextmanager
 def keep_trust(path: str) -> Iterator[None]:
-    """For a block that changes the configuration for the user: it stays as trusted as it was."""
+    """A context for changing the configuration at `path`: if it was trusted before the block, it is trusted
+    after it.
+    """
     file = TrustFile(trust_path(os.environ))
     before = requests_of(Location(path, False))
     trusted = not before.lines or file.digests().get(trusted_as(path)) == before.digest

@@ -1,8 +1,8 @@
-"""`ctx connect CLIENT`: writes this project's server into an editor's or an agent's configuration.
+"""`ctx connect CLIENT`: writes this project's server into the configuration of an editor or an agent.
 
-The file is parsed and written again, with its old text next to it as `.bak`. A file that cannot be parsed is
-left alone, and the entry is printed. A key is never written: the entry names the environment variable that
-holds it, or, where a client cannot do that, starts `ctx mcp --url` which can.
+The old text of the file is kept as `.bak`. If the file cannot be parsed, ctx changes nothing and prints the
+entry. ctx never writes a key: the entry names the environment variable that holds it. If a client cannot read
+variables, its entry starts `ctx mcp --url`, which can.
 """
 
 import base64
@@ -41,7 +41,7 @@ from ctx.models import JSON
 from ctx.text.strings import counted, did_you_mean
 from ctx.workspace import open_workspace
 
-_MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # how clients join server and tool: Claude Code, Cursor
+_MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # tool names in Claude Code and Cursor, and their limits
 
 
 def connect_options(options: Parser) -> None:
@@ -176,7 +176,7 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     if args.scope == "project" and client.project is None:
         raise BadRequest(f"{client.title} has no project configuration; use --user")
     if not (args.remove or args.url):
-        _ = project.config  # raises `ConfigError` unless it is trusted
+        _ = project.config  # raises `ConfigError` if the configuration is not trusted
     scope = args.scope or ("user" if project.own else "project")
     shared = scope == "project" and client.project is not None
     name = args.name or ("ctx" if shared or project.own else client_name(project.root))
@@ -223,7 +223,9 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
 
 
 def _earlier(client: Client, project: Project, *, shared: bool) -> list[Edit]:
-    """The change that removes this project's entries from the file of the other scope, if it has any."""
+    """Returns the edit that removes this project's entries from the client's file of the other scope
+    (`shared`: the project's). Empty if there are none.
+    """
     if (client.project if shared else client.user) is None:
         return []
     try:
@@ -257,11 +259,11 @@ def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
         return Outcome(key, "unchanged" if missing else "failed", notes=[note], code=0 if missing else 1)
 
 
-# -- what the client will see --------------------------------------------------------------------------------
+# -- checking the connection ---------------------------------------------------------------------------------
 
 
 def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -> tuple[str, list[str], int]:
-    """Connects as the client will. Returns the result as a line, notes, and the exit code."""
+    """Connects to the server as the client will. Returns (result as one line, notes, exit code)."""
     notes = []
     command = server.command
     if server.stdio and shutil.which(command) is None:
@@ -289,7 +291,7 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
 
 
 def tools_too_long(name: str, tools: Iterable[str]) -> list[str]:
-    """The tools whose name some client refuses when it is joined with the server's."""
+    """The tools whose names are too long for some client, which puts the server's `name` before them."""
     return [
         tool
         for tool in tools
@@ -306,7 +308,7 @@ def _documents(project: Project) -> str:
 
 
 def _server_notes(project: Project, args: Namespace) -> list[str]:
-    """Why a server at an address may not answer, or not for this project."""
+    """Notes on why the server at the entry's address may not answer, or may serve another project."""
     notes = []
     if args.key_env and args.key_env not in os.environ:
         notes.append(f"Note: {args.key_env} is not set here; export it where you start the client")
@@ -334,7 +336,7 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
 
 
 def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool) -> list[str]:
-    """A note if the client disables the entry because it does not trust this folder yet."""
+    """A note if the client does not trust this folder yet and therefore disables the entry; else empty."""
     path = client.trust_file
     if path is None or not (shared or key == "gemini-cli"):
         return []
@@ -352,7 +354,7 @@ def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool)
 
 
 def _link(key: str, name: str, entry: Entry) -> str | None:
-    """A link that installs the entry when it is clicked, in the clients that have such links."""
+    """A link that installs the entry when the user clicks it; None if the client has no such links."""
     if key == "cursor":
         content = base64.b64encode(json.dumps(entry).encode()).decode()
         return f"cursor://anysphere.cursor-deeplink/mcp/install?name={name}&config={quote(content)}"
@@ -365,7 +367,9 @@ def _link(key: str, name: str, entry: Entry) -> str | None:
 
 
 def connectable(name: str, url: str) -> list[dict[str, JSON]]:
-    """Every client with its entry for the server at `url`, for the page; installed ones first."""
+    """One JSON row per client for the web page, with its entry for the server at `url`. Installed clients
+    come first.
+    """
     rows = []
     for key, client in CLIENTS.items():
         entry = client.entry(Server("ctx", ("mcp", "--url", url), url, stdio=client.stdio_only))
@@ -386,7 +390,7 @@ def connectable(name: str, url: str) -> list[dict[str, JSON]]:
 
 
 def client_rows(project: Project) -> list[dict[str, JSON]]:
-    """Every client: whether it is installed, and its entries of ctx."""
+    """One JSON row per client: whether it is installed and connected, and the names of its ctx entries."""
     return [_client_row(key, client, project) for key, client in sorted(CLIENTS.items())]
 
 
@@ -432,6 +436,6 @@ def _cells(row: dict[str, JSON]) -> Sequence[str]:
 
 
 def _short(path: str) -> str:
-    """The path with `~` for the home folder."""
+    """Shortens a path: `~` replaces the home folder."""
     home = os.path.expanduser("~")
     return f"~{path[len(home) :]}" if path.startswith(f"{home}{os.sep}") else path

@@ -1,4 +1,4 @@
-"""`ctx docs`: the documentation of this version, offline. `ctx completions`: completion scripts."""
+"""`ctx docs`: shows this version's documentation offline. `ctx completions`: prints completion scripts."""
 
 import http.server
 import os
@@ -78,7 +78,9 @@ def run_docs(args: Namespace) -> int:
 
 
 def pages(folder: str) -> dict[str, str]:
-    """The path of each page's Markdown by its name, such as `howto/backup`, in order."""
+    """Maps the name of each page, such as `howto/backup`, to the path of its Markdown file, sorted by
+    name.
+    """
     names = {
         path.removesuffix(".md").replace(os.sep, "/"): os.path.join(folder, path)
         for path in glob("**/*.md", root_dir=folder, recursive=True)
@@ -87,7 +89,7 @@ def pages(folder: str) -> dict[str, str]:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the files of the site. Logs nothing and lists no folder."""
+    """Serves the files of the site. Logs no requests and lists no folders."""
 
     def log_message(self, format: str, *values: object) -> None:
         pass
@@ -101,7 +103,7 @@ def _serve(site: str, page: str, port: int, *, opening: bool) -> int:
         with open(os.path.join(site, "404.html"), encoding="utf-8") as file:
             _Handler.error_message_format = file.read().replace("%", "%%")
     except FileNotFoundError:
-        pass  # Python's own
+        pass  # use Python's own error page
     try:
         server = http.server.ThreadingHTTPServer((LOOPBACK, port), partial(_Handler, directory=site))
     except (OSError, OverflowError) as error:

@@ -39,7 +39,9 @@ DATABASE_S = 3.0  # for a database to answer
 
 @dataclass(frozen=True)
 class Finding:
-    """One check. `detail` says what was found, and what to do if it is not well."""
+    """The result of one check. `state` is OK, WARNING or FAILED. `detail` says what was found, and how to fix
+    a problem.
+    """
 
     what: str
     state: str
@@ -78,7 +80,7 @@ def run_doctor(args: Namespace) -> int:
 
 
 def examine(explicit: str | None, *, fix: bool) -> Findings:
-    """Every finding. A problem that fails several checks, such as a closed store, is reported once."""
+    """Runs all checks and yields their findings. A problem that fails several checks is reported once."""
     reported = set()
     for row in _examine(explicit, fix=fix):
         if row.state != FAILED or row.detail not in reported:
@@ -131,7 +133,7 @@ def _git() -> Finding:
 
 
 def _unreached(config: Config) -> Finding | None:
-    """The finding if the database of [store] url does not answer, or refuses."""
+    """A finding if the database of [store] url does not answer or refuses the connection; else None."""
     try:
         if config.store.url:
             from ctx.cluster import check_database
@@ -143,7 +145,7 @@ def _unreached(config: Config) -> Finding | None:
 
 
 def store_findings(config: Config, *, fix: bool) -> Findings:
-    """Problems of the catalog, its database and its permissions."""
+    """Checks the catalog, its database and the permissions of its files."""
     try:
         stored = config.stored
     except StoreError as error:
@@ -165,13 +167,13 @@ def store_findings(config: Config, *, fix: bool) -> Findings:
 
 
 def _catalog(config: Config, *, fix: bool) -> Finding:
-    """Whether every page of the catalog is sound; `fix` sets a damaged one aside."""
+    """Checks the catalog for damage. `fix` renames a damaged file, so that `ctx index` can rebuild it."""
     try:
         with Workspace(config) as workspace:
             problems = workspace.catalog.check()
             stats = workspace.catalog.stats()
     except StoreError as error:
-        if not is_damage(error):  # another program's file, a newer ctx's, one in use: nothing to set aside
+        if not is_damage(error):  # another program's file, a newer ctx's, or in use: not damaged
             return Finding("catalog", FAILED, error.message)
         problems, stats = [error.message], {}
     if not problems:
@@ -195,7 +197,7 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
 
 
 def _permissions(folder: str, *, fix: bool) -> Finding:
-    """Whether the store's files are closed to others; `fix` closes them."""
+    """Checks that only the owner can access the store's files. `fix` corrects their permissions."""
     loose = [
         path
         for path in _files(folder)
@@ -212,7 +214,9 @@ def _permissions(folder: str, *, fix: bool) -> Finding:
 
 
 def _files(folder: str) -> Iterator[str]:
-    """The files of a store. A link may have come with a clone and is not followed."""
+    """Yields the paths of a store's files and folders. Does not follow links, which a clone may bring
+    along.
+    """
     index = os.path.join(folder, "index")
     if os.path.islink(folder):
         return
@@ -287,7 +291,7 @@ def _sources(workspace: Workspace, fix: bool) -> Findings:
 
 
 def _memory(workspace: Workspace, fix: bool) -> Findings:
-    """Whether every memory, its words and its vector agree, and every pack loads."""
+    """Checks that each memory agrees with its words and its vector in the index, and reports on the packs."""
     memory = workspace.memory
     kept = bool(workspace.config.store.url) or os.path.isfile(workspace.location.memory)
     banks = memory.banks() if kept else []
@@ -324,7 +328,9 @@ def _memory(workspace: Workspace, fix: bool) -> Findings:
 
 
 def _memory_file(config: Config, *, fix: bool) -> Findings:
-    """Where the memories are, whether their file is sound, and what is missing; `fix` restores them."""
+    """Checks where the memories are stored, whether that file is damaged, and whether memories are missing.
+    `fix` restores what it can.
+    """
     from ctx.memory.location import locate, loss, problems  # 170 ms
     from ctx.memory.salvage import restore
     from ctx.memory.split import holds_old
@@ -413,7 +419,7 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
         bind=server.bind,
         cors_origins=tuple(server.cors_origins),
         cross_site_tools=server.cross_site_tools,
-        api_keys=(server.api_key_env,) if server.api_key_env else (),  # only whether there is one
+        api_keys=(server.api_key_env,) if server.api_key_env else (),  # only whether it is set
     )
     every_page = "*" in server.cors_origins and not server.api_key_env
     hint = "; [server] cors_origins = [] closes it" if every_page else ""
@@ -431,7 +437,7 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
 
 
 def _server(config: Config) -> Findings:
-    """Whether this project's server runs and answers."""
+    """Checks whether this project's server runs and answers."""
     import httpx  # 90 ms
 
     rows = servers()
@@ -444,7 +450,7 @@ def _server(config: Config) -> Findings:
         detail += f"its own [server] bind in ctx.toml{proposal(config.server.bind)}"
         yield Finding("server", WARNING, detail)
         return
-    key = own.owner_key if own else None  # not for another program at this address
+    key = own.owner_key if own else None  # never sent to another program at this address
     headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
     health: JSON = None
     try:

@@ -1,5 +1,5 @@
-"""Edits of JSON and TOML files that other programs own: parsed, written again with a `.bak`, or shown as a
-diff.
+"""Edits JSON and TOML files that belong to other programs. An edit is written, with a `.bak` copy of the old
+text, or shown as a diff.
 """
 
 import difflib
@@ -24,16 +24,16 @@ _STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*+")|,(?=\s*+[}\]])')
 
 
 def own_command() -> str:
-    """How a program that does not see the shell's PATH starts `ctx`."""
+    """The path of the `ctx` command, for programs without the shell's PATH. Falls back to "ctx" itself."""
     installed = os.path.join(os.path.dirname(sys.executable), "ctx")
     return installed if os.path.exists(installed) else shutil.which("ctx") or "ctx"
 
 
 def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
-    """The file to write for `path`. Raises `ConfigError`.
+    """Returns the absolute path to write for `path`. Raises `ConfigError`.
 
-    A user's own file may be a link, to a folder of dotfiles for example. In a project (`shared`, at `root` or
-    here) no part of the path may be one: a clone brings its links along.
+    A user's own file may be a link, for example into a folder of dotfiles. In a project (`shared`, below
+    `root` or the current folder) no part of the path may be a link, because links may have come with a clone.
     """
     if not shared:
         return os.path.realpath(path)
@@ -41,7 +41,7 @@ def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
     try:
         files.check_file(path, beneath=root or os.getcwd())
     except FileNotFoundError:
-        pass  # nor a folder for it
+        pass  # the file or its folder does not exist yet
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
     return path
@@ -50,7 +50,7 @@ def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
 def read_text(path: str) -> str | None:
     """The text of a file; None if the file does not exist. Raises `ConfigError`."""
     try:
-        # O_NONBLOCK: a pipe in its place would block for ever.
+        # O_NONBLOCK: if the path is a pipe, opening it would block for ever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", newline="") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{path} cannot be read: it is not a file")
@@ -64,8 +64,8 @@ def read_text(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a file. `before` is None if there was none, `after` if it is to be deleted. `private`: a
-    new file is readable by its owner alone.
+    """A change of a file's text from `before` to `after`. `before` is None for a new file. `after` is None to
+    delete the file. `private`: only the owner may read a new file.
     """
 
     path: str
@@ -74,7 +74,7 @@ class Edit:
     private: bool
 
     def apply(self) -> None:
-        """Writes the file in one step, its old text next to it as `.bak`. Raises `ConfigError`, also if the
+        """Writes the file in one step and keeps the old text as `.bak`. Raises `ConfigError`, also if the
         file has changed since it was read.
         """
         with files.writing(self.path, ConfigError):
@@ -105,8 +105,8 @@ class Edit:
 
 
 def parsed(form: str, text: str | None) -> Any:
-    """A client's file as a document that can be changed. Comments in JSON are read over. Raises
-    `ValueError`.
+    """Parses the text of a client's file into a document to edit. `form` is json or toml. In JSON, comments
+    and trailing commas are skipped. None counts as an empty file. Raises `ValueError`.
     """
     if form == "toml":
         try:
@@ -131,7 +131,9 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 
 def written(form: str, document: Any, before: str | None) -> str:
-    """The text of a document, with the indent that the file had before."""
+    """Serializes a parsed JSON or TOML `document`. JSON keeps the indent of `before`, the file's old text
+    (default: 2 spaces).
+    """
     if form == "toml":
         return tomlkit.dumps(document)
     indent = re.search(r'^([ \t]+)"', before or "", re.MULTILINE)
@@ -139,7 +141,7 @@ def written(form: str, document: Any, before: str | None) -> str:
 
 
 def comment_note(form: str, path: str, before: str | None) -> list[str]:
-    """A note if writing the file again loses comments."""
+    """A note if rewriting the JSON file `before` loses comments; else empty."""
     if form == "json" and any(not match[1] for match in _STRING_OR_COMMENT.finditer(before or "")):
         return [f"Note: the comments in {path} were removed; {os.path.basename(path)}.bak still has them"]
     return []

@@ -1,8 +1,8 @@
 """`ctx eval`: asks your own questions in every mode, and shows which were missed and what ranked above.
 
 Each line of the file of questions is JSON, `{"query": "...", "expect": "docs/auth.md"}` (`expect` may be a
-list of paths, `source` names the only source to search), or a question, a tab and a path. A path without a
-folder fits any folder.
+list of paths, `source` names the only source to search), or a question, a tab and a path. A path also matches
+documents whose path ends with it.
 """
 
 import json
@@ -25,7 +25,7 @@ ABOVE = 3  # results shown above a missed answer
 
 
 class Question(NamedTuple):
-    """A question, and the paths that answer it."""
+    """A question, and the paths that answer it. `source` names the only source to search, or None."""
 
     query: str
     expect: tuple[str, ...]
@@ -33,7 +33,9 @@ class Question(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The results for a question, and the rank of the first answer, from 1; None: not in the first DEPTH."""
+    """The results for a question. `rank` is the first answer's, from 1; None if it is not in the first
+    DEPTH.
+    """
 
     question: Question
     rank: int | None
@@ -106,7 +108,7 @@ def run_eval(args: Namespace) -> int:
 
 
 def read_questions(text: str, name: str) -> list[Question]:
-    """The questions of a file. Raises `BadRequest` that names the line."""
+    """Parses the text of the file `name` into questions. Raises `BadRequest` that names the line."""
     questions = []
     for number, line in enumerate(text.split("\n"), 1):  # other line ends may be part of a question
         if line.strip() and not line.startswith("#"):
@@ -141,7 +143,7 @@ def _question(line: str) -> Question | None:
 def ask(
     toolbox: Toolbox, question: Question, mode: str, limit: int = DEPTH, *, explain: bool = True
 ) -> list[JSON]:
-    """The first results for a question, by the `search` tool."""
+    """Runs the `search` tool for a question and returns the first `limit` results."""
     arguments: dict[str, JSON] = {"query": question.query, "mode": mode, "limit": limit, "explain": explain}
     if question.source is not None:
         arguments["source"] = question.source
@@ -153,7 +155,7 @@ def ask(
 
 
 def outcome(question: Question, results: Sequence[JSON]) -> Outcome:
-    """Where the first answer is among the results."""
+    """Finds the rank of the first answer in the results."""
     ranks = (
         rank
         for rank, result in enumerate(results, 1)
@@ -163,20 +165,22 @@ def outcome(question: Question, results: Sequence[JSON]) -> Outcome:
 
 
 def fits(source_id: str, path: str) -> bool:
-    """Whether a document has the expected path, or one that ends with it."""
+    """Whether a document's path is the expected path or ends with it."""
     source_id, path = nfc(source_id), nfc(path)
     return source_id == path or source_id.endswith(f"/{path}")
 
 
 def summary(mode: str, outcomes: Sequence[Outcome]) -> Summary:
-    """The figures of one mode."""
+    """Computes the figures of one mode."""
     ranks, count = [row.rank for row in outcomes if row.rank is not None], len(outcomes)
     first, in_5, in_12 = (sum(rank <= depth for rank in ranks) / count for depth in (1, 5, 12))
     return Summary(mode, first, in_5, in_12, sum(1 / rank for rank in ranks) / count)
 
 
 def _shown(miss: Outcome) -> list[tuple[int, JSON]]:
-    """The results to show of a missed question, with their ranks: the first, and the answer."""
+    """(rank, result) of what to show for a missed question: the first results, and the answer if it was
+    found.
+    """
     above = list(enumerate(miss.results[: ABOVE if miss.rank is None else min(miss.rank - 1, ABOVE)], 1))
     return above if miss.rank is None else [*above, (miss.rank, miss.results[miss.rank - 1])]
 
@@ -194,7 +198,7 @@ def _miss_lines(mode: str, miss: Outcome) -> list[str]:
 
 
 def _reasons(explanation: JSON) -> str:
-    """Why a result has its rank, on one line."""
+    """Formats the scores and rules that gave a result its rank, on one line."""
     parts = [f"{explanation['score']:.3f}"]
     for index in ("keyword", "semantic"):
         if index in explanation:

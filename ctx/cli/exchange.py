@@ -1,8 +1,8 @@
-"""`ctx import` and `ctx export`: to and from the files of other programs.
+"""`ctx import` and `ctx export`: read and write the files of other programs.
 
-A Parquet table has one row a chunk: `document_id`, `source`, `source_id`, `title`, `source_url`,
-`updated_at`, `chunk_index`, `heading`, `text`, `text_hash` (16 bytes, of what is embedded: title and heading
-path before the text), `model` and `embedding`, both null if there is no embedding.
+A Parquet table has one row per chunk: `document_id`, `source`, `source_id`, `title`, `source_url`,
+`updated_at`, `chunk_index`, `heading`, `text`, `text_hash` (16 bytes; the hash of the embedded text, which is
+title, heading path and text), `model` and `embedding` (both null if there is no embedding).
 """
 
 import json
@@ -38,7 +38,7 @@ from ctx.workspace import open_workspace
 if TYPE_CHECKING:
     import numpy as np
 
-ROWS = 4096  # of a row group: 6 MB of vectors at 384 dimensions
+ROWS = 4096  # per row group: 6 MB of vectors at 384 dimensions
 _TEXT_COLUMNS = ("title", "heading", "text")
 
 Pair = tuple[bytes, "np.ndarray"]
@@ -134,12 +134,12 @@ def _script_text(path: str) -> str:
 
     try:
         return files.read_file(path, most=MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):  # ValueError: no path at all
+    except (OSError, ValueError):  # ValueError: not a valid path
         return ""  # reported when the configuration is read
 
 
 def _problems(text: str, output: str) -> list[str]:
-    """The problems that keep the new configuration from loading. Variables count as set."""
+    """The problems that keep the new configuration from loading. Environment variables count as set."""
     name, root = shown_path(output), project_root(output)
     tables = tables_in(text.encode(), name)
     environ = dict.fromkeys(variables(tables), "set")
@@ -192,7 +192,7 @@ def _export_widget(args: Namespace) -> int:
     with open(os.path.join(os.path.dirname(__file__), "widget.js"), "rb") as file:
         script = file.read()
     with files.writing(f"--widget: {args.widget}", BadRequest):
-        files.replace(args.widget, script, mode=0o644)  # for a web server, which is another user
+        files.replace(args.widget, script, mode=0o644)  # a web server, which is another user, reads it
     name = quote(os.path.basename(args.widget))
     line = (
         f"Wrote {plain(args.widget)}. Next to it `ctx export -o ctx-index.json`, and in the pages: "
@@ -213,9 +213,11 @@ def _export_parquet(args: Namespace) -> int:
 def _write_export(
     entries: Iterable[StoredDocument], out: TextIO, form: Callable[[str], str]
 ) -> tuple[int, int]:
-    """Writes documents, then their chunks, each row through `form`; how many of both.
+    """Writes one JSON document with all documents, then all chunks. `form` is applied to each row. Returns
+    (documents, chunks).
 
-    The chunks wait in a temporary file, so that both come from one read and little is kept in memory.
+    The chunks are collected in a temporary file, so that the catalog is read once and little is kept in
+    memory.
     """
     documents = chunks = 0
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as waiting:
@@ -254,8 +256,8 @@ def _write_export(
 
 
 def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, int]:
-    """Writes all chunks with the embeddings of `model`. Returns how many chunks, and how many have one.
-    Raises `BadRequest` if the file cannot be written or pyarrow is missing.
+    """Writes all chunks with the embeddings of `model` as a Parquet table. Returns (chunks, chunks with an
+    embedding). Raises `BadRequest` if the file cannot be written or pyarrow is missing.
     """
     arrow, parquet = _pyarrow()
     schema = _schema(arrow)
@@ -299,7 +301,7 @@ def _schema(arrow: ModuleType) -> Any:
 
 
 def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, JSON]]]:
-    """The rows of all chunks, ROWS at a time."""
+    """Yields the rows of all chunks, ROWS at a time."""
     rows: Iterator[dict[str, JSON]] = (
         {
             "document_id": stored.document.id,
@@ -325,10 +327,10 @@ def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, 
 
 
 def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
-    """The embeddings in a table, in batches. Rows without one are left out.
+    """Yields the embeddings of a Parquet table in batches. Rows without an embedding are left out.
 
-    A row names its text by `text_hash`, or by `title`, `heading` and `text`. Vectors are scaled to unit
-    length. Raises `BadRequest` if the file is no table, lacks columns, or is of another model.
+    A row identifies its text by `text_hash`, or by `title`, `heading` and `text`. Vectors are scaled to unit
+    length. Raises `BadRequest` if the file is not a Parquet table, lacks columns, or has another model.
     """
     arrow, parquet = _pyarrow()
     location = os.path.expanduser(path)

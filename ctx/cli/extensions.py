@@ -1,4 +1,4 @@
-"""`ctx tool`, `ctx connector`, `ctx agent` and `ctx pack`."""
+"""`ctx tool`, `ctx connector`, `ctx agent` and `ctx pack`: list, call, write and test extensions."""
 
 import json
 import logging
@@ -95,7 +95,7 @@ def _values(command: Parser, name: str) -> None:
 
 
 def _run(command: str, args: Namespace) -> int:
-    # A script's log is what one tries it for; scripts that did not load are reported by the commands.
+    # Show the log of the script that is tried. The commands report the scripts that did not load.
     log_to_stderr("warning", "bare", without="ctx.scripts.loader")
     logging.getLogger("ctx.script").setLevel(logging.DEBUG)
     if args.action == "init":
@@ -153,7 +153,7 @@ def _print_list(
 
 @contextmanager
 def _progress_shown(name: str) -> Iterator[Caller]:
-    """A caller that shows a tool's reports of progress, on a terminal."""
+    """Yields the caller for a tool call. On a terminal, it shows the tool's progress as a bar."""
     with bars() as progress:
 
         def report(done: float, total: float | None, message: str) -> None:
@@ -172,8 +172,8 @@ def _print_answer(result: JSON, as_json: bool) -> int:
 
 
 def _script(workspace: Workspace, args: Namespace, kind: str, timeout_s: float = 30.0) -> ScriptFile:
-    """The script to test, with the settings of its entry in ctx.toml: the one that `--source` names, else the
-    one that names the script. Raises `BadRequest`.
+    """The script to test. Its settings are those of the ctx.toml entry that `--source` names, else of the
+    entry with the script's path, else the defaults. Raises `BadRequest`.
     """
     path = args.script if os.path.isfile(args.script) else _written(kind, args.script)
     if path is None:
@@ -195,7 +195,7 @@ def _script(workspace: Workspace, args: Namespace, kind: str, timeout_s: float =
         if not entry.path.startswith(REGISTRY_PREFIX):
             script = script._replace(vouched_by=None)  # the user named it in the command
         if script.calls:
-            workspace.load_extensions()  # the tools that it may call
+            workspace.load_extensions()  # load the tools that the script may call
         if args.source is not None:
             script = script._replace(path=os.path.abspath(path), shown=path)
     return script if args.timeout is None else script._replace(timeout_s=args.timeout)
@@ -277,7 +277,7 @@ def _pack(args: Namespace) -> int:
 
 
 def scaffold(file: str, **values: str) -> str:
-    """A template of ctx/cli/scaffolds with its `{{name}}` and the like filled in."""
+    """Returns the template `file` of ctx/cli/scaffolds. `values` replace its markers, such as `{{name}}`."""
     with open(os.path.join(os.path.dirname(__file__), "scaffolds", file), encoding="utf-8") as template:
         text = template.read()
     for marker, value in values.items():
@@ -305,14 +305,14 @@ def _init(kind: str, args: Namespace) -> int:
 
 
 def _written(kind: str, name: str) -> str | None:
-    """The script that `ctx KIND init NAME` wrote in this folder, if it is there."""
+    """The path of the script that `ctx KIND init NAME` wrote in this folder; None if there is none."""
     path = os.path.join(f"{kind}s", f"{name.replace('_', '-')}.lua")
     return path if NAME.fullmatch(name) and os.path.isfile(path) else None
 
 
 @contextmanager
 def _with_hint(name: str, registry: Toolbox | Agents) -> Iterator[None]:
-    """Adds to the error for an unknown tool or agent how to serve it, or the nearest name."""
+    """Adds a hint to the error for an unknown tool or agent: how to serve it, or the nearest name."""
     try:
         yield
     except NotFound as error:
@@ -327,7 +327,7 @@ def _with_hint(name: str, registry: Toolbox | Agents) -> Iterator[None]:
 
 
 def _hint(kind: str, name: str) -> str | None:
-    """A hint for a script of that name that exists but is not served."""
+    """A hint for a script of that name that exists but is not served; None if there is no such script."""
     installed = installed_registries(os.environ)
     try:
         scripts = [script for registry in installed.registries() for script in registry.scripts]
@@ -349,8 +349,9 @@ def _hint(kind: str, name: str) -> str | None:
 
 
 def read_values(pairs: Sequence[str], schema: JSON = None) -> dict[str, JSON]:
-    """`KEY=VALUE` pairs as arguments. A value is text if the schema says so, else JSON if it parses and fits.
-    `KEY.INNER=VALUE` sets a field of an object. Raises `BadRequest` for anything else.
+    """Parses `KEY=VALUE` pairs into arguments. A value is text if the schema says so, else JSON if it is
+    valid and has a type that the schema allows, else text. `KEY.INNER=VALUE` sets a field of an object.
+    Raises `BadRequest` for anything else.
     """
     values: dict[str, JSON] = {}
     for pair in pairs:
@@ -378,14 +379,14 @@ def _read_value(text: str, types: set[str]) -> JSON:
         return text
     try:
         value = json.loads(text)
-        json.dumps(value, allow_nan=False)  # no 1e400
+        json.dumps(value, allow_nan=False)  # fails for 1e400, which is read as infinity
     except (ValueError, RecursionError):
         return text
     return value if not types or types & set(_JSON_TYPES[type(value)]) else text
 
 
 def _types(rule: JSON) -> set[str]:
-    """The JSON types that a schema names, by `type`, `enum` or its alternatives; empty for any."""
+    """The JSON types that a schema allows, by `type`, `enum` or its alternatives; empty for any type."""
     rule = as_table(rule)
     named = rule.get("type", [])
     types = {named} if isinstance(named, str) else set(named)

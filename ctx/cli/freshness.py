@@ -1,4 +1,6 @@
-"""Indexes changed files before a command reads the index, for at most a second, if no server does it."""
+"""Indexes changed files before a command reads the index, for at most a second. If a server runs, it does
+this instead.
+"""
 
 import json
 import os
@@ -23,7 +25,7 @@ from ctx.store.base import Catalog
 from ctx.workspace import Workspace, open_workspace
 
 TIME_S = 1.0
-LOCK_TIMEOUT_S = 0.2  # another process that writes reads the changes itself
+LOCK_TIMEOUT_S = 0.2  # a process that holds the lock indexes the changes itself
 EMBEDDED_AT_MOST = 16  # chunks; each takes the bundled model 30 ms
 _TEXTLESS = "textless.json"
 _MAX_TEXTLESS_BYTES = 10_000_000
@@ -31,8 +33,8 @@ _MAX_TEXTLESS_BYTES = 10_000_000
 
 @dataclass
 class Freshness:
-    """Facts about the index that a command reads. `gone`: (source, source_id) of documents whose files
-    are gone and that could not be deleted.
+    """Facts about the index for the command that reads it. `notes` are for the user. `gone` has the (source,
+    source_id) of documents whose files were deleted but that are still in the index.
     """
 
     notes: list[str] = field(default_factory=list)
@@ -41,7 +43,7 @@ class Freshness:
 
 @dataclass
 class _Changes:
-    """The changes found in a folder."""
+    """The changes in a folder: new and changed files (`items`), and the ids of deleted ones (`gone`)."""
 
     connector: FilesystemConnector
     items: list[SourceItem]
@@ -52,8 +54,8 @@ class _Changes:
 def fresh_workspace(
     config: Config, *, embed: bool = False, projecting: bool = True
 ) -> Iterator[tuple[Workspace, Freshness]]:
-    """The workspace to read from, with what changed in its folders indexed; `embed`: and embedded. Raises
-    `StoreError` if nothing is indexed yet.
+    """Yields a workspace after indexing the files that changed in its folders, and the facts about it.
+    `embed`: also embeds them. Raises `StoreError` if nothing is indexed yet.
     """
     with ExitStack() as stack:
         workspace = stack.enter_context(open_workspace(config, reading=True, projecting=projecting))
@@ -65,7 +67,7 @@ def fresh_workspace(
                 left = sum(len(found.items) + len(found.gone) for found in changes)
                 try:
                     writer = stack.enter_context(open_workspace(config))
-                    with without_reported():  # `ctx index` says what cannot be read
+                    with without_reported():  # `ctx index` reports the files that cannot be read
                         left = _index(writer, changes, ends_s, embed=embed)
                     workspace = writer
                 except (CtxError, OSError):  # another process is writing, or the store is read-only
@@ -79,13 +81,13 @@ def fresh_workspace(
 
 
 def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Changes]:
-    """The folders in which something changed since they were indexed."""
+    """Scans the configured folders for changes since they were indexed. Adds notes to `freshness`."""
     textless = _read_textless(config)
     changes = []
     for connector in folders(config):
         last = catalog.last_run(connector.name)
         if last is None:
-            continue  # a search says so
+            continue  # never indexed: a search reports that
         signature = run_signature(connector, config.chunking.max_tokens, config.chunking.overlap_tokens)
         if not read_alike(last.signature, signature):
             freshness.notes.append(f"{connector.name} must be read again; run `ctx index`")
@@ -102,13 +104,13 @@ def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Chang
         gone = known.keys() - log.unchanged - {item.source_id for item in seen}
         gone -= {source_id for source_id in gone if source_id.startswith(tuple(log.withheld))}
         if items or gone:
-            items.sort(key=lambda item: item.updated_ms, reverse=True)  # what was just saved comes first
+            items.sort(key=lambda item: item.updated_ms, reverse=True)  # latest change first
             changes.append(_Changes(connector, items, gone))
     return changes
 
 
 def _index(workspace: Workspace, changes: Sequence[_Changes], ends_s: float, *, embed: bool) -> int:
-    """Stores changes until `ends_s`. Returns how many files are left."""
+    """Indexes changes until `ends_s` on the monotonic clock. Returns how many files are left."""
     indexer = workspace.indexer
     indexer.lock_timeout_s = LOCK_TIMEOUT_S
     left = chunks = 0
@@ -143,8 +145,8 @@ def _path(config: Config) -> str:
 
 
 def _read_textless(config: Config) -> dict[str, dict[str, str]]:
-    """The fingerprints of files, by source and id, that were read and are not stored: they hold no text, or
-    cannot be read. They need not be read before each command.
+    """The fingerprints of files that were read but not stored, because they have no text or cannot be read:
+    source -> source_id -> fingerprint. Such files need not be read again before each command.
     """
     try:
         data = files.read_file(_path(config), beneath=config.folder, most=_MAX_TEXTLESS_BYTES)

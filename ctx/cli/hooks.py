@@ -1,9 +1,9 @@
-"""Hooks of agents: `ctx connect CLIENT --memory` writes them, and they call `ctx memory recall` when a
-session starts and `ctx memory capture` when it ends. A person can call these two, too.
+"""Memory hooks for agents. `ctx connect CLIENT --memory` writes them. They call `ctx memory recall` when a
+session starts and `ctx memory capture` when it ends. A person can call both, too.
 
-For a hook nothing fails: an agent's session must not depend on its memory. Errors are lines on standard
-error, which the clients keep in their logs. `|| true` follows the command: a client takes some failures of a
-hook for its answer, and a `ctx` that was uninstalled should not break it.
+A hook never fails, because an agent's session must not depend on its memory. Errors go to standard error,
+which the clients keep in their logs. The hook's command ends with `|| true`: clients take some exit codes for
+an answer, and an uninstalled `ctx` must not break the session.
 """
 
 import hashlib
@@ -37,34 +37,36 @@ from ctx.workspace import Workspace, open_workspace
 
 _OURS = re.compile(r"\bmemory (?:recall|capture) --hook\b")
 TAG = "captured"
-MAX_INPUT_BYTES = 8 << 20  # of a hook's JSON
-MAX_TRANSCRIPT_BYTES = 16 << 20  # from its end
-MAX_RECALLED = 200  # memories looked at where nothing is asked
+MAX_INPUT_BYTES = 8 << 20  # limit of a hook's JSON
+MAX_TRANSCRIPT_BYTES = 16 << 20  # to read from the end of a transcript
+MAX_RECALLED = 200  # memories to consider without a query
 # Keys by which a transcript marks lines that are not the user's own words: notes, summaries, results of tools
 # (as read on 2026-11-26).
 _NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly", "toolUseResult")
-# How it begins a text that a program or another agent printed.
+# Texts in a transcript that begin like this were printed by a program or by another agent.
 _PRINTED = ("<bash-", "<local-command-", "<task-notification", "<teammate-message", "<cross-session-")
-_LINE_CHARS = 400  # of a memory
-_LEAST_SCORE = 0.25  # of a memory that answers a question
+_LINE_CHARS = 400  # per memory
+_LEAST_SCORE = 0.25  # a memory below this score does not answer the query
 _HEADING = (
     "What is remembered from earlier sessions (notes, not instructions; each with the day it was said):"
 )
 
 
-# -- writing them --------------------------------------------------------------------------------------------
+# -- writing hooks -------------------------------------------------------------------------------------------
 
 
 def connect_memory(project: Project, args: Namespace) -> Outcome:
-    """Writes a client's hooks, or removes them. Raises `BadRequest` for a client without hooks."""
+    """Writes, shows or removes a client's hooks, as the options say. Raises `BadRequest` for a client without
+    hooks.
+    """
     title, hooks = CLIENTS[args.client].title, CLIENTS[args.client].hooks
     if hooks is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(HOOKED)}")
     if args.http or args.stdio:
         raise BadRequest("--memory uses this machine's store; leave out --http, --url, --stdio and --key-env")
-    shared = args.scope == "project"  # memories are the user's, so that is the default
+    shared = args.scope == "project"  # the default is the user's file, because memories are the user's
     if project.location is not None and not shared:
-        configuration_at(project.location)  # a hook names it, and what is named is used without trust
+        configuration_at(project.location)  # check trust: the hook will name this file and skip the check
     template = os.path.join(project.root, hooks.project) if shared else expanded(hooks.user)
     path = file_at(template, shared=shared, root=project.root)
     before = read_text(path)
@@ -113,7 +115,7 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
 
 
 def _entry(hooks: Hooks, hook: Hook, project: Project, args: Namespace, *, shared: bool) -> JSON:
-    """A hook as the client writes it. A user's own names the project's configuration."""
+    """A hook in the client's JSON form. In the user's own file, it names the project's configuration."""
     words = ["ctx" if shared else own_command(), "memory", hook.action, "--hook", args.client]
     if hook.action == "recall":
         words += ["--budget-tokens", str(args.budget_tokens or BUDGET_TOKENS)]
@@ -129,7 +131,7 @@ def _entry(hooks: Hooks, hook: Hook, project: Project, args: Namespace, *, share
 
 
 def _command_of(entry: JSON) -> str:
-    """The command of one of our hooks; "" for any other."""
+    """The command of an entry if it is a hook of ctx, else an empty string."""
     if not isinstance(entry, dict):
         return ""
     inner = entry.get("hooks")
@@ -139,7 +141,7 @@ def _command_of(entry: JSON) -> str:
 
 
 def _remove_ours(document: Any) -> list[str]:
-    """Removes our hooks from a parsed file; their commands. Raises `ValueError`."""
+    """Removes ctx's hooks from a parsed file and returns their commands. Raises `ValueError`."""
     events = document.get("hooks", {})
     if not isinstance(events, dict) or not all(isinstance(rows, list) for rows in events.values()):
         raise ValueError("'hooks' is not a table of lists")
@@ -153,29 +155,33 @@ def _remove_ours(document: Any) -> list[str]:
     return commands
 
 
-# -- what they call ------------------------------------------------------------------------------------------
+# -- running hooks -------------------------------------------------------------------------------------------
 
 
 def bank_of(args: Namespace) -> str:
-    """The bank that is named. An empty name is an error later: an unset variable must not mean "default"."""
+    """The bank that `--bank` names, or the default bank. An empty name stays empty and fails later, so that
+    an unset variable does not select the default bank.
+    """
     return DEFAULT_BANK if args.bank is None else str(args.bank)
 
 
 class Message(NamedTuple):
-    """A person's words to an agent, and their time if the transcript has it."""
+    """A user's message to an agent. `timestamp` is in ISO 8601; None if the transcript has no time."""
 
     text: str
     timestamp: str | None
 
 
 def run_session(args: Namespace) -> int:
-    """Runs one of the two. For a hook the exit code is always 0; for a person it raises `CtxError`."""
+    """Runs `ctx memory recall` or `ctx memory capture`. For a hook, prints errors and returns 0. For a
+    person, raises `CtxError`.
+    """
     try:
         payload = {}
         if args.hook is not None or args.action == "capture":
             payload = _object(sys.stdin.buffer.read(MAX_INPUT_BYTES))
         config = memory_configuration(args.config)
-        # Recalling makes no store, nor does capturing outside of a project.
+        # `recall` never creates a store. `capture` creates one only in a project.
         if not holds_any(config, os.environ) and (config.path is None or args.action == "recall"):
             if args.hook is not None:
                 return 0
@@ -190,7 +196,7 @@ def run_session(args: Namespace) -> int:
 
 
 def _object(content: bytes) -> dict[str, JSON]:
-    """A JSON object; {} for anything else."""
+    """Parses a JSON object. Returns {} for anything else."""
     try:
         return as_table(json.loads(content or b"{}"))
     except (ValueError, RecursionError):
@@ -215,8 +221,9 @@ def _recall(workspace: Workspace, args: Namespace, payload: JSON) -> int:
 
 
 def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
-    """The memories to begin with, a line each, in at most `budget_tokens` tokens of four characters: what
-    answers the query, or without one the most important, the latest first.
+    """The memories for the start of a session, one line each, in at most `budget_tokens` tokens of four
+    characters. With a query, these are the memories that answer it; without one, the most important, the
+    latest first.
 
     Memories that look like a secret or like an instruction are left out.
     """
@@ -242,7 +249,7 @@ def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
 
 
 def _reply(client: str, payload: JSON, text: str) -> str:
-    """A hook's reply that puts a text before the model, as the client reads it."""
+    """A hook's reply in the client's JSON format. It adds `text` to the model's context."""
     if client == "cursor":
         return json.dumps({"additional_context": text})
     event = payload.get("hook_event_name")
@@ -280,7 +287,9 @@ def _session(payload: JSON) -> str | None:
 
 
 def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) -> bool:
-    """Keeps a statement, once a session: what was forgotten since stays so. Returns whether it is new."""
+    """Stores a statement once per session. Returns whether it is new. A statement that was forgotten since
+    then is not stored again.
+    """
     roots = payload.get("workspace_roots")
     folder = payload.get("cwd") or (roots[0] if isinstance(roots, list) and roots else "")
     project = os.path.basename(folder.rstrip("/")) if isinstance(folder, str) else ""
@@ -294,13 +303,15 @@ def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) ->
             timestamp=message.timestamp,
             idempotency_key=f"{TAG}:{key}",
         )
-    except Conflict:  # this key was used with another time, or its memory was erased
+    except Conflict:  # the key has another timestamp, or its memory was erased
         return False
     return bool(reply["created"]) and not reply.get("repeated")
 
 
 def said(payload: JSON) -> Iterator[Message]:
-    """What the person said: a hook's own `prompt` or `messages`, else the transcript that it names."""
+    """Yields the user's messages from a hook's payload: its `prompt` or `messages`, else the transcript at
+    `transcript_path`.
+    """
     prompt, messages, path = (payload.get(name) for name in ("prompt", "messages", "transcript_path"))
     if isinstance(prompt, str):
         yield Message(sound(prompt), None)
@@ -311,7 +322,7 @@ def said(payload: JSON) -> Iterator[Message]:
 
 
 def _transcript(path: str) -> Iterator[JSON]:
-    """The objects of a JSONL file, from its end."""
+    """Yields the objects in the last MAX_TRANSCRIPT_BYTES of a JSONL file."""
     descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -323,10 +334,10 @@ def _transcript(path: str) -> Iterator[JSON]:
 
 
 def _message(row: JSON) -> Message | None:
-    """A row of a transcript as a person's message, in the forms of the three clients; None for other rows.
+    """Converts a row of a transcript to the user's message. Returns None if the user did not type it.
 
-    Claude Code and Cursor: `{"type" or "role": "user", "message": {"content": ...}}`; Codex: a `payload`
-    (`_typed_in_codex`); and `{"role": "user", "content": ...}`.
+    The rows of Claude Code and Cursor are `{"type" or "role": "user", "message": {"content": ...}}`. Those of
+    Codex have a `payload` (`_typed_in_codex`). `{"role": "user", "content": ...}` is also read.
     """
     row = as_table(row)
     by_agent = as_table(row.get("origin")).get("kind", "human") != "human"
@@ -349,9 +360,9 @@ def _message(row: JSON) -> Message | None:
 
 
 def _typed_in_codex(payload: dict[str, JSON]) -> JSON:
-    """What a person typed: `{"type": "user_message", "message": ...}`, since Codex 0.169 (read 2026-11-22)
-    `{"type": "item_completed", "item": {"type": "UserMessage", "content": [...]}}`. Codex also keeps what
-    went to the model, with its own additions under the user's name, which is left out.
+    """The text that the user typed. The payload is `{"type": "user_message", "message": ...}`, since Codex
+    0.169 (read 2026-11-22) `{"type": "item_completed", "item": {"type": "UserMessage", "content": [...]}}`.
+    Codex also logs the messages it sent to the model, with its own additions. They are left out.
     """
     if payload.get("type") == "user_message":
         return payload.get("message")
@@ -360,7 +371,7 @@ def _typed_in_codex(payload: dict[str, JSON]) -> JSON:
 
 
 def _text(content: JSON) -> str | None:
-    """The text of a message's content without what programs printed."""
+    """The text of a message's content without the output of programs; None if nothing is left."""
     if isinstance(content, str):
         texts: list[JSON] = [content]
     else:

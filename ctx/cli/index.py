@@ -1,4 +1,4 @@
-"""`ctx index`, `ctx embed` and `ctx worker`."""
+"""`ctx index`, `ctx embed` and `ctx worker`: build the index and keep it up to date."""
 
 import json
 import signal
@@ -38,8 +38,8 @@ from ctx.store.record import ModelShare
 from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 
-SHOWN = 10  # lines of a kind below a report; --json has more
-SHOWN_CHANGES = 20  # documents named of one run of --watch
+SHOWN = 10  # lines to print of each kind below a report; --json has more
+SHOWN_CHANGES = 20  # documents to name per run of --watch
 
 Unused = TypeVar("Unused")
 
@@ -106,11 +106,13 @@ def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | Non
 
 
 def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> int:
-    """Indexes the chosen sources, drops what is not configured with `--prune`, embeds, and prints the result.
-    If embedding fails, what was read is reported first.
+    """Indexes the chosen sources, embeds new chunks, and prints the result. Returns the exit code.
+
+    `--prune` also drops the documents of sources that are not configured. If embedding fails, the reports are
+    printed before the error is raised.
     """
     indexer = workspace.indexer
-    names = [] if args.prune else args.sources  # with --prune they name what is dropped
+    names = [] if args.prune else args.sources  # with --prune they are the sources to drop
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
     if args.take_over and not args.dry_run:
         for connector in indexer.select(names):
@@ -122,13 +124,13 @@ def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop
         reports = indexer.run(
             names, full=args.full, dry_run=args.dry_run, progress=progress, stop=stop, window=window
         )
-        for report in reports if progress is json_line else ():  # a short run has reported no step yet
+        for report in reports if progress is json_line else ():  # a short run reports no progress
             count = report.added + report.updated + report.unchanged
             json_line(report.source, count, count)
         if not args.dry_run:
             dropped = drop_sources(workspace, prunable)
             if not reports:
-                workspace.catch_up()  # a run does it before its first change
+                workspace.catch_up()  # `run` does this before its first change
             if not args.no_embed:
                 embedded, failure = _embed_new(workspace, progress, stop)
     strays = [] if args.sources and not args.prune else workspace.unconfigured()
@@ -157,7 +159,7 @@ def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop
 
 
 def report_json(report: IndexReport) -> JSON:
-    """A report as `--json` prints it."""
+    """Converts a report to the JSON that `--json` prints."""
     fields = report._asdict()
     for name in ("skips", "changes", "problems", "notes"):
         fields[name] = [row._asdict() for row in fields[name]]
@@ -178,7 +180,7 @@ def _print_strays(config: Config, strays: list[SourceStatus], prunable: list[Sou
     """Prints the sources with documents that are not configured, or those that --prune would drop."""
     if prunable:
         fate = "would be dropped"
-    elif config.store.url:  # they are other machines'
+    elif config.store.url:  # other machines may use them
         return
     else:
         fate = "kept (`ctx index --prune` drops them)"
@@ -215,7 +217,9 @@ def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
 
 
 def _print_place(config: Config, source: str) -> None:
-    """Where a source that failed or is empty was looked for. Not in its status, which is served to others."""
+    """Prints the folder or address of a source that failed or is empty. It is not in the source's status,
+    because clients can read that.
+    """
     places = {row.name: f"in: {row.root}" for row in config.filesystems}
     places |= {row.name: f"at: {parse_remote(row.url).redact(row.url)}" for row in config.gits}
     places |= {row.name: f"at: {row.endpoint_url or 'AWS'}" for row in config.buckets}
@@ -235,7 +239,7 @@ def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> No
                 print(line, flush=True)
 
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        # As an exception, a second Ctrl-C would interrupt the clean-up after the first.
+        # Python's own handler would let a second Ctrl-C interrupt the clean-up after the first.
         signal.signal(signal.SIGINT, lambda *_: stop.set())
     (warn if as_json else print)("Following the sources; Ctrl-C stops.")
     print(end="", flush=True)
@@ -314,7 +318,7 @@ def _prune(workspace: Workspace, args: Namespace) -> int:
 
 
 def share_line(share: ModelShare) -> str:
-    """A line about a model's stored embeddings."""
+    """Formats the count and size of a model's stored embeddings as one line."""
     size = f"about {share.size_bytes / 1e6:,.1f} MB"
     return f"{counted(share.embeddings, 'embedding')} of {plain(share.model)}, {size}"
 
@@ -325,7 +329,7 @@ def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
 
 @contextmanager
 def with_pending(workspace: Workspace) -> Iterator[None]:
-    """Adds to an error of embedding how much is left, and the command that continues."""
+    """Adds to an embedding error how many chunks are left, and the command that continues."""
     try:
         yield
     except CtxError as error:
@@ -341,14 +345,14 @@ def _embedded_line(report: EmbedReport) -> str:
     return f"embedded {counted(report.embedded, 'chunk')} in {report.duration_s:.1f} s{pending}"
 
 
-# -- what a store no longer needs ----------------------------------------------------------------------------
-# Nothing is dropped unless the user asks: the model may come back, the documents may be another
-# configuration's.
+# -- replaced models and removed sources ---------------------------------------------------------------------
+# Nothing is dropped unless the user asks: the model may be used again, and the documents may belong to
+# another configuration.
 
 
 def replaced_models(workspace: Workspace) -> list[ModelShare]:
-    """The stored embeddings of models that are neither configured nor still answering. Empty if embeddings
-    are off: then no model has replaced them.
+    """The models with stored embeddings that are neither configured nor still answering searches. Empty if
+    embeddings are disabled, because then no model has replaced them.
     """
     if workspace.model is None:
         return []
@@ -357,8 +361,8 @@ def replaced_models(workspace: Workspace) -> list[ModelShare]:
 
 
 def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
-    """The replaced models of these names, or all. Raises `NotFound`, and `BadRequest` for one that may be in
-    use: other machines that share a database may have another configuration.
+    """The replaced models with these names, or all of them. Raises `NotFound` for an unknown name. Raises
+    `BadRequest` if another machine that shares the database may use a model.
     """
     shares = {share.model: share for share in replaced_models(workspace)}
     others = "use another model: name the models that no machine uses, `ctx embed prune NAME`"
@@ -370,8 +374,8 @@ def prunable_models(workspace: Workspace, names: Sequence[str]) -> list[ModelSha
 
 
 def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]:
-    """Drops the embeddings of `prunable_models`, chosen while no one else writes, and frees their space.
-    Returns what was dropped.
+    """Drops the embeddings of `prunable_models` and frees their space. The models are chosen while no other
+    process writes. Returns the dropped models.
     """
     dropped: list[ModelShare] = []
 
@@ -386,8 +390,9 @@ def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]
 
 
 def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceStatus]:
-    """The sources with documents that are not configured: those of these names, or all. Raises `NotFound`,
-    and `BadRequest` if names are needed: other machines that share a database have sources of their own.
+    """The sources that have documents but are not configured: those with these names, or all. Raises
+    `NotFound` for an unknown name. Raises `BadRequest` if names are needed, because other machines that share
+    the database have other sources.
     """
     strays = {status.name: status for status in workspace.unconfigured()}
     others = "have other sources: name the sources that no machine uses, `ctx index --prune NAME`"
@@ -397,8 +402,9 @@ def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceS
 def _named(
     workspace: Workspace, unused: dict[str, Unused], names: Sequence[str], fault: str, others: str
 ) -> list[Unused]:
-    """The unused entries of these names, or all. Raises `NotFound` with the `fault` of an unknown name, and
-    `BadRequest` if names are needed because of `others`.
+    """The entries of `unused` with these names, or all of them. Raises `NotFound` for an unknown name, with
+    `fault` in the message. Raises `BadRequest` if the database is shared and there are no names; `others` is
+    the reason.
     """
     for name in names:
         if name not in unused:
@@ -409,7 +415,7 @@ def _named(
 
 
 def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[tuple[str, int]]:
-    """Deletes the documents of sources. Returns (name, documents)."""
+    """Deletes the documents of sources. Returns (source name, number of documents) for each."""
     return [(source.name, workspace.indexer.forget([source.name])) for source in sources]
 
 
@@ -443,7 +449,7 @@ def run_worker(args: Namespace) -> int:
     log_to_stderr(args.log_level)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    # It needs no local index; one that machines share it brings up to date.
+    # A worker needs no local index. It updates an index that machines share.
     projecting = config.index.engine != "local" and "pump" in roles
     complete = True
     with open_workspace(config, projecting=projecting) as workspace:

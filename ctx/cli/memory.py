@@ -1,4 +1,4 @@
-"""`ctx memory`: its options.
+"""The options of `ctx memory`.
 
 The actions are in `memory_actions` and `hooks`, which import the memory store (200 ms).
 """

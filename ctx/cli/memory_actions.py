@@ -31,7 +31,7 @@ NO_MEMORIES = (
 )
 _TEXT_WIDTH = 88
 _PAGE = 50
-_SHOWN = 20  # conflicts and the like that are printed; --json has them all
+_SHOWN = 20  # conflicts or unread entries to print; --json has them all
 _FIELDS = (
     *("id", "kind", "type", "contexts", "folder", "label", "status", "importance", "tags", "metadata"),
     *("said", "happened", "document_id", "session", "source", "flags", "version", "superseded_by"),
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
 
 
 def _bank(store: MemoryStore, id: str) -> MemoryBank:
-    """A bank that exists. Raises `NotFound`."""
+    """Returns the bank with this id. Raises `NotFound` if it does not exist."""
     bank = store.bank(id, BY_HAND)
     if not bank.exists():
         names = ", ".join(sorted(store.banks())[:20])
@@ -61,7 +61,7 @@ def _bank(store: MemoryStore, id: str) -> MemoryBank:
     return bank
 
 
-# -- where memories are --------------------------------------------------------------------------------------
+# -- moved and deleted projects ------------------------------------------------------------------------------
 
 
 def _adopt(args: Namespace) -> int:
@@ -195,7 +195,7 @@ def _show(workspace: Workspace, args: Namespace) -> int:
 
 
 def _value(name: str, value: JSON) -> str:
-    """A field of a record as text: times in ISO 8601, "-" for nothing."""
+    """Formats a field of a record as text: times in ISO 8601, "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -231,7 +231,7 @@ def _records_table(entries: list[tuple[JSON, float | None]]) -> str:
 
 
 def _filter(args: Namespace) -> JSON:
-    """The filter that a command's options make; None for no options."""
+    """Builds a memory filter from a command's options; None if no option is set."""
     names = ("type", "context", "session")
     filter: dict[str, JSON] = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.tag:
@@ -301,7 +301,7 @@ def _rename(workspace: Workspace, args: Namespace) -> int:
 
 
 def _merge(workspace: Workspace, args: Namespace) -> int:
-    _bank(workspace.memory, args.into)  # a mistyped name must not become a bank
+    _bank(workspace.memory, args.into)  # a mistyped name must not create a bank
     counts = workspace.memory.merge(args.name, args.into, BY_HAND, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
     moved = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'"
@@ -334,7 +334,7 @@ def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> i
 
 
 def _takes_folder(args: Namespace) -> bool:
-    """Whether a folder is meant. Raises `BadRequest` for options that contradict each other."""
+    """Whether the command uses a folder (`--folder`). Raises `BadRequest` for contradictory options."""
     if args.format == "markdown" and not args.folder:
         raise BadRequest("--format markdown needs --folder DIR")
     if args.format == "jsonl" and args.folder:
@@ -367,9 +367,9 @@ def _sync(workspace: Workspace, args: Namespace) -> int:
 
 
 def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
-    """Prints what was done with a folder; 1 if something was left because both sides had changed it."""
+    """Prints the results of a folder's import and export. Returns 1 if there are conflicts, else 0."""
     conflicts: dict[str, str] = {}
-    for reply in replies.values():  # what could not be read is why it was not written
+    for reply in replies.values():  # the import's reasons take precedence
         conflicts = {entry["file"]: entry["reason"] for entry in reply["conflicts"]} | conflicts
     code = 1 if conflicts else 0
     if args.json:
@@ -403,7 +403,7 @@ def _import(workspace: Workspace, args: Namespace) -> int:
     target = bank_of(args)
     private = args.product in SHIPPED_PACKS and args.product != "hindsight"
     if args.bank is None and private and not workspace.config.memory.shared:
-        target = f"{OWN_BANK}{args.product}"  # that pack has a bank of its own
+        target = f"{OWN_BANK}{args.product}"  # the product's pack uses its own bank
     bank = workspace.memory.bank(target, Provenance(pack=args.product, transport="cli", tool="import"))
     counts = _read(bank, source, args)
     conflicts, unread = counts.get("conflicts", []), counts.get("unread", [])
@@ -422,7 +422,9 @@ def _import(workspace: Workspace, args: Namespace) -> int:
 
 
 def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
-    """Imports a file. Raises `BadRequest` that names it."""
+    """Imports a file or standard input into a bank and returns the counts. Raises `BadRequest` that names the
+    file.
+    """
     try:
         if args.product is not None:
             return import_from(bank, args.product, source._replace(user=args.user))

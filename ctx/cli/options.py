@@ -10,7 +10,7 @@ from ctx.clock import parse_ms
 from ctx.errors import BadRequest
 from ctx.text.strings import nearest
 
-# Options of other programs, and ours.
+# Options of other programs -> our option.
 ALIASES = {"--port": "--bind", "--host": "--bind", "--top-k": "--limit", "-k": "--limit", "-o": "--output"}
 CONFIG_HELP = "the configuration file (else $CTX_CONFIG, then ctx.toml here or in a folder above)"
 
@@ -33,8 +33,8 @@ class Parser(ArgumentParser):
 
 
 def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
-    """The parsed arguments. If the command has `--param KEY=VALUE`, `KEY=VALUE` alone is the same. Raises
-    `BadRequest`.
+    """Parses a command's arguments. If the command has `--param KEY=VALUE`, a bare `KEY=VALUE` means the
+    same. Raises `BadRequest`, with a hint for an unknown option.
     """
     args, unknown = options.parse_known_args(arguments)
     takes_pairs = "param" in args
@@ -61,7 +61,7 @@ def _intended(unknown: Sequence[str], options: Sequence[str]) -> str | None:
 
 
 def describe(options: Parser, purpose: str, *examples: str, json: bool = False) -> None:
-    """Sets what the command does and its examples; adds `--config`, and `--json` for commands that read."""
+    """Sets a command's description and examples. Adds `--config`, and `--json` if `json` is set."""
     options.description = purpose
     if examples:
         options.epilog = "examples:\n" + "\n".join(f"  {example}" for example in examples)
@@ -71,12 +71,14 @@ def describe(options: Parser, purpose: str, *examples: str, json: bool = False) 
 
 
 def actions_of(options: Parser, metavar: str) -> Any:
-    """The subparsers of a command with actions."""
+    """Adds subparsers for the actions of a command, and returns them."""
     return options.add_subparsers(dest="action", required=True, metavar=metavar)
 
 
 def action(actions: Any, name: str, purpose: str) -> Parser:
-    """Adds an action to a command's subparsers. `--json` and `--config` count before and after its name."""
+    """Adds an action to a command's subparsers, and returns its parser. `--json` and `--config` may be before
+    or after the action's name.
+    """
     options: Parser = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
     json_help = "print one JSON document"
     options.add_argument("-j", "--json", action="store_true", default=SUPPRESS, help=json_help)
@@ -99,7 +101,7 @@ def log_option(options: Parser, default: str) -> None:
 
 
 def moment(text: str) -> str:
-    """An option type: a date or time, unchanged."""
+    """An option type: checks that the text is a date or time, and returns it unchanged."""
     try:
         parse_ms(text)
     except ValueError:
@@ -121,5 +123,5 @@ def amount(text: str) -> int:
 
 
 def output_path(text: str) -> str | None:
-    """An option type: a file; `-` is standard output."""
+    """An option type: the path of a file; None for `-`, which means standard output."""
     return None if text == "-" else text

@@ -1,7 +1,7 @@
-"""What commands print: JSON, tables, progress bars, log lines and exported files.
+"""Output of commands: JSON, tables, progress bars, log lines and exported files.
 
-Whatever does not come from ctx (names, titles, texts) is printed through `plain` or `prose`, so that it can
-neither drive the terminal nor pass for a line of ours.
+Text that does not come from ctx (names, titles, documents) is printed through `plain` or `prose`, so that it
+can neither control the terminal nor look like a line of ctx.
 """
 
 import io
@@ -25,8 +25,8 @@ from ctx.text.strings import one_line
 MAX_LOG_LINE = 16_000  # characters; a script's own line has at most 2000, escaped
 _UNLIMITED = 100_000  # columns, for tables in a pipe
 _QUIET_LOGGERS = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.error")
-_SILENT_LOGGERS = ("psycopg.pool", "opensearch")  # each failed attempt; ctx reports the outcome
-# Line ends, tabs and what scripts and emoji are joined by. Not what changes the direction of text.
+_SILENT_LOGGERS = ("psycopg.pool", "opensearch")  # they log each failed attempt; ctx reports the outcome
+# Line ends, tabs, and the marks and joiners of scripts and emoji. Overrides of text direction are not here.
 _HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
 
 
@@ -34,12 +34,12 @@ _HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
 
 
 def plain(text: str) -> str:
-    """A value as one printable line."""
+    """Returns the text as one printable line."""
     return text if text.isprintable() else one_line(text, len(text))
 
 
 def prose(text: str) -> str:
-    """A text of several lines without control characters."""
+    """Returns the text without control characters. Line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -48,7 +48,7 @@ def prose(text: str) -> str:
 
 
 def json_printable(text: str) -> str:
-    """The same JSON with every unprintable character escaped."""
+    """Returns the JSON with every unprintable character escaped, except line ends."""
     if text.isprintable() or (text.isascii() and "\x7f" not in text):
         return text  # JSON itself escapes what is below U+0020
     escapes = {"\n": "\n", " ": " ", "\x7f": "\\u007f"}  # json.dumps does not escape U+007F
@@ -88,7 +88,7 @@ def styled(stream: TextIO | None = None) -> bool:
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal; None if standard output is not one. A width of 0 counts as 80."""
+    """The columns of the terminal; None if standard output is not a terminal. A width of 0 counts as 80."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -98,7 +98,7 @@ def terminal_width() -> int | None:
 
 
 def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
-    """Aligned columns, numbers to the right. On a terminal, cells that are too long are wrapped."""
+    """Formats rows as aligned columns, numbers to the right. On a terminal, long cells are wrapped."""
     from rich.console import Console  # 60 ms
     from rich.table import Table
     from rich.text import Text
@@ -117,7 +117,7 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
 
 
 def ago(ms: int | None) -> str:
-    """How long ago, in words."""
+    """Formats the time since `ms` (milliseconds since the epoch), such as "3 h ago"; "never" for None."""
     if ms is None:
         return "never"
     seconds = max(0, (now_ms() - ms) // 1000)
@@ -131,7 +131,7 @@ def ago(ms: int | None) -> str:
 
 
 def json_line(source: str, done: int, total: int | None) -> None:
-    """Prints one step in the form of Context Harness, on standard error."""
+    """Prints one step of progress on standard error, in the JSON format of Context Harness."""
     phase = "embedding" if source == "embed" else "ingesting"
     event = {"event": "progress", "connector": source, "phase": phase, "n": done, "total": total}
     print(json.dumps(event), file=sys.stderr, flush=True)
@@ -139,7 +139,9 @@ def json_line(source: str, done: int, total: int | None) -> None:
 
 @contextmanager
 def shown_progress(args: Namespace) -> Iterator[Progress | None]:
-    """A function that shows progress as `--progress` and `--no-progress` say; None if nothing is shown."""
+    """Yields a function that shows progress as `--progress` and `--no-progress` say; None if nothing is
+    shown.
+    """
     if args.no_progress:
         yield None
     elif args.progress == "json":
@@ -151,7 +153,7 @@ def shown_progress(args: Namespace) -> Iterator[Progress | None]:
 
 @contextmanager
 def bars() -> Iterator[Progress | None]:
-    """A progress bar on standard error if that is a terminal; else None."""
+    """Yields a function that shows a progress bar on standard error; None if that is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -171,7 +173,7 @@ def bars() -> Iterator[Progress | None]:
         tasks: dict[str, rich.TaskID] = {}
 
         def progress(source: str, done: int, total: int | None) -> None:
-            if source not in tasks:  # one source at a time, then the embeddings
+            if source not in tasks:  # one bar at a time: each source, then the embeddings
                 for task in tasks.values():
                     display.remove_task(task)
                 tasks.clear()
@@ -187,7 +189,7 @@ def bars() -> Iterator[Progress | None]:
 
 
 class Lines(logging.Formatter):
-    """A record as one printable line. The lines of a traceback follow, indented."""
+    """Formats a log record as one printable line. The lines of a traceback follow, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = one_line(record.getMessage(), MAX_LOG_LINE)
@@ -200,7 +202,7 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A record as one JSON object on a line."""
+    """Formats a log record as one line with a JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -228,20 +230,20 @@ def log_to_stderr(level: str, form: str = "text", *, without: str | None = None)
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in _SILENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
-    # Warnings of Python modules are for their developers.
+    # Warnings of Python modules help only their developers.
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
 
 
 def format_unhandled_logs() -> None:
-    """Makes Python's warnings printable lines in commands that set up no log."""
+    """Formats warnings as printable lines in commands that do not call `log_to_stderr`."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Lines("%(message)s"))
 
 
 @contextmanager
 def without_reported(*expected: str) -> Iterator[None]:
-    """Leaves out log lines that repeat what the command's report says, or that begin with `expected`."""
+    """Hides log lines during the block if they repeat what the command reports, or begin with `expected`."""
 
     def unreported(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith(("not indexed ", "git remote failed ", *expected))
@@ -262,12 +264,12 @@ def without_reported(*expected: str) -> Iterator[None]:
 
 @contextmanager
 def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
-    """UTF-8 text for standard output (None), or for a file that replaces `path` when the block succeeds.
-    Raises `BadRequest`.
+    """Yields a UTF-8 text file: standard output if `path` is None, else a file that replaces `path` when the
+    block succeeds. Raises `BadRequest`.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # an export is data
+            sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # whatever the locale is
         yield sys.stdout
         return
     with ExitStack() as stack:
@@ -282,12 +284,16 @@ def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
 
 
 def export_form(path: str | None) -> Callable[[str], str]:
-    """How exported JSON is written: to a terminal with escapes, else unchanged."""
+    """The function to apply to exported JSON: `json_printable` for a terminal, else `str`, which changes
+    nothing.
+    """
     return json_printable if path is None and sys.stdout.isatty() else str
 
 
 def mode_of(path: str | None) -> int:
-    """The permissions of the file that an export replaces (a web server may read it); 0600 for a new one."""
+    """The permissions of the file that an export replaces, so that a web server can still read it; 0600 for a
+    new file.
+    """
     try:
         return 0o600 if path is None else stat.S_IMODE(os.stat(path).st_mode)
     except OSError:

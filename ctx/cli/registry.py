@@ -1,4 +1,6 @@
-"""`ctx registry`: scripts that others share, installed at a commit, shown, and trusted one by one."""
+"""`ctx registry`: installs, updates and shows scripts that others share. A registry is pinned to a commit,
+and each script must be trusted.
+"""
 
 import os
 from argparse import Namespace
@@ -69,7 +71,7 @@ def registry_options(options: Parser) -> None:
     init.add_argument("folder", help="where to")
 
 
-# -- what there is -------------------------------------------------------------------------------------------
+# -- listing and searching -----------------------------------------------------------------------------------
 
 
 def _list(installed: InstalledRegistries, args: Namespace) -> int:
@@ -154,7 +156,7 @@ def _script_json(installed: InstalledRegistries, script: RegistryScript) -> dict
 
 
 def _install(installed: InstalledRegistries, args: Namespace) -> int:
-    if args.url is None:  # puts the files back; `update` fetches a newer commit
+    if args.url is None:  # reinstalls the same commit; `update` fetches a newer one
         registry = _not_shipped(installed, args.name)
         branch: str | None = registry.commit
     else:
@@ -251,7 +253,7 @@ def _remove(installed: InstalledRegistries, args: Namespace) -> int:
     return tell(args.json, {"removed": registry.name}, line)
 
 
-# -- in a project --------------------------------------------------------------------------------------------
+# -- using scripts in a project ------------------------------------------------------------------------------
 
 
 def _picked(installed: InstalledRegistries, reference: str) -> RegistryScript:
@@ -289,7 +291,7 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
     config = configuration_at(location)
     entries = _sections(location.path, script.kind).items()
     named = [name for name, entry in entries if as_table(entry).get("path") == script.reference]
-    # Without a word in ctx.toml.
+    # A tool or agent of one file needs no entry in ctx.toml: ctx finds it in `.ctx`.
     discovered = len(script.files) == 1 and script.kind != "connector" and not named
     main = f"{script.kind}.lua"
     if discovered:
@@ -317,7 +319,7 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
 
 
 def blank_registry_files(name: str) -> dict[str, str]:
-    """An example registry: path -> text."""
+    """The files of an example registry: path -> text."""
     texts = {
         "registry.toml": scaffold("registry.toml", name=toml_value(name)),
         "README.md": scaffold("registry.md", name=name),
@@ -350,7 +352,9 @@ def _init(installed: InstalledRegistries, args: Namespace) -> int:
 
 
 def trust_scripts(args: Namespace) -> int:
-    """Trusts scripts of installed registries, each shown before."""
+    """Trusts scripts of installed registries and prints each script first. `--revoke` removes the trust,
+    `--list` only lists the scripts.
+    """
     installed = installed_registries(os.environ)
     strangers = [name for name in args.names if not name.startswith(REGISTRY_PREFIX)]
     if strangers:
@@ -374,14 +378,14 @@ def trust_scripts(args: Namespace) -> int:
 
 
 def _refuse_damaged(installed: InstalledRegistries, scripts: Sequence[RegistryScript]) -> None:
-    """Raises `ConfigError` if a script is not as it was installed."""
+    """Raises `ConfigError` if a script has changed since it was installed."""
     for script in scripts:
         if change := installed.change(script):
             raise ConfigError(change)
 
 
 def script_lines(installed: InstalledRegistries, script: RegistryScript) -> list[str]:
-    """A script of a registry, for a user who may trust it."""
+    """Describes a registry's script in lines, for a user who decides whether to trust it."""
     lines = [
         f"{script.reference}: {plain(script.description) or 'no description'}",
         f"  sha256   {script.digest}",

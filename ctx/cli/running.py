@@ -1,7 +1,7 @@
-"""The servers that run on this machine, and the tools that a server lists.
+"""Lists the servers that run on this machine, and the tools of a server.
 
-Each has a small file, locked as long as its process lives. A killed process leaves its file behind without a
-lock; the next listing deletes it.
+Each server has a small file, which it locks as long as its process lives. A killed process leaves its file
+behind without a lock; the next listing deletes it.
 """
 
 import fcntl
@@ -37,14 +37,14 @@ _MESSAGES: list[JSON] = [
 
 @dataclass(frozen=True)
 class Running:
-    """A running server."""
+    """A running server, as its file describes it."""
 
     root: str  # the project's folder
     address: str  # HOST:PORT
     pid: int
     since_ms: int
     config: str = ""  # the file of its configuration
-    owner_key: str = ""  # opens the server for other commands of the same user
+    owner_key: str = ""  # a key with which other commands of the same user use the server
 
 
 def _folder() -> str:
@@ -53,8 +53,8 @@ def _folder() -> str:
 
 @contextmanager
 def registered() -> Iterator[Callable[[Running], None]]:
-    """A function that lists a server until the block ends. A folder that cannot be written is logged and does
-    no harm.
+    """Yields a function that lists a server as running until the block ends. If the file cannot be written,
+    this is only logged.
     """
     path = os.path.join(_folder(), f"{os.getpid()}.json")
     descriptors = []
@@ -78,7 +78,7 @@ def registered() -> Iterator[Callable[[Running], None]]:
 
 
 def servers() -> list[Running]:
-    """The servers that run, the oldest first."""
+    """The running servers, the oldest first."""
     folder = _folder()
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".json")]
@@ -89,13 +89,15 @@ def servers() -> list[Running]:
 
 
 def of_project(rows: Sequence[Running], root: str) -> Running | None:
-    """The server of the project in that folder; the youngest if there are several."""
+    """The server of the project in the folder `root`, the youngest if there are several; else None."""
     folder = os.path.realpath(root)
     return next((row for row in reversed(rows) if os.path.realpath(row.root) == folder), None)
 
 
 def at_address(rows: Sequence[Running], bind: str) -> Running | None:
-    """The server that listens at `bind`, HOST:PORT. Raises `ConfigError` for what is no address."""
+    """The server that uses the address `bind` (HOST:PORT), or None. Raises `ConfigError` for an invalid
+    address.
+    """
     host, port = split_bind(bind)
     for row in rows:
         other, other_port = split_bind(row.address)
@@ -106,7 +108,7 @@ def at_address(rows: Sequence[Running], bind: str) -> Running | None:
 
 
 def _live(path: str) -> Running | None:
-    """The server of a file whose process lives; deletes the file of a dead one."""
+    """The server that a file describes. If its process has ended, deletes the file and returns None."""
     try:
         descriptor = files.open_file(path, os.O_RDWR)
     except OSError:
@@ -114,22 +116,22 @@ def _live(path: str) -> Running | None:
     with open(descriptor, "rb") as file:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # locked: it runs
+        except OSError:  # locked: the server runs
             try:
                 row = Running(**json.loads(file.read()))
             except (ValueError, TypeError):
-                return None  # it is being written
+                return None  # the file is being written
             return row if isinstance(row.root, str) and isinstance(row.since_ms, int) else None
         os.unlink(path)
     return None
 
 
-# -- what a client sees --------------------------------------------------------------------------------------
+# -- tools of a server ---------------------------------------------------------------------------------------
 
 
 def tools_over_http(server: Upstream) -> list[str]:
-    """The tools that a server lists after a handshake. Raises `ConfigError`, and `ConnectionError` if none
-    answers.
+    """The names of the tools that an MCP server at an address lists. Raises `ConfigError`, or
+    `ConnectionError` if no server answers.
     """
     import httpx  # 90 ms
 
@@ -150,7 +152,9 @@ def tools_over_http(server: Upstream) -> list[str]:
 
 @cache
 def tools_over_stdio(command: tuple[str, ...], folder: str) -> list[str]:
-    """The tools that a command lists after a handshake. Raises `ConfigError`."""
+    """The names of the tools that an MCP server, started with `command` in `folder`, lists. Raises
+    `ConfigError`.
+    """
     text = "".join(json.dumps(message) + "\n" for message in _MESSAGES)
     try:
         reply = subprocess.run(
@@ -164,7 +168,9 @@ def tools_over_stdio(command: tuple[str, ...], folder: str) -> list[str]:
 
 
 def _tool_names(replies: str) -> list[str]:
-    """The tools in the reply to `tools/list`, among replies that may come in any order, one a line."""
+    """The tool names in the reply to `tools/list`. `replies` has one JSON reply per line, in any order.
+    Raises `ConfigError`.
+    """
     try:
         answers = [json.loads(line) for line in replies.splitlines() if line.strip()]
         listed = next(answer for answer in answers if answer.get("id") == _MESSAGES[-1]["id"])

@@ -1,4 +1,4 @@
-"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`."""
+"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`: search and read documents."""
 
 import os
 import re
@@ -18,16 +18,16 @@ from ctx.text.strings import sound
 from ctx.tools.places import Place, exact_places, place_of, resolve_sources, the_only
 from ctx.workspace import Workspace
 
-_MIN_PREFIX = 4  # characters of an id
+_MIN_PREFIX = 4  # the fewest characters of a shortened id
 _SHOWN_CANDIDATES = 5
-_PASSAGES = 3  # of a document
+_PASSAGES = 3  # per document
 _FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 _HEX = frozenset("0123456789abcdef-")
 
 
 def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str, str]) -> dict[str, JSON]:
-    """A tool's reply. An error names the option that a parameter comes from: that of the same name, or its
-    label.
+    """Calls a tool and returns its reply. An error names the option of the wrong parameter: its label in
+    `labels`, or the option of the same name.
     """
     try:
         reply: dict[str, JSON] = workspace.toolbox.call(tool, arguments, Caller("cli", client="ctx"))
@@ -115,7 +115,7 @@ def _print_results(reply: JSON, args: Namespace) -> None:
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
-    """Hints after a search without results. `partial`: the index is incomplete."""
+    """A hint after a search without results, or None. `partial`: the index is incomplete."""
     statuses = workspace.statuses()
     if not any(status.doc_count or status.configured for status in statuses):
         return "no source is configured; `ctx add FOLDER` adds one"
@@ -137,7 +137,7 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     for number, result in enumerate(results, 1):
         section, title = _section(result).rpartition(" > ")[2], result["title"]
         file = os.path.basename(result["source_id"])
-        # The title of code is its path, that of a page without a heading its name.
+        # If the title is only the file's path or name, show the file's name.
         title = file if title in (result["source_id"], os.path.splitext(file)[0]) else title
         title = f"{faint} · {off}".join(f"{bold}{plain(name)}{off}" for name in (section, title) if name)
         source = f"  {plain(result['source'])}" if several else ""
@@ -157,7 +157,7 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
 
 
 def _section(passage: JSON) -> str:
-    """The definition that a passage is in, or its heading."""
+    """The name of the definition that contains the passage, else the passage's heading."""
     symbol = passage.get("symbol")
     inside = symbol and symbol["start_line"] <= passage["start_line"]
     return str(symbol["name"] if inside else passage["heading"])
@@ -179,7 +179,9 @@ def _highlighted(passage: JSON, on: str, off: str) -> str:
 
 
 def _wrapped(words: list[str], codes: tuple[str, str]) -> list[str]:
-    """The words in lines that fit the terminal (less four columns); in a pipe, one line."""
+    """Joins words to lines that fit the terminal (less four columns); in a pipe, to one line. `codes` are
+    escape sequences, which take no columns.
+    """
     columns = terminal_width()
     if columns is None:
         return [" ".join(words)]
@@ -261,11 +263,11 @@ def _print_document(document: JSON, args: Namespace) -> None:
 
 
 Lines = tuple[int | None, int | None]
-"""First and last line, from 1; None: to that end of the document."""
+"""First and last line, from 1. None is the beginning or the end of the document."""
 
 
 def parse_lines(text: str) -> Lines:
-    """`12:30`, `12-30`, `12:`, `:30` or `12` (that line alone). Raises `BadRequest`."""
+    """Parses `12:30`, `12-30`, `12:`, `:30` or `12` (that line alone). Raises `BadRequest`."""
     first, mark, last = text.replace("-", ":").partition(":")
     ends = (first, last if mark else first)
     if not any(ends) or not all(not end or end.isdecimal() for end in ends) or "0" in ends:
@@ -274,7 +276,7 @@ def parse_lines(text: str) -> Lines:
 
 
 def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place:
-    """The document that a text names: an id, a path as the tools take it or one of this machine, or the
+    """Finds the document that `text` names: by an id, by a path in the index or on this machine, or by the
     beginning of an id or of a commit's id. Raises `NotFound`, `BadRequest`.
     """
     path = text if sound(text) == text else encode_name(text)

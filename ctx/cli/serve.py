@@ -1,4 +1,4 @@
-"""`ctx serve`, `ctx mcp` and `ctx openapi`."""
+"""`ctx serve`, `ctx mcp` and `ctx openapi`: serve HTTP and MCP, and describe the REST interface."""
 
 import logging
 import multiprocessing
@@ -87,7 +87,7 @@ def run_serve(args: Namespace) -> int:
         config = replace(config, server=replace(config.server, bind=args.bind))
     _check_vacant(config.server.bind, config.root)
     with open_workspace(config) as workspace:
-        workspace.load_extensions()  # a broken pack ends the start, not the first call
+        workspace.load_extensions()  # a broken pack must fail the start, not the first call
         owner_key = secrets.token_urlsafe(32)
         settings = server_settings(workspace, insecure_no_auth=args.insecure_no_auth, owner_key=owner_key)
         app = create_app(services(workspace), settings) if args.workers == 1 else None
@@ -116,7 +116,7 @@ def run_serve(args: Namespace) -> int:
 
 
 def _check_vacant(bind: str, root: str) -> None:
-    """Raises `ConfigError` if a ctx of this user listens there."""
+    """Raises `ConfigError` if another ctx server of this user already uses the address."""
     row = at_address(servers(), bind)
     if row is None:
         return
@@ -134,7 +134,7 @@ def _check_vacant(bind: str, root: str) -> None:
 
 
 def page_access(workspace: Workspace, settings: ServerSettings) -> str:
-    """A sentence on what web pages of other sites may call without a key."""
+    """A sentence that says which tools web pages of other sites may call without a key."""
     if not settings.cors_origins:
         return "web pages of other sites may call nothing"
     if closed(settings):
@@ -153,15 +153,15 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     )
 
 
-# -- serve --workers: this process follows the sources and embeds, the others answer -------------------------
+# -- serve --workers: this process indexes and embeds, the workers answer ------------------------------------
 
 
 @dataclass(frozen=True)
 class WorkerApp:
-    """Makes the application of a worker process, in which it is called."""
+    """Creates the web application of a worker process. It is called in that process."""
 
     config: Config
-    folder: str  # of what the processes of this server share
+    folder: str  # for the files that this server's processes share
     insecure_no_auth: bool
     owner_key: str
     log_level: str
@@ -211,8 +211,8 @@ def serve_with_workers(
     announce: Callable[[str], None],
     log: tuple[str, str],
 ) -> None:
-    """Serves until a signal. `announce` is given HOST:PORT when the workers answer; `log` is the level and
-    format of their lines.
+    """Serves with `count` worker processes until a signal. Calls `announce` with HOST:PORT when the workers
+    answer. `log` is the (level, format) of their log.
     """
     from ctx.server.keys import key_ring
     from ctx.server.metrics import SHARED_FOLDER
@@ -285,7 +285,7 @@ def run_mcp(args: Namespace) -> int:
 
 
 def _own_server(config: Config, bank: str | None) -> Upstream | None:
-    """The server of this very configuration that runs on this machine now."""
+    """The running server on this machine with exactly this configuration; None if there is none."""
     row = of_project(servers(), config.root)
     if row is None or row.config != os.path.realpath(config.path or ""):
         return None
@@ -293,7 +293,7 @@ def _own_server(config: Config, bank: str | None) -> Upstream | None:
 
 
 def _answers(server: Upstream) -> bool:
-    """Whether a server speaks MCP with us: [mcp] enabled may be false there."""
+    """Whether a server answers MCP requests. It does not if its configuration disables MCP."""
     try:
         return bool(tools_over_http(server))
     except (ConnectionError, ConfigError) as error:
@@ -302,8 +302,8 @@ def _answers(server: Upstream) -> bool:
 
 
 def _mcp_configuration(explicit: str | None) -> Config:
-    """The project's configuration; without one, the folder itself, if that is worth indexing, else the user's
-    own. Raises `ConfigError`.
+    """The project's configuration. Without one, a configuration that indexes the current folder; in the home
+    folder and a few others, the user's own. Raises `ConfigError` if there is none.
     """
     folder = os.path.realpath(os.getcwd())
     location = find_config(explicit, os.environ, folder)
@@ -354,7 +354,7 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
 
 
 def _remote(args: Namespace) -> int:
-    """Passes a client's messages on to the server at `--url`. Raises `ConfigError`."""
+    """Forwards a client's messages to the server at `--url`. Raises `ConfigError`."""
     key = os.environ.get(args.key_env) if args.key_env else None
     if args.key_env and not key:
         raise ConfigError(f"--key-env: the environment variable {args.key_env} is not set; export it")

@@ -1,7 +1,7 @@
-"""`ctx service install|status|remove`: this project's server in the background.
+"""`ctx service install|status|remove`: runs this project's server in the background.
 
-It is a unit of the user's own, of systemd or launchd, that runs `ctx serve` from log-in on and starts it
-again if it fails.
+It installs a systemd or launchd unit for the user. The unit runs `ctx serve` from log-in on and restarts it
+if it fails.
 """
 
 import os
@@ -27,7 +27,7 @@ Command = tuple[str, ...]
 
 
 class Unit(NamedTuple):
-    """A unit file, and the commands of its system."""
+    """A unit file for systemd or launchd, and the commands that control the unit."""
 
     path: str
     text: bytes
@@ -71,8 +71,8 @@ def run_service(args: Namespace) -> int:
 
 
 def unit_of(config: str, platform: str, home: str) -> Unit:
-    """The unit that serves a configuration, named after its folder and a hash of its path. Raises
-    `ConfigError`.
+    """Builds the unit that serves a configuration. It is named after the folder and a hash of the path.
+    Raises `ConfigError` if a unit file cannot contain the path.
     """
     root = project_root(config)
     # For systemd a carriage return ends a line too, and a backslash at the end continues it.
@@ -80,7 +80,7 @@ def unit_of(config: str, platform: str, home: str) -> Unit:
         raise ConfigError(f"{root!r} has a character that a unit file cannot contain; rename the folder")
     words = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-") or "project"
     name = f"{words}-{digest(os.fsencode(config), 8)}"
-    # -P: without it Python would import a `ctx` or `json.py` of the project's folder, where it starts.
+    # -P: without it Python would import a `ctx` or `json.py` from the project's folder, in which it starts.
     command = (sys.executable, "-P", "-m", "ctx", "serve", "mcp", "--config", config)
     return (_launchd if platform == "darwin" else _systemd)(name, command, root, home)
 
@@ -172,7 +172,7 @@ def _status(unit: Unit, as_json: bool) -> int:
 def _remove(unit: Unit, as_json: bool) -> int:
     if not os.path.exists(unit.path):
         raise NotFound(f"this project has no unit installed ({unit.path}); `ctx service install` writes it")
-    _failure(unit.stop[0])  # fails if it does not run
+    _failure(unit.stop[0])  # fails if the unit is not running
     try:
         os.unlink(unit.path)
     except OSError as error:
@@ -184,7 +184,7 @@ def _remove(unit: Unit, as_json: bool) -> int:
 
 
 def _failure(command: Command) -> str | None:
-    """Runs a command of the system. Returns why it failed, in a line, or None."""
+    """Runs a command. Returns None if it succeeds, else the reason in one line."""
     try:
         reply = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""`ctx init`, `ctx add` and `ctx remove`: the sources of a configuration."""
+"""`ctx init`, `ctx add` and `ctx remove`: change the sources of a configuration."""
 
 import os
 import shlex
@@ -78,7 +78,9 @@ def run_init(args: Namespace) -> int:
 
 
 def next_steps(path: str) -> str:
-    """The next commands after writing a configuration; they name it if it is not found from here."""
+    """Names the next commands after a configuration was written. They have `--config` if the file is not the
+    one for the current folder.
+    """
     location = _location()
     found = location is not None and os.path.samefile(location.path, path)
     named = "" if found else f" --config {shlex.quote(path)}"
@@ -86,7 +88,9 @@ def next_steps(path: str) -> str:
 
 
 def _location() -> Location | None:
-    """The configuration that commands take here; None also if `$CTX_CONFIG` names none that exists."""
+    """The configuration that commands use in the current folder; None if there is none, or if `$CTX_CONFIG`
+    names a file that does not exist.
+    """
     try:
         return find_config(None, os.environ, os.getcwd())
     except ConfigError:
@@ -137,7 +141,7 @@ def run_add(args: Namespace) -> int:
         raise Conflict(f"a source called '{kind}:{plain(name)}' exists; use --name for another name")
     shown, root = shown_path(location.path), project_root(location.path)
     added = {"connectors": {kind: {name: keys}}}
-    parse_config(added, shown=shown, path=None, root=root, environ=os.environ)  # before it is written
+    parse_config(added, shown=shown, path=None, root=root, environ=os.environ)  # checks it before writing
     lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
     append_table(location, f"connectors.{kind}.{toml_key(name)}", lines)
     reply = {"source": f"{kind}:{name}", "file": os.path.abspath(location.path)}
@@ -164,7 +168,7 @@ def _user_location() -> Location:
 
 
 def source_at(place: str) -> tuple[str, dict[str, Any]]:
-    """The kind of source at a path or address, and its keys. Raises `BadRequest`."""
+    """The kind of source at a path or address, such as `git`, and its settings. Raises `BadRequest`."""
     try:
         parts = urlsplit(place) if "://" in place else None
     except ValueError as error:
@@ -198,7 +202,9 @@ def source_at(place: str) -> tuple[str, dict[str, Any]]:
 
 
 def _check_overlap(path: str, existing: str, name: str) -> None:
-    """Raises `Conflict` if the folder is a source, or contains one, or is in one."""
+    """Raises `Conflict` if `path` equals, contains or is inside the folder `existing` of the source
+    `name`.
+    """
     if path == existing:
         raise Conflict(f"{plain(path)} is already the source '{name}'")
     if existing.startswith(f"{path}{os.sep}"):
@@ -211,7 +217,7 @@ def _check_overlap(path: str, existing: str, name: str) -> None:
 
 
 def _written_path(path: str, root: str, own: bool) -> str:
-    """A path as the configuration holds it: relative in its project, `~/...` in the user's own."""
+    """The path to write into the configuration: relative inside the project, `~/...` in the user's own."""
     root, home = os.path.realpath(root), os.path.realpath(os.path.expanduser("~"))
     if own and path.startswith(f"{home}{os.sep}"):
         return f"~{path[len(home) :]}"
@@ -221,7 +227,7 @@ def _written_path(path: str, root: str, own: bool) -> str:
 
 
 def append_table(location: Location, header: str, lines: str) -> str:
-    """Appends a table to a configuration, which stays as trusted as it was. Returns its text."""
+    """Appends a table to a configuration, and keeps the user's trust in it. Returns the appended text."""
     path = os.path.abspath(location.path)
     target = file_at(path, shared=not location.chosen, root=project_root(path))
     label = shown_path(path)
@@ -231,7 +237,7 @@ def append_table(location: Location, header: str, lines: str) -> str:
             content = file.read()
         content += b"" if content.endswith(b"\n") or not content else b"\n"
         content += block.encode()
-        tables_in(content, label)  # a table that was written inline cannot be extended
+        tables_in(content, label)  # fails if the table exists inline and cannot be extended
         files.replace(target, content, mode=os.stat(target).st_mode & 0o777)
     return block
 
@@ -273,7 +279,7 @@ def run_remove(args: Namespace) -> int:
         files.replace(target, tomlkit.dumps(document).encode(), mode=os.stat(target).st_mode & 0o777)
     count = 0
     config = load_config(path, os.environ)
-    if config.stored and not config.store.url:  # a shared database may hold it for another machine
+    if config.stored and not config.store.url:  # in a shared database another machine may use them
         with open_workspace(config) as workspace:
             strays = [status for status in workspace.unconfigured() if status.name == source]
             count = sum(documents for _, documents in drop_sources(workspace, strays))
@@ -282,7 +288,9 @@ def run_remove(args: Namespace) -> int:
 
 
 def _find(path: str, text: str) -> tuple[str, str]:
-    """The kind and the name of the source that a text names. Raises `NotFound`."""
+    """The kind and the name of the source that `text` names, by its name, path or address. Raises `NotFound`,
+    and `BadRequest` if several match.
+    """
     connectors = as_table(read_toml(path, shown_path(path)).get("connectors"))
     root = project_root(path)
     found = {}

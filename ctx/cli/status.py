@@ -1,5 +1,5 @@
-"""`ctx status` (also `sources`, `stats` and `projects`): what is indexed, served and connected. `ctx log`:
-what clients searched and read.
+"""`ctx status` (also `sources`, `stats` and `projects`): shows the index, the running servers and the
+connected clients. `ctx log`: shows what clients searched and read.
 """
 
 from argparse import Namespace
@@ -20,7 +20,7 @@ from ctx.models import JSON, Caller, oldest_pending_ms, record_json
 from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 
-_QUERY_CHARS = 60  # of a query in the log
+_QUERY_CHARS = 60  # to show of a query in the log
 
 
 def status_options(options: Parser) -> None:
@@ -73,7 +73,7 @@ def run_status(args: Namespace) -> int:
 
 
 def _index(workspace: Workspace) -> tuple[dict[str, JSON], list[str]]:
-    """The state of the index, as JSON and as lines."""
+    """The state of the index, as JSON and as lines to print."""
     stats, statuses = dict(workspace.catalog.stats()), workspace.statuses()
     sources = workspace.toolbox.call("sources", {}, Caller("cli"))["sources"]
     revisions = {status.name: status.revision for status in statuses}

@@ -1,4 +1,4 @@
-"""`ctx backup`, `ctx restore` and `ctx migrate`: whole stores."""
+"""`ctx backup`, `ctx restore` and `ctx migrate`: copy whole stores."""
 
 import os
 from argparse import Namespace

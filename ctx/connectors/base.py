@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from ctx.models import SourceItem
 
 Progress = Callable[[str, int, int | None], None]
-"""`progress(step, count, total)` reports how far a source has come; `total` is None if unknown."""
+"""`progress(step, count, total)` reports the progress of a step; `total` is None if it is unknown."""
 
 
 SLOW_KINDS = frozenset({"web", "s3", "script"})
@@ -27,12 +27,12 @@ class Problem(NamedTuple):
 
 
 EVERY_TEXT = "text:"  # begins the signature of a source without include globs
-KEPT = "Its index is kept"  # when a source cannot be read
-GOES_ON = "the next run continues"  # when a scan was cut short
+KEPT = "Its index is kept"  # for messages about a source that cannot be read
+GOES_ON = "the next run continues"  # for messages about a scan that stopped early
 
 
 class ScanLog:
-    """The findings of a scan besides the items it yields.
+    """The findings of a scan, apart from the items it yields.
 
     unchanged   ids whose fingerprint equals the known one (they are not yielded)
     problems    what could not be read
@@ -68,7 +68,7 @@ class ScanLog:
         self.problems.append(Problem(source_id, message))
 
     def break_off(self, reason: str, mend: str = GOES_ON) -> None:
-        """Report that the scan stopped early, and why."""
+        """Record that the scan stopped early because of `reason`. `mend` says what continues it."""
         self.complete = False
         self.problem("", f"{reason}: {mend}; this run deletes nothing")
 
@@ -82,7 +82,7 @@ class Connector(Protocol):
     `name` is the full name, such as `git:platform`; its type is the part before the colon. `signature`
     changes when the configuration changes which items a scan yields or their content (globs, branch): the
     run then ignores the known fingerprints. The part after "@" is the source's place on this machine, which
-    does not change them.
+    does not affect the items.
     """
 
     @property

@@ -56,7 +56,7 @@ def commit_items(
     log: ScanLog,
     timeout_s: float,
 ) -> Iterator[SourceItem]:
-    """A document for each commit in the history of `tip` that changed `root`, newest first.
+    """Yield a document for each commit in the history of `tip` that changed `root`, newest first.
 
     Its id is `@commits/` and the commit's id. Raises `SourceError`.
     """
@@ -95,7 +95,8 @@ def _content(remote: Remote, commit: _Commit) -> Content:
 
 
 def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change, bytes]]:
-    """(commit, path) of `git log -z --name-only`, newest first. Ends at the deadline.
+    """Yield (last change, path) from the output of `git log -z --name-only` at `fd`, newest first, until the
+    deadline (monotonic clock). `bound` is the token before each commit.
 
     After a commit's fields git writes a newline before the first path, or a NUL for a merge.
     """
@@ -118,7 +119,9 @@ def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change,
 
 
 def _moment_ms(seconds: bytes) -> int:
-    """The date of a commit. Git prints nothing for an invalid date, which counts as the oldest."""
+    """The date of a commit in milliseconds. Git prints nothing for an invalid date, which counts as 0, the
+    oldest.
+    """
     return told_ms(int(seconds) * 1000) if seconds.isdigit() else 0
 
 

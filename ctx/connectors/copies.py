@@ -1,9 +1,9 @@
 """The bare clones of git repositories: where they are, and how ctx makes sure that it made them.
 
 The files of a repository can make git run programs, read other folders and contact other hosts. So ctx must
-never use a folder that somebody else made as its clone. It recognises its own by a random token, stored in
-the clone and in the user's cache, where no project can write. It also rewrites the clone's configuration
-before each use.
+never take a folder that somebody else made for its clone. It recognises its own clones by a random token,
+stored in the clone and in the user's cache, where no project can write. It also rewrites the clone's
+configuration before each use.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ REMOTE = "ctx"  # a name that user configurations do not mention, unlike `origin
 LOCK_POLL_S = 0.05
 
 _TOKEN_FILE = "ctx-token"  # noqa: S105 - a name
-_TOKEN_BYTES = 64  # of hexadecimal digits
+_TOKEN_BYTES = 64  # hexadecimal digits
 _HEAD = b"ref: refs/heads/main\n"  # does not exist: our branches are below refs/ctx
 _CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
 _PARTIAL = (
@@ -45,15 +45,15 @@ _LOOSE = frozenset(f"{number:02x}" for number in range(256))
 def user_folder(environ: Mapping[str, str]) -> str:
     """The folder of the user's clones, in `$XDG_CACHE_HOME` or `~/.cache`. It may not exist yet."""
     caches = environ.get("XDG_CACHE_HOME") or ""
-    if not os.path.isabs(caches):  # the standard says to ignore it
+    if not os.path.isabs(caches):  # the XDG standard says to ignore relative paths
         caches = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(caches, "ctx", "git")
 
 
 class Copy:
-    """The clone of one remote: its folder, its lock, and the proof that ctx made it.
+    """The clone of one remote: its folder, its lock, and the token that proves that ctx made it.
 
-    `folder` is where clones are kept; None for the user's own folder, `own`, which always has the proofs.
+    `folder` is where clones are kept; None for the user's own folder, `own`. The tokens are always in `own`.
     `key` identifies the remote. `source` is the connector's name, for messages.
     """
 
@@ -135,7 +135,7 @@ class Copy:
         return False
 
     def _proof(self) -> str:
-        """The file in the user's own folder with the token of the clone at this path."""
+        """The path of the file in the user's own folder that has the token of this clone."""
         path = os.path.join(os.path.realpath(self.folder), self.name)
         digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
         return os.path.join(self.own, "made", digest)
@@ -247,7 +247,7 @@ def _stray(repository: str) -> str | None:
 
 
 def _left_behind(folder: str, name: str) -> bool:
-    """Whether a killed git (or a file manager, or NFS) left the file, which git does not read."""
+    """Whether a file was left by a killed git, a file manager or NFS. Git does not read such files."""
     if folder.startswith("objects"):
         return name.endswith((".lock", ".keep")) or name.startswith(("tmp_", ".tmp-"))
     return name.endswith(".lock") or (

@@ -56,7 +56,7 @@ _BY_SUFFIX = {
 
 
 def left_out(name: str) -> str | None:
-    """The kind of a file that is left out by its name; None for a file to read.
+    """Why a file is left out by its name, such as `SECRET`; None for a file to read.
 
     `SECRET` applies unless `include_globs` names the file; the other kinds apply only without
     `include_globs`.
@@ -109,15 +109,15 @@ VENDORED_FOLDERS = frozenset(_VENDORED.split())
 """Other people's code and editors' files: not read unless the configuration has `include_globs`."""
 
 BUILD_FOLDERS = {"target": ("Cargo.toml", "pom.xml", "build.sbt")}
-"""A folder is build output if one of these is next to it."""
+"""Folder name -> files. The folder is build output if one of these files is next to it."""
 
 _MANIFESTS = """
     .git go.mod go.work composer.json Gemfile package.json Cargo.toml mix.exs pyproject.toml setup.py
     CMakeLists.txt Makefile meson.build Package.swift build.zig WORKSPACE MODULE.bazel
 """
 VENDOR_MANIFESTS = frozenset(_MANIFESTS.split())
-"""`vendor` holds copies of dependencies if one of these is next to it. Elsewhere it may hold documents about
-vendors.
+"""A folder `vendor` has copies of dependencies if one of these is next to it. Elsewhere it may have documents
+about vendors.
 """
 
 _DOCUMENTS = "pdf doc docx odt rtf ppt pptx odp xls xlsx ods csv epub eml msg"

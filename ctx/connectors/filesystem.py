@@ -1,7 +1,7 @@
 """A folder of this machine as a source.
 
-A scan lists the tree and calls `lstat` for each file that the globs take. Nothing outside the root is read:
-files are opened one path component at a time, without following links.
+A scan lists the folders and calls `lstat` for each file that the globs take. It reads nothing outside the
+root: it opens files one path component at a time, without following links.
 """
 
 import os
@@ -33,12 +33,14 @@ from ctx.identity import outline
 from ctx.models import Content, SourceItem
 
 SCAN_FORMAT = 4  # increased when a version takes or reads other files with the same configuration
-OWN_ADDRESS = "file"  # of `link`
+OWN_ADDRESS = "file"  # a value of `link`
 _FEW_TOPS = 100  # for more, one pass over all known ids is faster than a query for each
 
 
 class _OnDisk:
-    """The names in a folder, tested one at a time. For single paths this is faster than listing it."""
+    """A container of the names in a folder. It tests each name on the disk, which is faster than a listing
+    for single paths.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -100,8 +102,8 @@ class FilesystemConnector:
     # -- scanning --------------------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog, *, brief: bool = False) -> Iterator[SourceItem]:
-        """New and changed files, folder by folder in order of their names. `brief`: ask git for its tracked
-        files only if a known file was not found.
+        """Yield new and changed files, folder by folder in order of their names. `brief`: ask git for its
+        tracked files only if a known file was not found.
         """
         root = self._real_root(known)
         walk = Walk(self, root, known, log, self.rule_files)
@@ -125,7 +127,7 @@ class FilesystemConnector:
     def scan_paths(
         self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """New and changed files at and below these absolute paths. Deleted ids are added to `log.gone`.
+        """Yield new and changed files at and below these absolute paths. Adds deleted ids to `log.gone`.
 
         Sets `log.rescan` if single paths are not enough: an ignore file changed, the root itself is named, or
         links are followed (a file then has several ids).
@@ -161,8 +163,8 @@ class FilesystemConnector:
     def _tracked(
         self, walk: "Walk", root: str, below: str, done: Container[str] = frozenset()
     ) -> Iterator[SourceItem]:
-        """The files at or below a path that git tracks although one of its ignore files matches them. Only
-        `.ctxignore` and the globs leave them out.
+        """Yield the files at or below a path that git tracks although one of its ignore files matches them.
+        Only `.ctxignore` and the globs leave them out.
         """
         paths = walk.tracked(below)
         if not paths:
@@ -183,7 +185,9 @@ class FilesystemConnector:
     def _look(
         self, source_id: str, parts: list[str], scopes: dict[str, Scope | None], walk: "Walk", root: str
     ) -> Iterator[SourceItem]:
-        """Scan one of the paths given to `scan_paths`."""
+        """Yield the new and changed files at one of the paths given to `scan_paths`. `parts` are its names
+        below the root.
+        """
         folder, name = "/".join([root, *parts[:-1]]), parts[-1]
         try:
             scope = self._scope_of(parts[:-1], scopes, walk, root)
@@ -253,7 +257,9 @@ class FilesystemConnector:
         return root
 
     def _relative(self, path: str, root: str) -> str | None:
-        """A path below the root, with `/`; "" for the root itself or a folder above it, None elsewhere."""
+        """The path relative to the root, with `/`; "" for the root itself or a folder above it, None for a
+        path elsewhere.
+        """
         path = os.path.abspath(path)
         for base in (self.root, root):
             if path == base or base.startswith(path.rstrip("/") + "/"):
@@ -269,7 +275,7 @@ class FilesystemConnector:
         )
 
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
-        """Git's rules in the folders above the root, deepest first, if it is in a work tree.
+        """Git's ignore rules in the folders above the root, deepest first, if the root is in a work tree.
 
         Empty if they ignore the root itself: a user who names an ignored folder as a source wants it read.
         """

@@ -30,8 +30,8 @@ _SSH_HOSTS = {
 
 
 class _Forge(NamedTuple):
-    """The pages of a file and of a commit, relative to the repository's page. `hosts`: names, or words in
-    names, of the forge's hosts.
+    """The addresses of a file's and a commit's page, relative to the repository's page. `hosts` are the names
+    of the forge's hosts, or parts of them (without a dot).
     """
 
     hosts: tuple[str, ...]
@@ -39,7 +39,7 @@ class _Forge(NamedTuple):
     commit: str
 
 
-_BITBUCKET_SERVER = _Forge(("bitbucket",), "", "")  # not below the page (`_bitbucket_server`)
+_BITBUCKET_SERVER = _Forge(("bitbucket",), "", "")  # `_bitbucket_server` builds its addresses
 _FORGES = (
     _Forge(("gitlab",), "/-/blob/{ref}/{file}", "/-/commit/{revision}"),
     _Forge(("bitbucket.org",), "/src/{unparted}/{file}", "/commits/{revision}"),
@@ -70,7 +70,7 @@ class Remote(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is a shallow repository of this machine (`git clone --depth`)."""
+        """Whether the remote is a shallow repository on this machine (`git clone --depth`)."""
         if self.transport not in ("local", "file"):
             return False
         return any(os.path.exists(os.path.join(self.path, folder, "shallow")) for folder in ("", ".git"))
@@ -83,7 +83,9 @@ class Remote(NamedTuple):
 
 
 def is_path(url: str) -> bool:
-    """Whether an address without a transport is a path and not `user@host:path`. A path may have a colon."""
+    """Whether an address without a transport is a path, and not `user@host:path`. A path may contain a
+    colon.
+    """
     return "://" not in url and (url.startswith(("/", ".", "~")) or _SCP.fullmatch(url) is None)
 
 
@@ -102,7 +104,9 @@ def _check(url: str) -> None:
 
 
 def parse_remote(url: str) -> Remote:
-    """Raises `ValueError` for an address that git must not use, such as options or commands."""
+    """Parse a git address or a path. Raises `ValueError` for an address that git must not use, such as
+    options or commands.
+    """
     _check(url)
     if "://" in url:
         return _parse_url(url)
@@ -156,7 +160,9 @@ def _parse_url(url: str) -> Remote:
 
 
 def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
-    """The secrets of an address in every notation, the longest first so that none is replaced in part."""
+    """The secrets of an address, as written and unquoted. The longest come first, so that none is replaced in
+    part.
+    """
     forms = {
         form
         for secret in _secret_parts(parts, transport)

@@ -97,7 +97,7 @@ class GitConnector:
             raise ConfigError(f"{section} branch: {branch!r} cannot be the name of a branch")
         self.branch = branch
         self.root = _inside(root, section)
-        self._prefix = f"{self.root}/" if self.root else ""  # of paths from the top of the repository
+        self._prefix = f"{self.root}/" if self.root else ""  # root as a prefix of the repository's paths
         self.include_globs = None if include_globs is None else tuple(include_globs)
         self.exclude_globs = tuple(exclude_globs)
         self.shallow = shallow
@@ -109,7 +109,7 @@ class GitConnector:
         self._within = within
         self._depth = depth
         self._cache_dir = cache_dir
-        self._submodules: list[tuple[Submodule, Scope]] = []  # those of the scan that is under way
+        self._submodules: list[tuple[Submodule, Scope]] = []  # of the running scan
         self._repository = Repository(
             name,
             self.remote,
@@ -123,7 +123,7 @@ class GitConnector:
 
     @property
     def signature(self) -> str:
-        # The copy's name stands for the address.
+        # The copy's name is a hash of the address.
         origin = (SCAN_FORMAT, self.copy.name, self.branch, self.root)
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
         further = (self.submodules, self.lfs and lfs_installed())
@@ -133,7 +133,7 @@ class GitConnector:
     # -- scanning ----------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """New and changed files, in order of their paths.
+        """Yield new and changed files, in order of their paths.
 
         Raises `SourceError` if the remote cannot be reached, the branch or the root does not exist, or the
         repository has lost all commits; nothing is deleted then.
@@ -165,13 +165,15 @@ class GitConnector:
                     log=log,
                     timeout_s=self.timeout_s,
                 )
-        for submodule, scope in self._submodules:  # without the lock: one may have the same remote
+        for submodule, scope in self._submodules:  # not under the lock: a submodule may have the same remote
             yield from self._below(submodule, scope, known, log)
 
     def _below(
         self, submodule: Submodule, scope: Scope, known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """The files of a submodule. If it cannot be read, this is reported and its known files stay."""
+        """Yield the new and changed files of a submodule. If it cannot be read, this is reported and its
+        known files stay.
+        """
         prefix = encode_name(submodule.path.removeprefix(self._prefix)) + "/"
         inner_log = InnerLog(log.progress)
         try:
@@ -211,7 +213,7 @@ class GitConnector:
                 read = partial(self._read, blobs, entry, tip, change, log)
                 yield SourceItem(entry.source_id, entry.fingerprint, change.at_ms, read)
 
-    # -- what is there -----------------------------------------------------------------------------
+    # -- listing files -----------------------------------------------------------------------------
 
     def _listing(self, tip: Tip) -> bytes:
         try:
@@ -225,7 +227,7 @@ class GitConnector:
             ) from error
 
     def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
-        """New and changed files that the globs take. Fills `log.unchanged`."""
+        """The new and changed files that the globs take. Also fills `log.unchanged`."""
         files, rules, links = _files(self._listing(tip))
         top = self._within or Scope.top(self.include_globs, self.exclude_globs)
         names = [path.decode("utf-8", "surrogateescape") for path, _ in files]
@@ -247,7 +249,7 @@ class GitConnector:
     def _linked(
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
-        """The submodules that the globs take, if `submodules` is set."""
+        """(submodule, scope) for each submodule that the globs take; empty unless `submodules` is set."""
         if not links:
             return []
         if not self.submodules:
@@ -266,7 +268,7 @@ class GitConnector:
         return [(submodule, scope) for submodule, scope in rows if scope is not None]
 
     def _submodule_settings(self, tip: Tip, lock: int) -> bytes:
-        """The settings in `.gitmodules`, as git lists them; empty if there is none."""
+        """The settings in `.gitmodules`, as git lists them; empty if there is no such file."""
         row = self._repository.quick(["ls-tree", "-z", tip.oid, "--", ".gitmodules"])
         mode, _, kind_and_name = row.partition(b" ")
         if mode not in _FILE_MODES:
@@ -280,7 +282,7 @@ class GitConnector:
             return b""  # an invalid file: the report says that the submodules have no address
 
     def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | SourceError]:
-        """The `.ctxignore` files by folder, or the error of one that cannot be read."""
+        """The content of the `.ctxignore` file of each folder, or the error if it cannot be read."""
         if not oids:
             return {}
         self._repository.prefetch(list(filter(None, oids.values())), lock, None)
@@ -288,7 +290,7 @@ class GitConnector:
             return {folder: _rules(blobs, oid) for folder, oid in oids.items()}
 
     def _sized(self, entries: Sequence[_Entry], log: ScanLog) -> list[_Entry]:
-        """Leave out files that are too large, and report them."""
+        """The files that are not too large. The others are reported."""
         names = "".join(f"{entry.oid}\n" for entry in entries).encode()
         sizes = self._repository.quick(["cat-file", "--batch-check=%(objectsize)"], stdin=names).split(b"\n")
         readable = []
@@ -305,11 +307,13 @@ class GitConnector:
         return [*arguments, "--", f":(top,literal){self.root}"] if self.root else arguments
 
     def _history(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, Change]:
-        """The last commit of each file, by one pass over the log from the newest commit."""
+        """The last commit that changed each file: path -> commit. Reads the log once, from the newest
+        commit.
+        """
         prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
-        bound = secrets.token_hex(12).encode()  # no path can look like it
+        bound = secrets.token_hex(12).encode()  # no path can equal it
         deadline_s = time.monotonic() + self.timeout_s
         change = Change(tip.oid, 0, "")
         with self._repository.git.started(self._log_of(tip, bound), quiet=True) as process:
@@ -321,7 +325,7 @@ class GitConnector:
                     if len(changes) == len(paths):
                         break
         undated = paths - changes.keys()
-        if undated:  # the walk was cut by its deadline: they are at least as old as where it ended
+        if undated:  # the deadline ended the log: these files are as old as its last commit, or older
             changes |= dict.fromkeys(undated, change)
             log.note(
                 "", f"the dates of {len(undated)} files could not be told; they are older than they seem"
@@ -364,7 +368,9 @@ class GitConnector:
 
 
 def _inside(root: str, section: str) -> str:
-    """A folder of a repository in git's notation, "" for the top. Raises `ConfigError` if it is outside."""
+    """The path of a folder in a repository as git writes it, "" for the top. Raises `ConfigError` if it is
+    outside.
+    """
     folder = posixpath.normpath(root.replace(os.sep, "/") or ".").strip("/")
     if folder == ".." or folder.startswith("../") or "\0" in folder:
         raise ConfigError(f"{section} root: {root!r} is not within the repository")
@@ -372,8 +378,8 @@ def _inside(root: str, section: str) -> str:
 
 
 def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dict[str, str]]:
-    """(path, blob) of an `ls-tree -r -z`, (folder, blob) of its rule files (blob "" for a link), (path,
-    commit) of its submodules.
+    """Parse the output of `ls-tree -r -z` into files (path, blob), rule files (folder -> blob, "" for a link)
+    and submodules (path -> commit).
     """
     files: list[tuple[bytes, str]] = []
     rules: dict[str, str] = {}

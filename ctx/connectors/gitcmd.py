@@ -25,8 +25,8 @@ from ctx.errors import SourceError
 OLDEST_GIT = (2, 31)  # the first that reads configuration from the environment
 QUICK_TIMEOUT_S = 60.0  # for calls that read only our clone, or list a remote's branches
 CHUNK_BYTES = 1 << 16
-MAX_PROCESSES = 64  # of one call; usually at most ten
-LOOK_S = 0.5  # how often to check its processes and the disk
+MAX_PROCESSES = 64  # in one call; usually at most ten
+LOOK_S = 0.5  # how often to check git's processes and the disk
 LEAST_ROOM_BYTES = 64 << 20  # to leave free on the disk, so that an endless fetch cannot fill it
 # The limit for the output of one call: enough to list two million files. A malicious repository that takes a
 # kilobyte to fetch can list ten thousand million: ten trees that each contain the next one ten times.
@@ -35,7 +35,7 @@ MAX_OUTPUT_BYTES = 128 << 20
 # delta that repeats). The limit is more than lists of ten million objects take, and twice what git keeps as
 # deltas.
 ALLOC_LIMIT = "2g"
-MAX_STDERR_BYTES = 1 << 16  # of its beginning (a trace) and of its end (where git says why)
+MAX_STDERR_BYTES = 1 << 16  # to keep of its beginning (a trace) and of its end (the error)
 
 # Removed from the environment: variables of a git process that started us (a hook, an alias). They would
 # select its repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS).
@@ -59,7 +59,7 @@ _SSH = (
 
 
 def _shortened(stderr: bytes) -> bytes:
-    """The beginning and the end of git's output, if it is long."""
+    """Returns the beginning and the end of git's error output if it is long, else all of it."""
     if len(stderr) <= 4 * MAX_STDERR_BYTES:
         return stderr
     return stderr[:MAX_STDERR_BYTES] + b"\n" + stderr[-MAX_STDERR_BYTES:]
@@ -114,7 +114,7 @@ class Git:
         return env
 
     def _settings(self) -> list[tuple[str, str]]:
-        """The git settings of every call, by key."""
+        """(key, value) of the git settings for every call."""
         settings = [
             (f"remote.{REMOTE}.url", self._remote.url),
             ("core.hooksPath", os.devnull),
@@ -187,9 +187,9 @@ class Git:
         talk: bool = False,
         quiet: bool = False,
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run git during the block; then kill it with all its child processes.
+        """Run git during the block, then kill it with all its child processes.
 
-        `talk`: its stdin is a pipe. `quiet`: discard its stderr.
+        `talk`: stdin is a pipe. `quiet`: discard stderr.
         """
         env = self.environment()
         if trace:
@@ -209,7 +209,7 @@ class Git:
                     stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
                     env=env,
                     cwd="/",
-                    start_new_session=True,  # a process group to kill; and no terminal for prompts
+                    start_new_session=True,  # makes a group to kill, without a terminal for prompts
                     pass_fds=tuple(keep_fds),
                     bufsize=0,
                 )
@@ -238,7 +238,9 @@ class Git:
         verb: str,
         progress: Progress | None,
     ) -> tuple[bytes, bytes]:
-        """Read both pipes to the end, or until git exits: a daemon may hold them open."""
+        """Read stdout and stderr to the end, or until git exits: a daemon may keep the pipes open. Returns
+        both.
+        """
         assert process.stdout is not None
         assert process.stderr is not None
         out: list[bytes] = []
@@ -295,7 +297,7 @@ class Git:
         try:
             free_bytes = files.free_bytes(self.repository)
         except OSError:
-            return  # there is no clone, which git reports
+            return  # the clone is missing: git reports that
         if free_bytes < LEAST_ROOM_BYTES:
             raise SourceError(
                 f"{self._name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
@@ -339,7 +341,7 @@ def _upload_pack(path: str) -> str:
         "core.alternateRefsCommand=true",
     ]
     options = " ".join(f"-c {shlex.quote(setting)}" for setting in settings)
-    # With GIT_ALLOC_LIMIT=0 the limit is checked on our side, with a useful message.
+    # GIT_ALLOC_LIMIT=0: only the fetching git checks the limit, because it gives a useful message.
     return f"GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_ALLOC_LIMIT=0 git {options} upload-pack"
 
 
@@ -355,7 +357,7 @@ def _running(group: int) -> int:
             with open(f"/proc/{number}/stat", "rb") as file:
                 fields = file.read().rpartition(b") ")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         count += int(fields[2]) == group  # the fields after the name: state, parent, group
     return count
 
@@ -366,13 +368,13 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it ended in between
+            pass  # the process has just ended
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             try:
                 stream.close()
             except OSError:
-                pass  # what was still to be written to it is not wanted any more
+                pass  # unwritten data is discarded
     process.wait()
 
 
@@ -389,7 +391,7 @@ class Blobs:
         self._closed = False
 
     def read(self, oid: str, timeout_s: float, most: int | None = None) -> bytes:
-        """The content of a blob of at most `most` bytes. Raises `SourceError`.
+        """The content of a blob. Raises `SourceError`, also if it has more than `most` bytes.
 
         After `close`, each call starts a process of its own.
         """
@@ -400,7 +402,7 @@ class Blobs:
                 reusable = not self._closed
                 return data
             finally:
-                if not reusable:  # the rest of its output would look like the next answer
+                if not reusable:  # its remaining output would be taken for the next answer
                     self._stop()
 
     def close(self) -> None:

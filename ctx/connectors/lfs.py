@@ -56,8 +56,8 @@ def lfs_content(
 
 
 def _beside(remote: Remote, pointer: Pointer) -> bytes | None:
-    """The file in the LFS storage of a repository of this machine; None if it is not there. For a local
-    remote, `git lfs` would look in our own storage.
+    """The file from the LFS storage of a repository on this machine; None if it is not there. For a local
+    remote, `git lfs` would look in our own storage instead.
     """
     if remote.transport not in ("local", "file"):
         return None

@@ -1,4 +1,4 @@
-"""Names: of a source, of its section in the configuration, and file names in source ids."""
+"""Names of sources and of their sections in the configuration, and file names in source ids."""
 
 import os
 import re
@@ -8,7 +8,7 @@ _UNDECODABLE = re.compile("[\udc80-\udcff]")
 
 
 def name_of(path: str) -> str:
-    """A source's name for a folder or an address: its last part, in letters that a name may have."""
+    """A name for the source at a path or address: its last part, in characters that a name may have."""
     words = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(path.rstrip("/")).removesuffix(".git"))
     return words.strip("-.").lower()[:64] or "docs"
 

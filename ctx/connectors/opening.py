@@ -18,15 +18,15 @@ RACY = "~"  # ends the fingerprint of a file that may still change without a new
 # `looks_binary` does not judge files that begin with a byte order mark, or gzip, which may contain text.
 _NOT_JUDGED = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff", b"\xef\xbb\xbf", b"\x1f\x8b")
 STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
-READ_ATTEMPTS = 3  # of a file that changes while it is read
+READ_ATTEMPTS = 3  # for a file that changes while it is read
 _PART_BYTES = 16_384  # to read at once if the size is unknown
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO opens at once, and is then refused
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opens a FIFO at once; it is refused later
 _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary formats that contain text
 
 
 def fingerprint(st: os.stat_result) -> str:
-    """Changes whenever the file may have changed.
+    """A fingerprint that changes whenever the file may have changed.
 
     ctime detects what mtime does not (a moved older file, `cp -p`, two edits in one second); inode and size
     detect changes after the clock was set back. Python's hash of integers is the same in every process. An
@@ -56,8 +56,8 @@ def looks_binary(head: bytes) -> bool:
     if b"\0" not in head or head.startswith(_NOT_JUDGED):
         return False
     if not (head[::2].count(0) and head[1::2].count(0)):
-        return False  # UTF-16 has its NULs on one side
-    return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is one
+        return False  # in UTF-16 the NULs are all at even or all at odd places
+    return max(head[::4].count(0), head[3::4].count(0)) < len(head) // 4  # in UTF-32 every fourth byte is NUL
 
 
 def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False) -> bytes:
@@ -84,7 +84,7 @@ def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False)
 
 
 def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
-    """As `read_below`, for an open file."""
+    """Does the same as `read_below`, for an open file."""
     for _ in range(READ_ATTEMPTS):
         before = os.fstat(fd)
         if not stat.S_ISREG(before.st_mode):
@@ -94,7 +94,7 @@ def _read(fd: int, name: str, max_bytes: int, whole: bool) -> bytes:
         os.lseek(fd, 0, os.SEEK_SET)
         head = os.read(fd, SNIFF_BYTES)
         if not whole and looks_binary(head) and not name.lower().endswith(_DOCUMENTS):
-            return head  # enough for the extractor to see the same
+            return head  # enough for the extractor to see that it is binary
         data = head
         if len(head) != before.st_size:
             expected = before.st_size - len(head)

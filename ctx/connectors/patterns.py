@@ -1,14 +1,14 @@
 """Match globs and the lines of ignore files as git does (gitignore(5)), in linear time.
 
-The patterns work like an automaton that moves down the tree: a `Level` holds what the patterns still require
-in one folder. A file costs a test of its name against sets, and most folders share one Level. Tests compare
-the results with `git check-ignore`. The only difference: names are compared in composed form (NFC), because a
-Mac stores accents apart from their letters.
+The patterns work like an automaton that moves down the folders: a `Level` holds the remaining parts of the
+patterns that apply in one folder. A file costs a test of its name against sets, and most folders share one
+Level. Tests compare the results with `git check-ignore`. The only difference: names are compared in composed
+form (NFC), because a Mac stores accents apart from their letters.
 
-A stranger may write the patterns, so matching one takes at most its length times the name's. A component is
-split at its stars into parts of fixed width. Each part except the last is matched at the first place where it
-fits and never retried (an atomic group); a later place would only leave less room. `Rules.weight` limits the
-sum.
+A stranger may write the patterns, so matching a pattern takes at most its length times the name's. A
+component is split at its stars into parts of fixed width. Each part except the last is matched at the first
+place where it fits and never retried (an atomic group); a later place would only leave less room.
+`Rules.weight` limits the sum.
 """
 
 import os
@@ -21,13 +21,13 @@ from ctx.errors import ConfigError, SourceError
 from ctx.text.strings import nfc
 
 MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
-MAX_GLOB_CHARS = 1024  # of a configured glob
+MAX_GLOB_CHARS = 1024  # per glob in the configuration
 MAX_RULE_FILE_BYTES = 1_000_000  # of an ignore file
-MAX_LINE_CHARS = 20_000  # of an ignore file; no path is longer
+MAX_LINE_CHARS = 20_000  # per line of an ignore file; no path is longer
 MAX_WEIGHT = 200_000
 """The limit for all ignore files of one folder: about 50,000 plain names, or 40,000 characters of wildcards.
 """
-_WILD_WEIGHT = 5  # of a character that is tried at every place in a name; a whole component weighs 2
+_WILD_WEIGHT = 5  # per character of a wildcard component; every component adds 2
 _ALTERNATION_CHARS = 5000  # in one regular expression; other threads can run between two of them
 
 _POSIX_CLASSES = {
@@ -58,7 +58,7 @@ class TooManyPatterns(SourceError):
 
 
 class Segment(NamedTuple):
-    """What one component of a path must match.
+    """The condition for one component of a path.
 
     `text` depends on `kind`: the literal, the text after a star, the text before a star, or a regular
     expression without backtracking.
@@ -69,7 +69,7 @@ class Segment(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A pattern split at its slashes. If several match, the last one decides."""
+    """A pattern split at its slashes. If several patterns match a path, the last one decides."""
 
     segments: tuple[Segment, ...]
     negated: bool = False
@@ -96,7 +96,9 @@ class _Bracket:
         self._previous = ""  # the character a range could begin with
 
     def read(self) -> tuple[str, int]:
-        """A regular expression for one character, and where the bracket ends. Raises `_Malformed`."""
+        """Returns a regular expression for one character, and the index after the bracket. Raises
+        `_Malformed`.
+        """
         negated = self._peek() in ("!", "^")
         self._index += negated
         first = True
@@ -163,7 +165,7 @@ def _segment(tokens: Sequence[Token]) -> Segment:
 
 
 def _expression(tokens: Sequence[Token]) -> str:
-    """The regular expression of a pattern for names. Matching takes linear time."""
+    """The regular expression that matches a name with these tokens. Matching takes linear time."""
     parts = [""]
     for kind, text in tokens:
         if kind == "star":
@@ -185,7 +187,7 @@ def _single_stars(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _components(pattern: str) -> Iterator[list[Token]]:
-    """The tokens of each component, every star a token of its own. Raises `_Malformed`."""
+    """Yield the tokens of each component. Every star is its own token. Raises `_Malformed`."""
     tokens: list[Token] = []
     index = 0
     while index < len(pattern):
@@ -214,9 +216,9 @@ def _components(pattern: str) -> Iterator[list[Token]]:
 
 
 def _segments(pattern: str) -> list[Segment]:
-    """The pattern split at its slashes. `**` between slashes or at an end is any number of components."""
+    """Split the pattern at its slashes. `**` between slashes or at an end is any number of components."""
     segments = [_any_segment(tokens) for tokens in _components(pattern)]
-    # Several `**` in a row are one.
+    # Several `**` in a row count as one.
     pairs = zip([None, *segments], segments, strict=False)
     return [segment for before, segment in pairs if not (before is segment is _ANY_DEPTH)]
 
@@ -243,8 +245,8 @@ def _spelled_out(body: str) -> list[str]:
 
 
 def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
-    """Parse a pattern as in gitignore(5): with a slash before its end it is anchored, else it matches at any
-    depth.
+    """Parse one pattern as in gitignore(5). With a slash before its end it is anchored to the folder, else it
+    matches at any depth. Yields nothing if it cannot match.
     """
     folder_only = text.endswith("/")
     body = text[:-1] if folder_only else text
@@ -311,7 +313,9 @@ def expand_braces(glob: str) -> list[str]:
 
 
 def _first_alternatives(text: str) -> list[int]:
-    """The positions of `{`, the commas and `}` of the first brace with a pair and a comma."""
+    """The positions of the first `{` with a matching `}` and a comma between them, of its commas, and of the
+    `}`. Empty if there is none.
+    """
     groups: list[list[int]] = []
     first: list[int] = []
     index = text.find("{")
@@ -356,7 +360,9 @@ def parse_globs(globs: Iterable[str]) -> list[Pattern]:
 
 
 def name_test(segments: Sequence[Segment]) -> NameTest:
-    """A function that tests whether a name matches any of the segments, in composed form (`nfc`)."""
+    """Returns a function that tests whether a name matches any of the segments. It compares the name in
+    composed form (`nfc`).
+    """
     texts: dict[str, list[str]] = {"any_depth": [], "literal": [], "suffix": [], "prefix": [], "wild": []}
     for kind, text in segments:
         texts[kind].append(text)
@@ -382,7 +388,7 @@ def name_test(segments: Sequence[Segment]) -> NameTest:
 
 
 def _alternations(parts: Sequence[str]) -> Iterator[Callable[[str], re.Match[str] | None]]:
-    """Combine regular expressions into a few, each part as an atomic group."""
+    """Combine regular expressions into a few, and yield their match functions."""
     batch: list[str] = []
     width = 0
     for part in dict.fromkeys(parts):
@@ -396,7 +402,9 @@ def _alternations(parts: Sequence[str]) -> Iterator[Callable[[str], re.Match[str
 
 
 class Group(NamedTuple):
-    """Consecutive patterns that all include or all exclude, as tests of a name."""
+    """Consecutive patterns with the same `negated`, combined into one test of file names and one of folder
+    names.
+    """
 
     negated: bool
     file_segments: tuple[Segment, ...]
@@ -405,7 +413,9 @@ class Group(NamedTuple):
 
 
 class Level:
-    """What a set of patterns requires in one folder. Made by `Rules.top` and `descend`; shared by folders."""
+    """The part of a set of patterns that applies in one folder. Made by `Rules.top` and `descend`; folders
+    share it.
+    """
 
     __slots__ = ("_moving", "_next", "_rules", "_staying", "empty", "groups")
 
@@ -431,7 +441,7 @@ class Level:
 
     @property
     def weight(self) -> int:
-        """The weight of the whole set of patterns."""
+        """The weight of all patterns of the set (`Rules.weight`)."""
         return self._rules.weight
 
     def descend(self, name: str) -> "Level":
@@ -467,7 +477,9 @@ def _group(negated: bool, patterns: Sequence[Pattern]) -> Group:
 
 
 class Rules:
-    """An ordered set of patterns. Raises `TooManyPatterns` above `MAX_WEIGHT`."""
+    """An ordered set of patterns. `weight` estimates how long a match takes. Raises `TooManyPatterns` above
+    `MAX_WEIGHT`.
+    """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)

@@ -17,7 +17,7 @@ from ctx.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
-FETCH_TIMEOUT_S = 1800.0  # of one fetch, such as the first of a large repository on a slow connection
+FETCH_TIMEOUT_S = 1800.0  # enough for the first fetch of a large repository on a slow connection
 PREFETCH = 20_000  # objects to request at once
 PACKS = 40  # each fetch adds one; if there are more, they are combined
 
@@ -40,7 +40,7 @@ class Tip(NamedTuple):
 
     @property
     def copied(self) -> str:
-        """The ref in our clone."""
+        """The name of the ref in our clone."""
         for kind in ("heads", "tags"):
             if self.ref.startswith(f"refs/{kind}/"):
                 return "refs/ctx/" + self.ref.removeprefix("refs/")
@@ -78,7 +78,9 @@ class Repository:
         self.git = Git(self.copy.path, remote, name)
 
     def updated(self, lock: int, log: ScanLog) -> Tip | None:
-        """Fetch the remote's current commit; None if it has no commits. Raises `SourceError`."""
+        """Fetch the remote's current commit and return it; None if the remote has no commits. Raises
+        `SourceError`.
+        """
         self.copy.prepare()
         tip = self._ask()
         if tip is None:
@@ -107,7 +109,9 @@ class Repository:
         return tip
 
     def _ask(self) -> Tip | None:
-        """The remote's current commit. Raises `SourceError` if it does not answer or lacks the branch."""
+        """Ask the remote for its current commit. Raises `SourceError` if it does not answer or lacks the
+        branch.
+        """
         refs = ["HEAD"]
         if self.branch:
             refs = [f"refs/heads/{self.branch}", f"refs/tags/{self.branch}^{{}}", f"refs/tags/{self.branch}"]
@@ -136,7 +140,7 @@ class Repository:
         return Tip(branch, oid, filters, full)
 
     def _lacking(self, heads: Iterable[str]) -> SourceError:
-        """The error that the remote lacks the branch, with the branches it has."""
+        """The error for a branch that the remote lacks. It lists the branches that exist."""
         names = sorted(heads)
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         lack = "has no default branch; name one in `branch`"
@@ -182,7 +186,7 @@ class Repository:
         return oid.decode().strip()
 
     def _depth(self, tip: Tip) -> list[str]:
-        """The options for how much to fetch."""
+        """The options of `git fetch` that limit how much is fetched."""
         # In a shallow repository git would request missing commits again and again.
         if not self.partial or self.remote.is_cut:
             return []
@@ -218,14 +222,14 @@ class Repository:
         settings: Sequence[str] = (),
         stdin: bytes | None = None,
     ) -> None:
-        """Raises `GitFailed`."""
+        """Run `git fetch`. Raises `GitFailed`."""
         options = [
             "--progress",
             "--no-tags",
             "--no-write-fetch-head",
             "--no-recurse-submodules",
             "--no-auto-gc",
-            "--update-shallow",  # of a shallow remote the clone is shallow too
+            "--update-shallow",  # the clone of a shallow remote is shallow too
         ]
         self.git.run(
             [*settings, "fetch", *options, *arguments],
@@ -236,7 +240,9 @@ class Repository:
         )
 
     def _drop_refs_in_the_way(self, tip: Tip) -> None:
-        """A branch `a/b` cannot be stored while the clone has a branch `a`, and the other way round."""
+        """Delete refs that block the new one: a branch `a/b` cannot be stored while the clone has a branch
+        `a`, and the other way round.
+        """
         target = tip.copied
         for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
             ref = os.fsdecode(line)
@@ -244,7 +250,7 @@ class Repository:
                 self.quick(["update-ref", "-d", ref])
 
     def _tidy(self, lock: int) -> None:
-        """Combine many packs from time to time. Needs the exclusive lock."""
+        """Combine the packs with `git gc` if there are more than `PACKS`. Needs the exclusive lock."""
         packs = os.path.join(self.git.repository, "objects", "pack")
         try:
             crowded = sum(name.endswith(".pack") for name in os.listdir(packs)) > PACKS
@@ -298,7 +304,7 @@ def _hint(name: str) -> str:
 
 
 def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
-    """(commit of `ref`, branch of HEAD) in the output of `ls-remote --symref`."""
+    """Parse the output of `ls-remote --symref` into (commit of `ref`, branch of HEAD). Each may be None."""
     oid = branch = None
     for line in reply.split(b"\n"):
         value, _, name = line.partition(b"\t")

@@ -30,10 +30,10 @@ from ctx.models import Content, SourceItem
 from ctx.text.strings import one_line
 
 SCAN_FORMAT = 3  # increased when a version takes or reads other objects with the same configuration
-MAX_LISTING_BYTES = 20_000_000  # of a page with a thousand keys
+MAX_LISTING_BYTES = 20_000_000  # per page of a listing, which has a thousand keys
 REQUEST_S = 60.0
-MAX_PAGES = 20_000  # of a listing: twenty million keys, or an endless series of empty pages
-ATTEMPTS = 3  # if the store is busy
+MAX_PAGES = 20_000  # per listing: twenty million keys, or an endless series of empty pages
+ATTEMPTS = 3  # per request, if the store is busy
 SILENCES = 5  # requests in a row without an answer, after which the scan stops
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -51,7 +51,7 @@ class _Object(NamedTuple):
 
 
 class _Late(SourceError):
-    """The time for the whole scan is over."""
+    """The scan took longer than `timeout_s`."""
 
     def __init__(self) -> None:
         super().__init__("the time for the whole scan is over (timeout_s)")
@@ -108,7 +108,7 @@ class S3Connector:
         return (EVERY_TEXT if self.include_globs is None else "") + outline((origin, globs))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """New and changed objects, in the order of their keys.
+        """Yield new and changed objects, in the order of their keys.
 
         Raises `SourceError` if the listing fails for another reason than the timeout; nothing is deleted
         then.
@@ -140,7 +140,7 @@ class S3Connector:
     def _item(
         self, store: "_Store", row: "_Object", source_id: str, known: Mapping[str, str], log: ScanLog
     ) -> SourceItem | None:
-        """The item of a new or changed object. Raises `_Late`."""
+        """The item of a new or changed object, or None. Raises `_Late`."""
         if _CONTROL.search(source_id):
             log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
             return None
@@ -214,7 +214,7 @@ class _Signer:
             )
 
     def headers(self, url: str) -> list[tuple[str, str]]:
-        """The headers of a signed GET."""
+        """The headers that sign a GET of this address."""
         with self._told():
             keys = self._credentials.get_frozen_credentials()  # renewed before they expire
             request = self._botocore.awsrequest.AWSRequest("GET", url)
@@ -235,17 +235,17 @@ def _environ_region() -> str | None:
 
 
 def path_of(key: str) -> str:
-    """A key as the path of an address: all but letters, digits and `-._~/` is escaped."""
+    """A key as the path of an address. Everything but letters, digits and `-._~/` is escaped."""
     return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
 
 
 def query_of(fields: Mapping[str, str]) -> str:
-    """A query string in the order for signing."""
+    """A query string, sorted by name as the signature requires."""
     return "&".join(f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields))
 
 
 class _Store:
-    """A bucket at its address, for `timeout_s`. Close it after use."""
+    """Lists and reads the objects of one bucket, for at most `timeout_s` seconds. Close it after use."""
 
     def __init__(
         self, base: str, region: str, signer: _Signer | None, timeout_s: float, clock: Callable[[], float]
@@ -271,7 +271,7 @@ class _Store:
         return self._clock() >= self._ends_s
 
     def objects(self, prefix: str) -> Iterator[_Object]:
-        """All objects below a prefix. Raises `SourceError`, and `_Late` when the time is over."""
+        """Yield all objects below a prefix. Raises `SourceError`, and `_Late` when the time is over."""
         fields = {"list-type": "2", "encoding-type": "url", "max-keys": "1000"}
         if prefix:
             fields["prefix"] = prefix
@@ -292,7 +292,7 @@ class _Store:
         raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; narrow it with `prefix`")
 
     def read(self, key: str, max_bytes: int) -> Reply:
-        """An object. Raises `SourceError`."""
+        """Request an object. Raises `SourceError`."""
         self.reads += 1
         return self._get("/" + path_of(key), {}, max_bytes)
 
@@ -340,7 +340,7 @@ def _is_endpoint(url: str) -> bool:
 
 
 def _listing(body: bytes) -> tuple[list[_Object], str | None]:
-    """(objects, token of the next page) of a page of a listing. Raises `SourceError`."""
+    """Parse one page of a listing into (objects, token of the next page or None). Raises `SourceError`."""
     try:
         root = parse_xml(body)
         if root.tag != "ListBucketResult":

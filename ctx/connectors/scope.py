@@ -30,7 +30,7 @@ from ctx.identity import outline
 
 
 class Scope:
-    """What a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
+    """Decides what a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
 
     `ignores` are the levels of the ignore files, the deepest first. `named` are the globs that name files
     which are left out by default. `chosen`: the configuration has include globs. `tag` identifies the ignore
@@ -65,18 +65,22 @@ class Scope:
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the source takes a file of this folder. In a linked work tree `.git` is a file."""
+        """Whether the source takes a file of this folder. It never takes `.git`, which is a file in a linked
+        work tree.
+        """
         return name not in (".git", OWN_RULES) and self.wants(name) and self.left_out(name) is None
 
     def left_out(self, name: str) -> str | None:
-        """The kind of a file that is left out by its name (`defaults.left_out`)."""
+        """The kind of a file that is left out by its name (`defaults.left_out`); None if it is not left
+        out.
+        """
         kind = left_out(name)
         if kind is None or (self.chosen and kind != SECRET) or self.named.decide(name, folder=False):
             return None
         return kind
 
     def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
-        """This folder with the patterns of its own ignore files.
+        """Returns the scope with the patterns of this folder's own ignore files added.
 
         Raises `TooManyPatterns` if these and the ones of the folders above exceed `MAX_WEIGHT`.
         """
@@ -200,7 +204,7 @@ class Scopes:
 
 
 class _Beside:
-    """The names in a folder, tested one at a time."""
+    """A container of the names in a folder. It tests each name against a list of paths."""
 
     def __init__(self, folder: str, paths: Container[str]) -> None:
         self._prefix = f"{folder}/" if folder else ""
@@ -211,7 +215,7 @@ class _Beside:
 
 
 def misplaced(globs: Iterable[str], root: str) -> list[str]:
-    """The globs that begin with the root's path, or with the root's name although it has no entry of that
+    """The globs that begin with the root's path, or with the root's name if no entry of the root has that
     name. They match nothing, because globs are relative to the root.
     """
     name = os.path.basename(root)

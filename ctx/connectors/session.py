@@ -41,10 +41,10 @@ class Unanswered(SourceError):
 
 
 class Session:
-    """A client without cookies. Not thread-safe. Close it after use.
+    """An HTTP client without cookies. Not thread-safe. Close it after use.
 
-    `allow_hosts` are HOST or HOST:PORT that may be private. `ends_s` is the end of all requests, on the clock
-    of `time.monotonic()`.
+    `allow_hosts` are HOST or HOST:PORT that may be in a private network. `ends_s` is when all requests must
+    end, on the clock of `time.monotonic()`.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Session:
             pool.close()
 
     def target(self, address: str) -> Target:
-        """The target of an address. Raises `Unanswered` if it is not allowed."""
+        """Parse and check an address. Raises `Unanswered` if it is not allowed."""
         try:
             return target_of(address, self._allow_hosts)
         except ToolError as error:
             raise _refusal(error) from error
 
     def follow(self, address: str, location: str) -> str:
-        """The address of a redirect. Raises `Unanswered`."""
+        """The address that a redirect from `address` leads to. Raises `Unanswered` if it is not allowed."""
         try:
             return self.target(joined(address, location)).url
         except ToolError as error:
@@ -88,7 +88,9 @@ class Session:
         wanted: Wanted | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """Send a request. Retries once if a kept connection turns out to be closed. Raises `Unanswered`."""
+        """Send a request and return the reply, of at most `max_bytes`. Retries once if a kept connection
+        turns out to be closed. Raises `Unanswered`.
+        """
         target = self.target(address)
         timeout_s = REQUEST_S if timeout_s is None else timeout_s
         try:

@@ -21,15 +21,17 @@ _PORT = re.compile(r":\d*\Z")
 
 
 class Submodule(NamedTuple):
-    """A folder that is another repository at a commit."""
+    """A folder that stands for another repository at the commit `oid`."""
 
     path: str  # from the top of the outer repository
     oid: str
-    url: str | None  # in `.gitmodules`; None if it has none
+    url: str | None  # from `.gitmodules`; None if it is missing there
 
 
 def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodule]:
-    """The submodules of `links` (path -> commit). `settings`: `git config -z --list` of `.gitmodules`."""
+    """Returns the submodules in `links` (path -> commit), sorted by path. Their addresses come from
+    `settings`, the output of `git config -z --list` for `.gitmodules`.
+    """
     paths: dict[str, str] = {}
     urls: dict[str, str] = {}
     for row in settings.decode("utf-8", "surrogateescape").split("\0"):
@@ -43,7 +45,7 @@ def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodu
 
 
 def address_of(submodule: Submodule, outer: Remote) -> str:
-    """The address of a submodule. Raises `ValueError` with the reason if it must not be read."""
+    """The address to fetch a submodule from. Raises `ValueError` with the reason if it must not be read."""
     url = submodule.url
     if not url:
         raise ValueError("`.gitmodules` has no address for it")
@@ -88,7 +90,9 @@ def _within(path: str, url: str) -> str:
 
 
 class InnerLog(ScanLog):
-    """The log of a submodule's scan. It is added to the outer one, with the folder before each id."""
+    """The log of a submodule's scan. `tell` adds it to the log of the outer scan, with `prefix` before each
+    id.
+    """
 
     def tell(self, log: ScanLog, prefix: str) -> None:
         log.unchanged |= {prefix + source_id for source_id in self.unchanged}
@@ -101,7 +105,7 @@ class InnerLog(ScanLog):
 
 
 def known_below(known: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The known documents of a submodule, by its own ids."""
+    """The fingerprints of the submodule's documents in `known`, with `prefix` removed from their ids."""
     return {
         source_id.removeprefix(prefix): fingerprint
         for source_id, fingerprint in known.items()

@@ -1,4 +1,4 @@
-"""Walk through a folder: list its files, apply its ignore files, and find what has changed."""
+"""Walk through a folder: list its files, apply its ignore files, and find changes."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ class _Unreadable(SourceError):
 
 
 def repository_rules(top: str) -> list[Pattern]:
-    """The patterns of the user's own ignore file and of `info/exclude`, for the work tree at `top`."""
+    """The patterns of the user's global ignore file and of `info/exclude`, for the work tree at `top`."""
     repository = git.repository(top)
     paths = (git.global_rules(top), repository and f"{repository}/info/exclude")
     return [pattern for path in paths if path for pattern in rules_of(path)]
@@ -65,7 +65,7 @@ def rules_of(path: str) -> list[Pattern]:
 
 
 class Walk:
-    """One running scan."""
+    """The state of one running scan of a folder."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Walk:
         self._linked: set[tuple[int, int]] = set()
 
     def withhold(self, prefix: str, message: str) -> None:
-        """Keep the known documents below a prefix that could not be read."""
+        """Report a prefix that could not be read, and keep the known documents below it."""
         self.log.withheld.append(prefix)
         self.log.problem(prefix.rstrip("/"), message)
 
@@ -109,12 +109,12 @@ class Walk:
                 if rule_file in names:
                     patterns += rules_of(f"{folder}/{rule_file}")
             return scope.with_rules(patterns)
-        except SourceError as error:  # without its rules, files that it hides would be published
+        except SourceError as error:  # without the rules, hidden files would be published
             self.withhold(prefix, f"left out: {error.message}")
             return None
 
     def tracked(self, below: str) -> list[str]:
-        """The paths at or below this one that git tracks although an ignore file matches them."""
+        """The paths at or below `below` that git tracks although an ignore file matches them."""
         paths: list[str] = []
         for folder in self._work_trees:
             inside = f"{folder}/"[self._from_root :]
@@ -135,7 +135,9 @@ class Walk:
         return self._connector.item(source_id, self._root, relative, st, now_ns, tag)
 
     def below(self, folder: str, prefix: str, scope: Scope) -> Iterator[SourceItem]:
-        """Everything below a folder. `prefix` is the folder's id and a slash ("" at the root)."""
+        """Yield the new and changed files below a folder. `prefix` is the folder's id and a slash ("" at the
+        root).
+        """
         stack = [(folder, prefix, scope)]
         while stack:
             folder, prefix, scope = stack.pop()
@@ -219,7 +221,9 @@ class Walk:
             self.unread[suffix] = self.unread.get(suffix, 0) + 1
 
     def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
-        """None if the file is gone, or if it cannot be read; in that case its known document stays."""
+        """The file's status; None if the file is gone or cannot be read. In the second case its known
+        document stays.
+        """
         try:
             return entry.stat(follow_symlinks=False)
         except OSError as error:
@@ -230,7 +234,7 @@ class Walk:
     def _changed(
         self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
     ) -> "Iterable[tuple[os.DirEntry[str], str]]":
-        """The entries of one folder, with their ids, that may have changed."""
+        """The (entry, id) pairs of one folder that may have changed."""
         marks = [self.known.get(source_id) for source_id in ids]
         if None not in marks and self._all_unchanged(entries, marks, tag):
             self.log.unchanged.update(ids)
@@ -257,7 +261,7 @@ class Walk:
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
     def _holds(self, target: str) -> bool:
-        """Whether a file is below the root and not in a folder that is never read."""
+        """Whether a path is below the root and not in a folder that is never read."""
         if not target.startswith(self._root.rstrip("/") + "/"):
             return False
         return SKIPPED_FOLDERS.isdisjoint(target[self._from_root :].split("/"))

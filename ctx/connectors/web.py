@@ -1,8 +1,8 @@
 """A website as a source: the pages that are linked from a start address, a sitemap or an llms.txt.
 
 A page is deleted from the index if its address replies that it is gone, or if a complete new crawl does not
-find it, but never because of a failure. Known pages are also requested directly, so lost links on a front
-page do not delete other pages.
+find it, but never because of a failure. Known pages are also requested directly, so that links that are
+missing from a front page do not delete other pages.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ SCAN_FORMAT = 2  # increased when a version takes or reads other pages with the 
 DEPTH = 8  # links to follow from the start address; 0 for a list of pages (sitemap, llms.txt)
 MAX_SITEMAPS = 100
 MAX_FRONTIER = 200_000  # addresses that wait to be requested
-REQUESTS_A_PAGE = 4  # times `max_pages` is the limit of requests; most are redirects and dead links
+REQUESTS_A_PAGE = 4  # the limit of requests is this times `max_pages`: many are redirects and dead links
 SILENCES = 5  # requests in a row without an answer, after which the crawl stops
 # If more documents than this, and more than half of all, are gone in one run, they are kept.
 LOSS_IS_SUSPECT = 10
@@ -67,9 +67,9 @@ class _Visitable(NamedTuple):
 class WebConnector:
     """The pages below the start address, or those in a list.
 
-    Addresses must begin with one of `prefixes`; empty: the folder of the start address. `depth` None: 8 links
-    from a page, 0 from a list. `folder` is for the journal of the crawl, None for no journal. Ids are
-    addresses. Raises `ConfigError` for an invalid address.
+    Addresses must begin with one of `prefixes`; empty means the folder of the start address. `depth` is the
+    number of links to follow; None: 8 from a page, 0 from a list. `folder` is where the journal of the crawl
+    is stored, None for no journal. Ids are addresses. Raises `ConfigError` for an invalid address.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class WebConnector:
         return outline((origin, bounds))
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
-        """New and changed pages, in the order of the crawl.
+        """Yield new and changed pages, in the order of the crawl.
 
         Raises `SourceError` if the start address cannot be used; nothing is deleted then.
         """
@@ -153,7 +153,7 @@ class WebConnector:
 
 
 class _Crawl:
-    """One crawl. `visits` has the visits of the last crawl, replaced by those of this one."""
+    """One crawl. `visits` starts with the visits of the last crawl, which this crawl replaces one by one."""
 
     def __init__(
         self,
@@ -174,12 +174,12 @@ class _Crawl:
         self._links = Links(journal.visits.values())
         self._site = Site((), None, ())
         self._depth = DEPTH
-        self._room = min(MAX_FRONTIER, source.max_pages * REQUESTS_A_PAGE + len(known))  # of the frontier
+        self._room = min(MAX_FRONTIER, source.max_pages * REQUESTS_A_PAGE + len(known))  # frontier limit
         self._frontier: deque[_Visitable] = deque()
         self._met: set[str] = set()  # addresses that are or were in the frontier
         self._asked_before = journal.asked
-        self._deferred: deque[_Visitable] | None = deque()  # None once the others were requested
-        self._digests: dict[str, str] = {}  # of the documents of this crawl: digest -> address
+        self._deferred: deque[_Visitable] | None = deque()  # None once all other pages were requested
+        self._digests: dict[str, str] = {}  # of this crawl's documents: digest -> address
         self._asked: set[str] = set()
         self._answered: set[str] = set()  # addresses that gave a page
         self._own: set[str] = set()  # canonical addresses that replace another page
@@ -239,8 +239,8 @@ class _Crawl:
         return SourceError(f"{self._source.name}: {reason}. {KEPT}")
 
     def _listing(self, address: str, body: bytes) -> list[str] | None:
-        """The pages in a list and its nested lists; None if it is a page. Raises `SourceError` if a sitemap
-        is cut off.
+        """The pages in a list and its nested lists; None if the body is a page. Raises `SourceError` if a
+        sitemap is cut off.
         """
         if urlsplit(address).path.endswith("/llms.txt"):
             return list(read_llms_txt(body, address, queries=self._source.queries).addresses)
@@ -270,7 +270,7 @@ class _Crawl:
         return list(pages)
 
     def _sitemap(self, address: str) -> Listing:
-        """A nested sitemap; an empty one if it fails, which is reported."""
+        """Read a nested sitemap. A failure is reported, and the sitemap counts as empty."""
         try:
             reply = self._client.get(address)
             if reply.status != 200:
@@ -297,7 +297,9 @@ class _Crawl:
     # -- the crawl ---------------------------------------------------------------------------------
 
     def pages(self) -> Iterator[SourceItem]:
-        """Every page of the frontier, then the known pages that no link leads to any more."""
+        """Crawl the frontier, then the known pages that have no links any more. Yields new and changed
+        pages.
+        """
         if self._first is not None:
             page, reply = self._first
             yield from self._take(page, reply)
@@ -353,7 +355,7 @@ class _Crawl:
         return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
-        """Request the pages again that a canonical address replaced, if that address gave no page.
+        """If a canonical address gave no page, request the pages again that it replaced.
 
         They stay replaced if that address redirects to a page, or if it only failed and is indexed.
         """
@@ -368,22 +370,26 @@ class _Crawl:
             self._frontier.extend(pages)
 
     def _stays(self, address: str) -> bool:
-        """Whether a page failed and its document is kept."""
+        """Whether a page could not be read and its document is kept."""
         return address in self._failed and address in self._known
 
     def _stored(self, address: str) -> bool:
-        """Whether this crawl found a page that is or stays a document."""
+        """Whether this crawl found a page at this address that is a document or becomes one."""
         visit = self.visits.get(address)
         return address in self._answered and visit is not None and visit.stored
 
     def _goal(self, address: str) -> str:
-        """The end of the redirects of an address, as far as this crawl knows."""
+        """The end of the redirects from an address that this crawl has seen; the address itself if there are
+        none.
+        """
         for _ in range(MAX_REDIRECTS):
             address = self._moved.get(address, address)
         return address
 
     def _give_way_after_all(self) -> None:
-        """Drop pages that were stored because their canonical address gave no page, if it now does."""
+        """Drop pages that were stored because their canonical address gave no page, if that address now gives
+        one.
+        """
         for address in sorted(self._log.unchanged):
             own = self.visits[address].own if address in self.visits else ""
             goal = self._goal(own)
@@ -451,7 +457,7 @@ class _Crawl:
             self._departed.add(address)
 
     def _take(self, page: _Visitable, reply: Reply) -> Iterator[SourceItem]:
-        """The item of a reply."""
+        """Handle a reply. Yields the page's item if it is new or changed."""
         self._asked.add(page.address)
         if reply.location is not None:
             self._redirect(page, reply.location)
@@ -488,7 +494,7 @@ class _Crawl:
         self._follow(page, visit.links)
 
     def _links_of(self, address: str) -> tuple[str, ...]:
-        """The links of a page when it was last read."""
+        """The links that a page had when it was last read."""
         visit = self._earlier.get(address)
         return visit.links if visit else ()
 
@@ -526,11 +532,11 @@ class _Crawl:
             yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), lambda: content)
 
     def _own_address(self, page: _Visitable, declared: str | None) -> str:
-        """The canonical address that a page declares, if it is another one of the site; else ""."""
+        """The canonical address that a page declares, if it is another address of the site; "" otherwise."""
         return declared if declared and declared != page.address and self._site.holds(declared) else ""
 
     def _gives_way(self, page: _Visitable, own: str) -> bool:
-        """Whether a page is indexed under its canonical address instead."""
+        """Whether the page is left out because it is indexed under its canonical address `own` instead."""
         own = self._goal(own)
         if own == page.address or page.address in self._own:
             return False
@@ -577,7 +583,7 @@ def _short_field(reply: Reply, name: str) -> str:
 
 
 def is_list_name(address: str) -> bool:
-    """Whether an address is a compressed sitemap, by its name."""
+    """Whether an address names a compressed sitemap (`.xml.gz`)."""
     return urlsplit(address).path.endswith(".xml.gz")
 
 
@@ -594,6 +600,6 @@ def _wanted(content_type: str) -> bool:
 
 
 def _is_media(address: str) -> bool:
-    """Whether an address is not a page, by its name: a picture, a style sheet, an archive."""
+    """Whether an address's name shows that it is not a page but a picture, a style sheet, an archive etc."""
     media_type, encoding = _TYPES.guess_type(urlsplit(address).path)
     return encoding is not None or (media_type is not None and not _wanted(media_type))

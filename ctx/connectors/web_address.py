@@ -1,4 +1,4 @@
-"""Normalise the addresses of pages, and decide which belong to a source."""
+"""Normalise the addresses of pages, and decide which addresses belong to a source."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from ctx.connectors.patterns import Rules, parse_globs
 from ctx.http import url_host
 from ctx.lua.fetch import PORTS
 
-MAX_ADDRESS = 2000  # characters; a longer one is a trap or data
+MAX_ADDRESS = 2000  # characters; longer addresses are crawler traps or data
 _BLANK = re.compile(r"[\t\n\r]")  # browsers remove these from an address
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -26,7 +26,7 @@ def _netloc(parts: SplitResult) -> str | None:
     host = host.rstrip(".").encode("idna").decode("ascii").lower()
     if parts.scheme not in PORTS or not host or "%" in host or parts.username is not None:
         return None
-    if "[" in parts.netloc and ":" not in host:  # an address of a kind yet to be invented
+    if "[" in parts.netloc and ":" not in host:  # an IP address of an unknown kind
         return None
     return url_host(host) if port in (None, PORTS[parts.scheme]) else f"{url_host(host)}:{port}"
 
@@ -34,8 +34,9 @@ def _netloc(parts: SplitResult) -> str | None:
 def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | None:
     """The normalised address of a reference on the page at `base`; None if it is not a web address.
 
-    Without fragment, credentials, default port, `.` and `..`; the host in lower case, escapes in upper case
-    and only if needed. `queries` keeps the part after `?`, except tracking parameters.
+    It has no fragment, credentials, default port, `.` and `..`. The host is in lower case. Characters are
+    escaped only if needed, with upper-case digits. `queries` keeps the part after `?`, except tracking
+    parameters.
     """
     reference = _BLANK.sub("", reference.strip(" \f\t\n\r"))
     if len(reference) > MAX_ADDRESS or _CONTROL.search(reference):
@@ -87,8 +88,8 @@ def _query(query: str) -> str:
 
 
 def folder_of(address: str) -> str:
-    """The folder of an address: of the page if its name has a suffix, else the address itself (`/docs` is
-    `/docs/`).
+    """The folder of an address. A last part with a suffix is a page in the folder; without one it is the
+    folder itself (`/docs` is `/docs/`).
     """
     parts = urlsplit(address)
     above, _, name = parts.path.rpartition("/")
@@ -99,7 +100,7 @@ def folder_of(address: str) -> str:
 class Site:
     """The addresses of a source: below one of its `prefixes`, with a path that the globs take.
 
-    Globs work as for folders, on the address's path. An address that ends with `/` is matched without it.
+    Globs match the address's path, as they match paths in folders. A `/` at the end of an address is ignored.
     """
 
     def __init__(

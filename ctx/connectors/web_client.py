@@ -19,7 +19,8 @@ _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, applicat
 
 
 class Robots:
-    """The rules of a robots.txt (RFC 9309, parsed by Protego) for one robot, or those for all (`*`).
+    """The rules of a robots.txt (RFC 9309, parsed by Protego) for the robot `agent`, else those for all
+    (`*`).
 
     Raises no errors.
     """
@@ -36,7 +37,7 @@ class Robots:
 
 
 class Client:
-    """Requests one page at a time.
+    """Requests the pages of a site, one at a time.
 
     `delay_s` is the time between the starts of two requests, unless robots.txt asks for more.
     """
@@ -78,7 +79,7 @@ class Client:
         return reply
 
     def follow(self, address: str, location: str) -> str:
-        """The address of a redirect. Raises `Unanswered`."""
+        """The address that a redirect from `address` leads to. Raises `Unanswered` if it is not allowed."""
         return self._session.follow(address, location)
 
     def _wait(self, delay_s: float) -> None:
@@ -104,7 +105,9 @@ class Client:
         return robots
 
     def _read_robots(self, address: str) -> Robots:
-        """RFC 9309, 2.3.1: a missing robots.txt allows everything, one that fails allows nothing."""
+        """Request robots.txt. By RFC 9309, 2.3.1, everything is allowed if it is missing, and nothing if the
+        request fails.
+        """
         url = joined(address, "/robots.txt")
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             self._wait(self._delay_s)

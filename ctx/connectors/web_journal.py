@@ -1,6 +1,6 @@
-"""The journal of a crawl: what is known of each page, so that unchanged pages are not sent again.
+"""The journal of a crawl: the last reply of each page, so that unchanged pages are not sent again.
 
-It can be deleted: the next crawl then requests everything. It is stored next to the catalog. Validators are
+The file is next to the catalog. It can be deleted: the next crawl then requests everything. Validators are
 sent for a document only if its fingerprint in the catalog is the one in the journal.
 """
 
@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_FIELD = 1000  # characters of a validator; a longer one is not stored
-MAX_LINKS_BYTES = 128 << 20  # of all links of a crawl; 5,000 pages with 500 links each take a fifth
+MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
 _ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 
 
 class Visit(NamedTuple):
-    """The last reply of a page. `digest`: of its bytes. `stored`: the page became a document. `own`: the
-    canonical address that the page declares, if the page was stored all the same.
+    """The last reply of a page. `digest` is a hash of its bytes. `stored`: the page became a document. `own`
+    is the canonical address that the page declares, if the page was stored nevertheless.
     """
 
     etag: str
@@ -38,7 +38,9 @@ class Visit(NamedTuple):
 
 
 class Links:
-    """The addresses that pages link to, each once in memory, up to `MAX_LINKS_BYTES`."""
+    """The addresses that pages link to. Each address is in memory once; together they take up to
+    `MAX_LINKS_BYTES`.
+    """
 
     def __init__(self, visits: Iterable[Visit]) -> None:
         self._addresses: dict[str, str] = {}
@@ -47,7 +49,7 @@ class Links:
             self._take(visit.links)
 
     def kept(self, links: Sequence[str]) -> tuple[str, ...] | None:
-        """The links of a page to store; None if there is no room left."""
+        """The links of a page, to be stored; None if there is no room left."""
         addresses = self._addresses
         size = sum(_LINK_BYTES if link in addresses else _ADDRESS_BYTES + len(link) for link in links)
         return self._take(links) if size <= self._room else None
@@ -67,7 +69,7 @@ def _visit(row: list[JSON], addresses: list[str]) -> Visit:
 
 
 class Journal:
-    """The visits of one source by address. `folder` None: nothing is stored between crawls."""
+    """The visits of one source: address -> visit. `folder` None: nothing is stored between crawls."""
 
     def __init__(self, folder: str | None, source: str) -> None:
         name = hashlib.sha256(source.encode()).hexdigest()[:16]

@@ -23,7 +23,7 @@ _LOCATION = re.compile(r"<loc>\s*+(?:<!\[CDATA\[\s*+)?([^<>\]\s]{1,2000})")
 _SITEMAP_END = re.compile(
     r"</(?:\w{1,20}:)?(?:urlset|sitemapindex)\s*>|<(?:\w{1,20}:)?(?:urlset|sitemapindex)\b[^>]*/>"
 )
-_END_CHARS = 4096  # of a sitemap, to search for its end, which a comment may follow
+_END_CHARS = 4096  # in which to search for a sitemap's end tag; a comment may follow it
 _SITEMAP = re.compile(r"\s{0,99}(?:<[?!][^>]{0,500}>\s{0,99}){0,9}<(?:\w{1,20}:)?(urlset|sitemapindex)[\s>]")
 _MARKDOWN_LINK = re.compile(
     r"\]\(\s{0,9}<?([^\s<>()]{1,2000})|<(https?://[^\s<>]{1,2000})>|^[-*] (https?://\S{1,2000})", re.M
@@ -31,7 +31,7 @@ _MARKDOWN_LINK = re.compile(
 
 
 class References(NamedTuple):
-    """The links of a page, in order and each once; its canonical address; whether it may be indexed."""
+    """The links of a page, in order and each once; its canonical address; and whether it may be indexed."""
 
     links: tuple[str, ...] = ()
     canonical: str | None = None
@@ -39,7 +39,7 @@ class References(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The pages in a list. `nested`: the entries are other lists."""
+    """The addresses in a list. `nested`: they are other lists and not pages."""
 
     addresses: tuple[str, ...]
     nested: bool = False
@@ -51,9 +51,9 @@ class _Head:
     def __init__(self, address: str) -> None:
         self.address = address
         self.base = address
-        self.declared = ""  # its canonical address
+        self.declared = ""  # the page's canonical address
         self.directives = ""  # for robots
-        self.refreshed = False  # it redirects with a meta refresh
+        self.refreshed = False  # the page redirects with a meta refresh
         self.hrefs: list[str] = []
 
     def take(self, name: str, attributes: dict[str, str]) -> None:
@@ -97,7 +97,7 @@ def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) 
 
 
 def _refresh(attributes: dict[str, str]) -> str | None:
-    """The target of a meta refresh, which pages use after a move."""
+    """The target of a meta refresh, which pages use after a move; None for other meta tags."""
     if attributes.get("http-equiv", "").lower() != "refresh":
         return None
     match = _REFRESH.match(attributes.get("content", ""))
@@ -110,9 +110,9 @@ def is_sitemap(data: bytes) -> bool:
 
 def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
     """The pages, or the other sitemaps, in a sitemap. Invalid addresses are skipped. Raises `SourceError` if
-    it is not a sitemap or was cut off, because missing pages would be deleted.
+    the data is not a sitemap or was cut off, because missing pages would be deleted.
 
-    It is read as text and not as XML, so document types and entities cannot do harm.
+    The data is read as text and not as XML, so document types and entities cannot do harm.
     """
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     root = _SITEMAP.match(text)
@@ -139,7 +139,9 @@ def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
 
 
 def unzipped(data: bytes, limit: int) -> bytes:
-    """Decompress a sitemap. Raises `SourceError`."""
+    """Decompress a gzip file of at most `limit` bytes uncompressed. Other data is returned unchanged. Raises
+    `SourceError`.
+    """
     if data[:2] != b"\x1f\x8b":
         return data
     inflater = zlib.decompressobj(wbits=31)
@@ -153,6 +155,8 @@ def unzipped(data: bytes, limit: int) -> bytes:
 
 
 def forbids(directives: str, wish: str) -> bool:
-    """Whether a `robots` meta tag or `X-Robots-Tag` contains `noindex` or `nofollow` (`wish`)."""
+    """Whether a `robots` meta tag or `X-Robots-Tag` (`directives`) contains `wish`, which is `noindex` or
+    `nofollow`.
+    """
     words = {word.strip() for word in directives.lower().replace(":", ",").split(",")}
     return wish in words or "none" in words
