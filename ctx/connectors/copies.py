@@ -130,7 +130,7 @@ class Copy:
                 f"{self._source}: {self.name}.git in `cache_dir` is a copy that ctx did not make for you, "
                 "and git would do what it says; delete it, or leave `cache_dir` out"
             )
-        logger.warning("git copy not ours source=%s copy=%s: made anew", self._source, self.name)
+        logger.warning("git copy not ours source=%s copy=%s: made again", self._source, self.name)
         self._remove()
         return False
 
@@ -194,7 +194,7 @@ class Copy:
         stray = _stray(self.path)
         if stray is not None:
             logger.warning(
-                "git copy holds %r, which git did not put there source=%s: made anew", stray, self._source
+                "git copy holds %r, which git did not put there source=%s: made again", stray, self._source
             )
         return stray is None
 
