@@ -1,7 +1,7 @@
 """Words for dates and times in English, German, Spanish and French.
 
-`in_english` translates them to the English words and digits that `dates` reads; `tense` tells plans from the
-past. Words that are also English ("am", "war") are not translated.
+`in_english` translates them to the English words and digits that `dates` parses. `tense` distinguishes the
+future from the past. German words that are also English ("am", "war") are not translated.
 """
 
 import re

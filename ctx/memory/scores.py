@@ -109,10 +109,8 @@ def heading(text: str) -> str:
 
 SUBSTRING_FLOOR = 0.95  # the minimum lexical score of a memory that contains the whole query
 PART_CREDIT = 0.5  # for the parts of an identifier in the query, if it does not occur as a whole
-PRIOR_HOLDERS = (
-    5  # memories that are assumed to contain any word: one more must not change what a score means
-)
-PRIOR_MEMORIES = 1000  # the least size a bank is assumed to have: in a bank of three, no word is common
+PRIOR_HOLDERS = 5  # memories assumed to contain each word, so that one more memory hardly changes a score
+PRIOR_MEMORIES = 1000  # the assumed minimum size of a bank: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
 _WORD = re.compile(r"[^\W_]+")

@@ -285,7 +285,7 @@ class Writer(Reader):
         )
 
     def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
-        """Adds vectors to a memory that was stored without. Caches see the change; the version stays."""
+        """Adds vectors to a memory that has none. Caches see the change; `version` does not change."""
         self.replace_vectors(memory, model, vectors)
         self.connection.execute(
             "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)

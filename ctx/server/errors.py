@@ -54,7 +54,7 @@ TABLE: dict[type[CtxError], Row] = {
     CtxError: Row(500, INTERNAL),
     BadRequest: Row(400, None),
     Conflict: Row(409, None),
-    NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: mcp.py tells the two apart
+    NotFound: Row(404, None),  # for an unknown tool, mcp.py uses INVALID_PARAMS
     AccessError: Row(401, INVALID_REQUEST),
     OriginNotAllowed: Row(403, INVALID_REQUEST),
     Misdirected: Row(421, INVALID_REQUEST),

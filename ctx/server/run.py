@@ -25,7 +25,7 @@ MAX_CONNECTIONS = 768  # leaves room for the store's files below the usual limit
 KEEP_ALIVE_S = 15
 GRACE_S = 1  # for running requests to finish when the server is asked to stop
 LEAVE_S = 2.0  # the process ends this long after a signal, whatever still runs
-START_S = 60  # a worker process has this long to start, on a busy machine too
+START_S = 60  # for a worker process to start, even on a busy machine
 CANNOT_START = STARTUP_FAILURE  # the exit code of a worker that would fail the same way again
 PORTS_TRIED = 20  # to find a free port to suggest
 

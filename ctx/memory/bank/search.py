@@ -306,7 +306,7 @@ def _windows(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Windo
     until = value.get("until")
     last_ms = moment_ms("window.until", until)
     if isinstance(until, str) and len(until.strip()) == 10 and last_ms is not None:
-        last_ms += DAY_MS - 1  # a date alone is the whole day
+        last_ms += DAY_MS - 1  # a date without a time includes the whole day
     return None, Window(moment_ms("window.since", value.get("since")), last_ms)
 
 
