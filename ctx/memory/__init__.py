@@ -1,26 +1,27 @@
-"""Durable memory: a store of banks. The memory packs (`ctx.memory.dialects`) are tools on it.
+"""Durable memory: a store of memory banks. The memory packs (`ctx.memory.dialects`) offer it as tools.
 
     with MemoryStore("memory.db", embedder) as store:
         bank = store.bank("alice", Provenance(pack="hindsight", session="s1"))
         bank.put("User prefers TypeScript over JavaScript", context="preferences")
         bank.search("TypeScript preference", min_score=0.7)["results"][0]["record"]["text"]
 
-The layers, each of which uses only those below it:
+The layers; each uses only the layers below it:
 
     ops        operations by name, JSON in and out; scripts have them as `context.memory`
     store      all banks of a file or database: `MemoryStore`
     bank/      one bank: put, change (update, delete, undo), search, read, move (export, import, merge)
-    ranking    a search: keywords and vectors, fused; reflect: an answer from many memories
-    embedding  vectors, scores, dates and language, which ranking and bank use
-    rows       transactions; writer and reader are the SQL on one bank
-    engine     what SQLite and PostgreSQL do differently; columns and filters: a memory's fields
+    ranking    fuses keyword and vector search; reflect answers a question from many memories
+    embedding  with vectors, scores, dates and language: used by ranking and bank
+    rows       transactions; writer and reader have the SQL on one bank
+    engine     the differences of SQLite and PostgreSQL; columns and filters: a memory's fields
 
-Around them: location finds the file, copies and salvage protect it, split and moving transfer old stores and
-other databases, folder and products exchange memories with Markdown files and other products, and activity
-and sessions are logs in the same file.
+Other modules: location finds the file; copies and salvage protect it; split and moving transfer memories
+from old stores and other databases; folder and products exchange memories with Markdown files and other
+products; activity and sessions are logs in the same file.
 
 Times are milliseconds since the epoch, UTC; where a caller gives a time, ISO 8601 is accepted too. The names
-below are loaded at first use: the bank needs numpy (85 ms), and `ctx search` imports only ctx.memory.copies.
+below are imported at first use, because the bank needs numpy (85 ms), and `ctx search` needs only
+ctx.memory.copies.
 """
 
 from importlib import import_module

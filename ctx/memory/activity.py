@@ -1,7 +1,7 @@
-"""A log of what clients searched and read: one row a call, the latest 10,000, in `memory.db`.
+"""A log of the searches and reads of clients: one row per call, the latest 10,000, in `memory.db`.
 
-Calls are queued, and a thread writes them after the answer was sent. Values that look like secrets are masked
-first.
+Calls are queued, and a thread writes them after the answer was sent. Values that look like secrets are
+masked.
 """
 
 import json
@@ -44,16 +44,16 @@ _INSERT = f"INSERT INTO activity ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, 
 _TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
 _MAX_CHARS = 500  # of a query
 _MAX_PATHS = 10
-_OPENED_MS = 30 * 60_000  # a read within this time after a search that found it belongs to that search
-_TYPED_MS = 60_000  # a search while typing replaces the one that it continues, if that is at most this old
+_OPENED_MS = 30 * 60_000  # a read of a search's hit counts as opened within this time after the search
+_TYPED_MS = 60_000  # a search while typing replaces the client's previous one, if it is at most this old
 _BATCH = 500
-_GATHER_S = 0.2  # answers are sent first, and several calls are written in one transaction
+_GATHER_S = 0.2  # wait before writing, so that answers are sent first and calls share a transaction
 _CLOSE_S = 2.0
 _CHARS_A_TOKEN = 4
 
 
 class Entry(NamedTuple):
-    """A call. `opened`: the hits of a search that the client then read."""
+    """A logged call. `opened`: the hits of a search that the client read afterwards."""
 
     called_ms: int
     interface: str
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 class _Noted(NamedTuple):
-    """A call that is not written yet."""
+    """A call in the queue, not yet written."""
 
     at_ms: int
     tool: str
@@ -79,11 +79,11 @@ class _Noted(NamedTuple):
 
 
 Begin = Callable[[], AbstractContextManager[Statements]]
-"""Begins a transaction that may write."""
+"""A function that returns a read-write transaction as a context manager."""
 
 
 class Activity:
-    """The log of calls. Safe with several threads and other processes."""
+    """The log of calls. Safe across threads and processes."""
 
     def __init__(self, begin: Begin, close: Callable[[], None] = lambda: None) -> None:
         self._begin = begin
@@ -95,8 +95,8 @@ class Activity:
     def note(
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
-        """Queues a call: `reply` is from the tool, `answer` was sent to the client."""
-        if caller.client is None:  # a script, or ctx itself
+        """Queues a call. `reply` is the result of the tool, `answer` is what was sent to the client."""
+        if caller.client is None:  # the caller is a script or ctx itself
             return
         self._queue.put(_Noted(now_ms(), tool, arguments, caller, reply, answer))
         with self._lock:
@@ -119,7 +119,7 @@ class Activity:
         return count
 
     def close(self) -> None:
-        """Writes the queued calls."""
+        """Writes the queued calls, for at most 2 s, and closes the database."""
         with self._lock:
             writer, self._writer = self._writer, None
         if writer is not None:
@@ -145,7 +145,7 @@ class Activity:
                 return
 
     def _rest_of_batch(self, first: _Noted) -> tuple[list[_Noted], bool]:
-        """This call and those that follow within `_GATHER_S`, and whether the log was closed meanwhile."""
+        """This call and those that arrive within `_GATHER_S`, and whether the log was closed meanwhile."""
         batch, end_s = [first], time.monotonic() + _GATHER_S
         try:
             while len(batch) < _BATCH:
@@ -207,12 +207,12 @@ def _made(call: _Noted) -> Entry:
 
 
 def _masked(text: str, most: int) -> str:
-    """The text on one line, secrets masked."""
+    """The text on one line, with secrets masked, cut to `most` characters."""
     return " ".join(screen(text[: 8 * most], "redact")[0].split())[:most]
 
 
 def _size(answer: JSON) -> int:
-    """The approximate number of characters in an answer."""
+    """The approximate size of an answer in characters."""
     if isinstance(answer, dict):
         return sum(_size(value) for value in answer.values()) + 4 * len(answer)
     if isinstance(answer, list):
@@ -226,7 +226,7 @@ def _entry(row: Sequence[JSON]) -> Entry:
 
 
 def _linked(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, newest first, each search with the hits that were opened."""
+    """The entries, newest first, with `opened` set for each search."""
     opened: dict[int, list[str]] = {}
     for number, read in enumerate(entries):
         if read.tool != "get" or not read.paths:
@@ -246,7 +246,7 @@ def _linked(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def file_activity(path: Callable[[], str]) -> Activity:
-    """The log in a SQLite file, which is created at the first call."""
+    """The log in a SQLite file. The file is created with the first entry."""
     opened: list[Connection] = []
     lock = threading.Lock()
 

@@ -1,7 +1,7 @@
 """Words for dates and times in English, German, Spanish and French.
 
-`in_english` translates them to the English words and digits that `dates` reads; `tense` tells plans from the
-past. Words that are also English ("am", "war") are not translated.
+`in_english` translates them to the English words and digits that `dates` parses. `tense` distinguishes the
+future from the past. German words that are also English ("am", "war") are not translated.
 """
 
 import re
@@ -38,7 +38,7 @@ _SPELT_DAY = re.compile(
     rf"\b(?:(?P<day>{_ordinal})(?=\s+of\s+(?:{_NAMED_MONTH}))"
     rf"|(?P<month>{_NAMED_MONTH})\s+the\s+(?P<later>{_ordinal})(?!\s+(?:time|day|week|part|of)\b))\b"
 )
-# German words by their translation, in lower case.
+# German words, in lower case, with their English translations.
 _ENGLISH_OF = {
     "vorgestern": "the day before yesterday", "gestern": "yesterday", "heute": "today",
     "übermorgen": "the day after tomorrow",
@@ -107,7 +107,7 @@ def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict
 
 
 _ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
-# Word orders that are still foreign once the words are English: "il y a three days", "29 de october".
+# Rewrites word orders that are not English after the words were translated: "il y a three days".
 _ROMANCE_ORDER = (
     (re.compile(rf"\b(?:hace|il y a)\s+({NUMBER.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
     (re.compile(rf"\b(week|month|year|{'|'.join(WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
@@ -125,8 +125,8 @@ _DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 
 
-# The first table with a word of the text decides: _WILL_BE says that it lies ahead, _WAS that it is past, _IS
-# that it lies ahead.
+# Words that show whether a text is about the future or the past. The tables are tried in this order, and the
+# first match decides: _WILL_BE (ahead), _WAS (past), _IS (ahead).
 _WILL_BE = {
     "en": "will shall 'll postponed rescheduled extended upcoming",
     "de": "wird werden verschoben verlegt verlängert",
@@ -177,7 +177,7 @@ _TENSES = {
     )
     for name in _WAS
 }
-# "Every Friday" is not one day.
+# Words for recurring events: "every Friday" is not a single day.
 RECURRING = re.compile(
     r"(?i)\b(?:every|each|always|usually|weekly|daily|monthly|yearly|annually|jeden|jede|jedes|immer|cada|todos"
     r"|chaque|tous|toutes)\b"
@@ -185,18 +185,18 @@ RECURRING = re.compile(
 
 
 def tense(text: str) -> str | None:
-    """Whether a text is about something "ahead" or "past"; None if it does not say."""
+    """Whether a text is about the future ("ahead") or the past ("past"); None if it does not say."""
     will_be, was, present = _TENSES[language(text)]
     if will_be.search(text):
         return "ahead"
-    # "booked" and "beginnt" look like past forms.
+    # Present words such as "booked" and "beginnt" look like past forms, so they are not counted.
     if any(not present.fullmatch(match[0]) for match in was.finditer(text)):
         return "past"
     return "ahead" if present.search(text) else None
 
 
 def in_english(text: str) -> str:
-    """A text in lower case with its words for times translated to English."""
+    """Translates the words for dates and times in a text to English. The text must be in lower case."""
     text = _DAY_MONTH_YEAR.sub(lambda day: f"{day[3]}-{int(day[2]):02d}-{int(day[1]):02d}", composed(text))
     text = _SPELT_DAY.sub(_in_digits, text)
     text = _DAY_AND_MONTH.sub(_with_month, text)

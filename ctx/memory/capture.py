@@ -1,7 +1,7 @@
-"""Finds the sentences of a person's message that are worth remembering: what they ask to remember, standing
-wishes, and facts about themselves.
+"""Finds the sentences of a user's message that are worth remembering: requests to remember something, lasting
+wishes, and facts about the user.
 
-The rule looks at the first words of a sentence and asks no model. It misses much, but invents nothing. Code,
+The rules match the words of a sentence and use no model. They miss many sentences, but invent nothing. Code,
 quotations and text that a client adds are ignored.
 """
 
@@ -11,8 +11,8 @@ from bisect import bisect_right
 from ctx.memory.language import sentences
 
 MIN_WORDS = 3
-MAX_CHARS = 300  # of a sentence; longer ones are reports, not wishes
-MAX_CAPTURED = 20  # of one message; longer lists were pasted
+MAX_CHARS = 300  # of a sentence; longer ones are not wishes
+MAX_CAPTURED = 20  # sentences of one message; longer lists were probably pasted
 
 _CODE = re.compile(r"```[\s\S]*?(?:```|\Z)")
 _BEGINNING = re.compile(r"<([a-z][\w-]*)\b[^<>]*>")
@@ -40,7 +40,7 @@ _ASKED = re.compile(r"\?\s*$")
 
 
 def lasting(text: str) -> list[str]:
-    """The sentences of a person's message that are worth keeping, in order, each once."""
+    """The sentences of a message that are worth keeping, in order, without duplicates."""
     captured: dict[str, None] = {}
     for sentence in sentences(_FOREIGN_LINE.sub("\n", _without_elements(_CODE.sub("\n", text)))):
         statement = _lasting_sentence(sentence.strip(" -*•\t"))
@@ -52,9 +52,9 @@ def lasting(text: str) -> list[str]:
 
 
 def _without_elements(text: str) -> str:
-    """A text without the elements in it: from each start tag to the next end tag of its name.
+    """Removes the markup elements of a text: from each start tag to the next end tag of the same name.
 
-    All end tags are found first, because a pasted page has thousands of start tags without one.
+    All end tags are found first, for speed: a pasted page may have thousands of start tags without one.
     """
     ends: dict[str, list[int]] = {}
     for match in _END.finditer(text):

@@ -29,15 +29,18 @@ Check = Callable[[str, JSON], JSON]
 
 
 def canonical(value: JSON) -> str:
-    """JSON with sorted keys and no spaces: the same value is the same text."""
+    """JSON with sorted keys and no spaces, so that equal values give equal texts."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-# -- what a caller may give ----------------------------------------------------------------------------------
+# -- checks of a caller's values -----------------------------------------------------------------------------
 
 
 def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None:
-    """A time given in milliseconds or as ISO 8601, in milliseconds; a date is its first or last moment."""
+    """A time in milliseconds, from milliseconds or ISO 8601. Raises `BadRequest`.
+
+    A date is the first moment of the day, or with `end_of_day` the last.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -55,7 +58,7 @@ def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None
 
 
 def last_moment(name: str, value: JSON) -> int | None:
-    """As `moment_ms`, but a date is its last moment."""
+    """As `moment_ms`, but a date is the last moment of the day."""
     return moment_ms(name, value, end_of_day=True)
 
 
@@ -68,7 +71,7 @@ def check_unicode(name: str, value: str) -> None:
 
 
 def body_text(name: str, value: JSON) -> str:
-    """A memory's text."""
+    """Checks the text of a memory, and returns it. Raises `BadRequest`."""
     if not isinstance(value, str) or not value.strip():
         raise BadRequest(f"{name}: must be a text with at least one character")
     if len(value) > MAX_TEXT_CHARS:
@@ -124,14 +127,14 @@ def _ordinal(name: str, value: JSON) -> int | None:
 
 
 def number(name: str, value: JSON, low: float, high: float) -> float:
-    """The number itself. Raises `BadRequest` outside [low, high]."""
+    """Checks a number, and returns it. Raises `BadRequest` if it is outside [low, high]."""
     if not is_number(value) or not low <= value <= high:
         raise BadRequest(f"{name}: must be a number from {low:g} to {high:g}")
     return value
 
 
 def whole(name: str, value: JSON, low: int, high: int) -> int:
-    """The whole number, also if it is given as 3.0. Raises `BadRequest` outside [low, high]."""
+    """Checks a whole number (3.0 counts as 3), and returns it. Raises `BadRequest` outside [low, high]."""
     value = plain_number(value)
     if not is_whole(value) or not low <= value <= high:
         raise BadRequest(f"{name}: must be a whole number from {low} to {high}")
@@ -187,8 +190,9 @@ def _check_scalar(name: str, value: JSON) -> None:
 
 
 def check_number(name: str, value: float) -> None:
-    """Raises `BadRequest` for a number that SQLite or Lua cannot store exactly. (A larger integer may arrive
-    as a float, so floats have the same limit.)
+    """Raises `BadRequest` for a number that SQLite or Lua cannot store exactly.
+
+    Floats have the same limit as integers, because a larger integer may arrive as a float.
     """
     if not math.isfinite(value):
         raise BadRequest(f"{name}: a number that is not finite")
@@ -197,7 +201,7 @@ def check_number(name: str, value: float) -> None:
 
 
 def check_numbers(name: str, value: JSON) -> None:
-    """`check_number` of every number in a value, however deep."""
+    """Runs `check_number` on every number in a value, at any depth."""
     pending = [value]
     while pending:
         entry = pending.pop()
@@ -210,7 +214,7 @@ def check_numbers(name: str, value: JSON) -> None:
 
 
 def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
-    """A list of short texts, each once."""
+    """Checks a list of short texts, and returns it without duplicates. Raises `BadRequest`."""
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > most:
@@ -225,10 +229,12 @@ def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
 
 
 class Column(NamedTuple):
-    """How a field is stored. `sql` declares it; `public` is its public name (None: internal); `check` checks
-    a caller's value (None: callers cannot set it); `fixed`: never changes; `compared`: its type in filters;
-    `identity`: it is part of the content hash; `order`: the value used for NULL when sorting; `since`: the
-    version of the schema that added it.
+    """How a field of a memory is stored, checked and compared.
+
+    `sql` is its SQL type. `public` is its public name; None for internal fields. `check` checks a caller's
+    value; None if callers cannot set it. `fixed`: it never changes. `compared`: its type in filters.
+    `identity`: it is part of the content hash. `order`: the value used for NULL when sorting; None if
+    memories cannot be sorted by it. `since`: the version of the schema that added it.
     """
 
     sql: str
@@ -241,16 +247,16 @@ class Column(NamedTuple):
     since: int = 1
 
 
-_REQUIRED = object()  # an order of a column that is never NULL
+_REQUIRED = object()  # the `order` of a column that is never NULL
 
 
 class Memory(NamedTuple):
-    """A stored memory; the fields are the columns, in order.
+    """A stored memory. The fields are the columns of the table, in order.
 
-    `said_ms` is when it was said, `event_ms` to `event_last_ms` when its event happened, `created_ms` when it
-    was stored. `valid_to_ms` is when another memory replaced it (`superseded_by`), `deleted_ms` when it was
-    forgotten, which can be undone, and `expires_ms` when it stops being found. `version` starts at 1 and
-    grows with every change except reading.
+    Times: it was said at `said_ms`, and stored at `created_ms`. Its event happened from `event_ms` to
+    `event_last_ms`. At `valid_to_ms` another memory replaced it (`superseded_by`). At `deleted_ms` it was
+    forgotten, which can be undone. From `expires_ms` on it is not found any more. `version` starts at 1 and
+    grows with every change except reads.
     """
 
     no: Annotated[int, Column("INTEGER PRIMARY KEY AUTOINCREMENT")] = 0
@@ -315,12 +321,12 @@ class Memory(NamedTuple):
 
     @property
     def uttered_ms(self) -> int:
-        """When it was said; if unknown, when it was stored."""
+        """The time when it was said; if unknown, when it was stored."""
         return self.created_ms if self.said_ms is None else self.said_ms
 
     @property
     def when_ms(self) -> int:
-        """When its event happened; if unknown, when it was said."""
+        """The time when its event happened; if unknown, when it was said."""
         return self.uttered_ms if self.event_ms is None else self.event_ms
 
 
@@ -341,13 +347,13 @@ ORDERS = {PUBLIC[name]: name for name, column in COLUMNS.items() if column.order
 
 
 def order_key(name: str) -> str:
-    """The SQL of the value that a public name sorts by; never NULL, so that pages can continue after it."""
+    """The SQL expression to sort by for a public name. It is never NULL, so that paging works."""
     value, stand_in = column_sql("m", ORDERS[name]), COLUMNS[ORDERS[name]].order
     return value if stand_in is _REQUIRED else f"coalesce({value}, {stand_in!r})"
 
 
 def order_value(name: str, memory: Memory) -> JSON:
-    """The value of `order_key` in a memory."""
+    """The value of the expression of `order_key` for a memory."""
     column = ORDERS[name]
     value = getattr(memory, column)
     if value is not None:
@@ -356,19 +362,19 @@ def order_value(name: str, memory: Memory) -> JSON:
 
 
 def column_sql(alias: str, column: str) -> str:
-    """The SQL of a column's value. An unknown `said_ms` becomes the time of storing."""
+    """The SQL expression for a column. An unknown `said_ms` becomes the time of storing."""
     return f"coalesce({alias}.said_ms, {alias}.created_ms)" if column == "said_ms" else f"{alias}.{column}"
 
 
 def table_sql(version: int) -> str:
-    """The column definitions of `CREATE TABLE memories` in a version of the schema."""
+    """The column definitions for `CREATE TABLE memories` of one version of the schema."""
     lines = [f"{name} {column.sql}".rstrip() for name, column in COLUMNS.items() if column.since == version]
     lines.insert(1, "bank_no INTEGER NOT NULL REFERENCES memory_banks (bank_no)")
     return ",\n      ".join([*lines, "UNIQUE (bank_no, id)"])
 
 
 def added_sql(version: int) -> str:
-    """The statements that add the columns of a version of the schema."""
+    """The statements that add the columns that are new in a version of the schema."""
     return "\n".join(
         f"ALTER TABLE memories ADD COLUMN {name} {column.sql};"
         for name, column in COLUMNS.items()
@@ -377,13 +383,13 @@ def added_sql(version: int) -> str:
 
 
 def checked(fields: dict[str, JSON], allowed: tuple[str, ...] = SETTABLE) -> dict[str, JSON]:
-    """The checked values by column. Raises `BadRequest` that names the field."""
+    """Checks a caller's fields. Returns the values by column. Raises `BadRequest` that names the field."""
     values = {}
     for name, value in fields.items():
         if name not in allowed:
             raise BadRequest(f"unknown field '{str(name)[:60]}' (known: {', '.join(allowed)})")
         values[COLUMN_OF[name]] = CHECKS[name](name, value)
-    if "contexts" in values:  # callers give all contexts; the first has a column of its own
+    if "contexts" in values:  # callers give all contexts; the first one is stored in a separate column
         contexts = values["contexts"]
         values.setdefault("context", contexts[0] if contexts else None)
         values["contexts"] = [context for context in contexts if context != values["context"]]

@@ -3,9 +3,9 @@
 `memory.db.1` is the newest of three copies, which are about a day apart. A copy is made by SQLite's online
 backup while others read and write, and replaces an older one only after all its pages were checked.
 
-`memory.db.count` has the number of acknowledged memories. If the database has fewer, some were lost. The
-number never exceeds the stored memories: it is raised after a write is committed, and lowered, durably,
-before a removal is committed, so that a process killed in between causes no false alarm.
+`memory.db.count` has the number of memories that were stored. If the database has fewer, some were lost. The
+number is raised after a write is committed, and lowered, durably, before a removal is committed. So it never
+exceeds the stored memories, and a process that is killed in between causes no false alarm.
 """
 
 import fcntl
@@ -26,11 +26,11 @@ from ctx.store.schema import connect, copy_database, discard_copy, translating
 
 logger = logging.getLogger(__name__)
 
-RESTORED = ".restored"  # the suffix of a restored file until it is in place
+RESTORED = ".restored"  # the suffix of a restored file until it replaces the damaged one
 KEPT = 3
 DAY_S = 86_400
 _CHECK_S = 3600  # how often a server checks whether a day has passed
-_COUNT_BYTES = 512  # fits in a disk sector, so that a write is never half done
+_COUNT_BYTES = 512  # fits in a disk sector, so that a write is never incomplete
 
 
 def copies(memory: str) -> list[str]:
@@ -43,7 +43,7 @@ def _names(memory: str) -> list[str]:
 
 
 def is_sound(path: str) -> bool:
-    """Whether a file has tables and all its pages are sound."""
+    """Whether a SQLite file has tables and passes the quick check."""
     try:
         with closing(connect(path, read_only=True)) as connection, translating():
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -53,9 +53,10 @@ def is_sound(path: str) -> bool:
 
 
 def copy_if_changed(memory: str, *, daily: bool = False) -> bool:
-    """Makes a copy if the memories changed since the newest one; whether it did. `daily`: only after a day.
+    """Makes a copy if the memories changed since the newest copy. Returns whether it made one.
 
-    A file that is damaged or lost memories is not copied. Errors are logged.
+    `daily`: only if the newest copy is at least a day old. A file that is damaged or has lost memories is not
+    copied. Errors are logged.
     """
     try:
         changed_s = max(_mtime_s(memory), _mtime_s(f"{memory}-wal"))
@@ -84,7 +85,7 @@ def _copy(memory: str) -> bool:
         logger.error("memory=copy outcome=damaged path=%s mend='ctx doctor'", memory)
         return False
     first, second, *_ = names = _names(memory)
-    # The newest copy is replaced if it is less than a day younger than the second; else all move down.
+    # The newest copy is replaced if it is less than a day newer than the second; else all copies move down.
     if not (os.path.exists(second) and _mtime_s(first) - _mtime_s(second) < DAY_S):
         for newer, older in reversed([*pairwise(names)]):
             if os.path.exists(newer):
@@ -102,7 +103,8 @@ def _mtime_s(path: str) -> float:
 
 
 def renew(memory: str) -> None:
-    """Deletes the copies and set-aside damaged files, because they contain memories that were just erased.
+    """Deletes all copies and set-aside damaged files, since they may contain memories that were just erased.
+
     Then makes a new copy if there were any.
     """
     old = [*copies(memory), *glob.glob(f"{glob.escape(memory)}.damaged-*")]
@@ -113,7 +115,7 @@ def renew(memory: str) -> None:
 
 
 def keep_copies(memory: str, stop: Event) -> None:
-    """Makes a copy every day until `stop` is set, and a last one then."""
+    """Makes a copy every day until `stop` is set, then a last one. Blocks."""
     while not stop.wait(_CHECK_S):
         copy_if_changed(memory, daily=True)
     copy_if_changed(memory)
@@ -124,8 +126,8 @@ def keep_copies(memory: str, stop: Event) -> None:
 
 @dataclass(frozen=True)
 class Count:
-    """The acknowledged memories. `changes` is the number of the last change; `lost` counts memories found
-    missing since the store was last restored or accepted.
+    """The number of stored memories, the number of the last change (`changes`), and how many of each are
+    lost: found missing since the store was last restored or accepted.
     """
 
     memories: int = 0
@@ -135,14 +137,17 @@ class Count:
 
 
 class Ledger:
-    """The file with the count of one `memory.db`. Safe from several threads and processes."""
+    """The file with the `Count` of one `memory.db`. Safe across threads and processes."""
 
     def __init__(self, memory: str) -> None:
         self.path = memory + ".count"
 
     @contextmanager
     def held(self) -> "Iterator[Page]":
-        """Locks the count. Held from before a commit until the count is written. Raises `OSError`."""
+        """Locks the file, and yields its content. Hold it from before a commit until the count is written.
+
+        Raises `OSError`.
+        """
         folder = os.path.dirname(os.path.abspath(self.path))
         descriptor = files.open_file(self.path, os.O_RDWR | os.O_CREAT, beneath=folder)
         try:
@@ -158,20 +163,23 @@ class Ledger:
         return None
 
     def reset(self, memories: int, changes: int) -> None:
-        """Accepts the present memories as complete. Raises `OSError`."""
+        """Stores the current counts and clears the record of lost memories, for example after a restore.
+
+        Raises `OSError`.
+        """
         with self.held() as page:
             page.write(Count(memories, changes), durable=True)
 
 
 class Page:
-    """The open and locked file."""
+    """The content of the open and locked ledger file."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.count = _parsed(os.pread(descriptor, _COUNT_BYTES, 0)) or Count()
 
     def compare(self, memories: int, changes: int) -> Count:
-        """Records which memories are missing."""
+        """Compares the count with the numbers in the database, and records missing memories and changes."""
         count = self.count
         lost, lost_changes = max(0, count.memories - memories), max(0, count.changes - changes)
         found = Count(memories, changes, count.lost + lost, count.lost_changes + lost_changes)
@@ -180,14 +188,14 @@ class Page:
         return found
 
     def lower(self, memories: int, changes: int) -> None:
-        """Before a commit: makes the count no higher than it will be after it."""
+        """Lowers the count to the numbers after a commit, if they are lower. Call it before the commit."""
         memories, changes = min(memories, self.count.memories), min(changes, self.count.changes)
         least = replace(self.count, memories=memories, changes=changes)
         if least != self.count:
             self.write(least, durable=True)
 
     def raise_to(self, memories: int, changes: int) -> None:
-        """After a commit: counts what is stored now."""
+        """Sets the count to the numbers after a commit. Call it after the commit."""
         self.write(replace(self.count, memories=memories, changes=changes))
 
     def write(self, count: Count, *, durable: bool = False) -> None:

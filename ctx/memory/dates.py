@@ -1,9 +1,9 @@
-"""Reads the time that a sentence names, in English, German, Spanish or French: dates, months, years,
-weekdays, "last week", "three days ago", "since May".
+"""Parses the time named in a sentence, in English, German, Spanish or French: dates, months, years, weekdays,
+"last week", "three days ago", "since May".
 
-A day or month without a year is the nearest one; in a plan the next one, in the past tense the latest one.
-Anything that is not clearly a time is ignored, and no text raises. A window is `[first, last]` in
-milliseconds since the epoch, UTC, both ends included.
+A day or month without a year means the nearest one; in a sentence about the future the next one, and about
+the past the latest one. Words that are not clearly a time are ignored; no text raises an error. A window is
+`[first, last]` in milliseconds since the epoch, UTC, both ends included.
 """
 
 import re
@@ -17,19 +17,19 @@ from ctx.clock import DAY_MS, parse_ms
 from ctx.memory.calendar_words import MONTHS, NUMBER, NUMBERS, RECURRING, WEEKDAYS, in_english, tense
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MAX_TEXT = 2000  # characters of a sentence that are read
+MAX_TEXT = 2000  # only the first characters of a sentence are parsed
 LEAP_GAP = 8  # years; the longest gap between two 29ths of February
 
 
 class Window(NamedTuple):
-    """A period of time; None for an open end."""
+    """A period of time. None for an open end."""
 
     first_ms: int | None
     last_ms: int | None
 
 
 class Seen(NamedTuple):
-    """The moment at which a text is read, and its tense: "ahead", "past" or None."""
+    """The moment that times are relative to, and the tense of the text: "ahead", "past" or None."""
 
     now_ms: int
     tense: str | None
@@ -50,7 +50,7 @@ _POINT = (
 
 
 def window(text: str, now_ms: int) -> Window | None:
-    """The first period that the text names, as seen from `now_ms`; None if it names none."""
+    """The first period named in a text, relative to `now_ms`; None if it names none."""
     text = text[:MAX_TEXT]
     seen = Seen(now_ms, tense(text))
     text = in_english(text.lower())
@@ -60,9 +60,10 @@ def window(text: str, now_ms: int) -> Window | None:
 
 
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
-    """When the event in a statement happens or happened: the closed period it names, as seen from when it was
-    said. None if it names none, or something that recurs. Days are those of the speaker, whose clock was
-    `ahead_of_utc_ms` ahead of UTC.
+    """The time of the event in a statement: the first period it names, relative to when it was said.
+
+    None if it names no period, one with an open end, or a recurring time. Days are local days of the speaker,
+    whose UTC offset is `ahead_of_utc_ms`.
     """
     if RECURRING.search(text[:MAX_TEXT]):
         return None
@@ -78,7 +79,7 @@ def _is_whole_days(span: Window) -> bool:
 
 
 def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tuple[int, Window] | None:
-    """The position of the first time that a pattern finds, and that time."""
+    """The position and the period of the first valid match of a pattern; None without one."""
     for match in pattern.finditer(text):
         try:
             span = read(match, seen)
@@ -90,7 +91,7 @@ def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tu
 
 
 def _single(text: str, seen: Seen) -> Window | None:
-    """The first time in a text, other than a range."""
+    """The first period in a text, without looking for ranges."""
     readings = [_reading(pattern, read, text, seen) for pattern, read in _SINGLES]
     return min(filter(None, readings), key=itemgetter(0), default=(0, None))[1]
 
@@ -143,8 +144,10 @@ def _named_day_or_month(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
-    """A day of the named month: of the named year, else the nearest; in a plan the next, in the past tense
-    the latest. Raises `ValueError`.
+    """A day of the named month, in the named year.
+
+    Without a year it is the nearest one; for the future the next, for the past the latest. Raises
+    `ValueError` if there is no such day.
     """
     month = [name[:3] for name in MONTHS].index(match["month"][:3]) + 1
     if match["year"]:
@@ -195,7 +198,7 @@ def _calendar(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _units_after(first: datetime, unit: str, count: int) -> datetime:
-    """The start of the week, month or year that is `count` of them later."""
+    """The start of the week, month or year that is `count` units after the one that starts at `first`."""
     if unit == "week":
         return first + timedelta(days=7 * count)
     return _month_after(first, count if unit == "month" else 12 * count)
@@ -267,7 +270,7 @@ def _between(match: re.Match[str], seen: Seen) -> Window | None:
     year = _YEAR.search(match["last"])
     backwards = last.last_ms < first.first_ms
     if year and (backwards or not _YEAR.search(match["first"])):
-        # "between January and March 2024": the year belongs to both.
+        # "between January and March 2024": the year applies to both ends.
         first = _single(f"{match['first']} {year[0]}", seen) or first
     elif backwards:
         first = last
@@ -310,7 +313,7 @@ def _compiled(*readings: tuple[str, _Read]) -> tuple[tuple[re.Pattern[str], _Rea
 _RANGES = _compiled(
     (rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b", _between),
     (rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b", _between),
-    # Not "the day before yesterday", which is a day.
+    # But not "the day before yesterday", which is a single day.
     (rf"(?<!\bday )\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b", _open_ended),
 )
 _SINGLES = _compiled(
@@ -328,7 +331,7 @@ _SINGLES = _compiled(
         _named_day_or_month,
     ),
     (rf"\b{_month},?\s+(?P<year>\d{{4}})\b", _named_day_or_month),
-    # A month alone may be another word ("march", "may"), so it needs a preposition or the like before it.
+    # The name of a month may be another word ("march", "may"), so a preposition or the like must precede it.
     (
         rf"\b(?:in|during|of|last|this|early|late|mid|since|next)[ -]{_month}(?P<year>\b)(?!\s+\d)(?![a-z])",
         _named_day_or_month,

@@ -1,7 +1,6 @@
-"""Embeds memories and questions, and caches the vectors of the banks that were searched last.
+"""Embeds memories and queries, and caches the vectors of recently searched banks.
 
-Without an embedder, or if it fails, memories are still stored and found by their words. They are embedded
-later.
+Without an embedder, or if it fails, memories are still stored and found by their words, and embedded later.
 """
 
 import logging
@@ -21,26 +20,26 @@ from ctx.memory.vectors import BankVectors, Floats, pack
 logger = logging.getLogger(__name__)
 
 VECTOR_CACHE_MB = 1536
-# Takes the embedder a second. A longer text is stored at once, found by its words, and embedded in the
-# background.
+# A text of this length takes the embedder about a second. A longer one is stored without vectors, found by
+# its words, and embedded in the background.
 MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
 
 
 class Embedder(Protocol):
-    """An embedder (ctx/embed/base.py)."""
+    """A model that turns texts into vectors (ctx/embed/base.py)."""
 
     @property
     def model(self) -> str: ...
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterable[Floats]:
-        """A vector for each text, in order. Once `stop` is set it ends early."""
+        """Yields a vector for each text, in order. Ends early when `stop` is set."""
         ...
 
     def embed_query(self, text: str) -> Floats: ...
 
 
 class Embedding:
-    """One store's embedder, if it has one, and the cached vectors. Safe from several threads."""
+    """The embedder of a store, if it has one, and the cached vectors of its banks. Thread-safe."""
 
     def __init__(
         self,
@@ -66,8 +65,10 @@ class Embedding:
     def packed(
         self, texts: Sequence[str], *, patient: bool = False, stop: threading.Event | None = None
     ) -> list[list[bytes]]:
-        """The packed vectors of each text's passages. All are [] if there is no embedder, if it failed or if
-        `stop` was set meanwhile; a very long text's are, unless `patient`.
+        """For each text, the packed vectors of its passages.
+
+        All lists are empty without an embedder, if it failed, or if `stop` was set meanwhile. The list of a
+        very long text is empty unless `patient`.
         """
         if self.embedder is None or not texts:
             return [[] for _ in texts]
@@ -78,23 +79,23 @@ class Embedding:
         try:
             vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
         except CtxError as error:
-            # The memories must be stored all the same.
+            # The memories must be stored anyway.
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             vectors = []
         if len(vectors) < len(listed):
-            return [[] for _ in texts]  # it failed, or was stopped
+            return [[] for _ in texts]  # the embedder failed or was stopped
         packed = iter(vectors)
         return [[next(packed) for _ in entry] for entry in passages]
 
     def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
-        """Must be called after memories were stored, with their vectors: those without any are embedded in
-        the background.
+        """Call it after memories were stored, with their vectors. Memories without vectors are then embedded
+        in the background.
         """
         if self.embedder is not None and not all(vectors):
             self._deferred()
 
     def query_vector(self, query: str) -> Floats | None:
-        """The unit vector of a question; None without an embedder or on failure."""
+        """The unit vector of a query; None without an embedder or on failure."""
         if self.embedder is None:
             return None
         try:
@@ -106,7 +107,7 @@ class Embedding:
         return vector / np.float32(length) if length else None
 
     def of_bank(self, reader: Reader) -> BankVectors | None:
-        """The bank's vectors in memory, brought up to date; None if there are none."""
+        """The cached vectors of a bank, brought up to date; None if the model has embedded none."""
         if self.model is None or (model_no := reader.model_no(self.model)) is None:
             return None
         with self._lock:

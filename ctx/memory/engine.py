@@ -1,9 +1,9 @@
-"""The interface of a database with memory tables. SQLite and PostgreSQL differ in how words are stored and
-ranked, how a bank is locked while it is written, and how operations are numbered; all other SQL is shared.
+"""The interface to a database with memory tables.
 
-A statement has `?` for a value; lists of numbers or ids are JSON (`IN_NUMBERS`, `IN_TEXTS`). Where PostgreSQL
-lacks a function of SQLite's (`json_each`, `json_extract`, `json_type`, `instr`), its schema defines one of
-that name.
+SQLite and PostgreSQL differ in how words are stored and ranked, how a bank is locked for writing, and how
+operations are numbered. All other SQL is shared. In a statement, `?` stands for a value; lists of numbers or
+ids are passed as JSON (`IN_NUMBERS`, `IN_TEXTS`). The PostgreSQL schema defines the SQLite functions that
+PostgreSQL lacks (`json_each`, `json_extract`, `json_type`, `instr`).
 """
 
 import json
@@ -19,13 +19,13 @@ IN_TEXTS = "IN (SELECT value FROM json_each(?))"
 
 
 def listed(values: Iterable[JSON]) -> str:
-    """The value to bind to `IN_NUMBERS` or `IN_TEXTS`."""
+    """Encodes values as a JSON list, the single SQL parameter of `IN_NUMBERS` and `IN_TEXTS`."""
     return json.dumps(list(values))
 
 
 class Posting(NamedTuple):
-    """What to read from the word index: terms, each with the number of memories that contain it, and the
-    number of the first memory to look at.
+    """The part of the word index to search: terms with the number of memories that contain each, and the
+    lowest memory number to consider.
     """
 
     frequencies: dict[str, int]
@@ -36,7 +36,7 @@ class Engine:
     """One connection to the memory tables, within a transaction."""
 
     strays: tuple[tuple[str, str], ...]
-    """Queries that count inconsistencies of the word index, each with its message."""
+    """Queries that count inconsistencies of the word index, each with a message to report the count."""
 
     def __init__(self, connection: Statements) -> None:
         self.connection = connection
@@ -46,27 +46,29 @@ class Engine:
         raise NotImplementedError
 
     def indexed_by(self, index: str) -> str:
-        """The hint, after a table's name, for an index that the planner might not choose."""
+        """The SQL hint, after a table's name, that makes the planner use an index."""
         raise NotImplementedError
 
     def damage(self) -> list[str]:
-        """Damage of the file, a sentence each."""
+        """Messages about damage of the file."""
         return []
 
     # -- writing ---------------------------------------------------------------------------------------------
     def holding(self, select: str) -> str:
-        """A statement that reads the row of a bank and locks it until the transaction ends. It adds a column:
-        the number of the next operation, higher than all before.
+        """Extends a SELECT of a bank's row: it also locks the row until the transaction ends.
+
+        The result has an extra last column: the number of the next operation, higher than all earlier ones.
         """
         raise NotImplementedError
 
     def note_erasure(self) -> None:
-        """Records that deleted content still has to be overwritten (`MemoryRows.shred`), in case the process
-        dies before.
+        """Records that deleted content still has to be overwritten (`MemoryRows.shred`).
+
+        So that the next process does it if this one dies before.
         """
 
     def continue_numbers(self) -> None:
-        """Continues numbering after rows were inserted with their own numbers."""
+        """Sets the next automatic number after rows were inserted with explicit numbers."""
 
     # -- words -----------------------------------------------------------------------------------------------
     def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
@@ -76,7 +78,7 @@ class Engine:
         raise NotImplementedError
 
     def empty_words(self, bank_no: int) -> None:
-        """Drops the words of all memories of a bank, before the memories themselves."""
+        """Drops the words of all memories of a bank. Call it before the memories are deleted."""
         raise NotImplementedError
 
     def move_words(self, nos: Sequence[int], origin_no: int, home_no: int) -> None:
@@ -84,7 +86,7 @@ class Engine:
         raise NotImplementedError
 
     def words(self, bank_no: int, nos: Iterable[int]) -> dict[int, list[list[str]]]:
-        """The terms stored for these memories, as `segments` gave them."""
+        """The stored terms of these memories by number, as returned by `segments`."""
         raise NotImplementedError
 
     def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
@@ -96,13 +98,13 @@ class Engine:
     ) -> list[int]:
         """Numbers of up to k memories that contain any of the terms, best first by FTS5's BM25.
 
-        `clause`: a condition on the memory `m`, which is then looked up for every entry.
+        `clause` is a condition on the memory `m`; it makes the query slower, since each memory is looked up.
         """
         raise NotImplementedError
 
 
 def joined(parts: Iterable[Iterable[str]]) -> str:
-    """The terms of passages as one text."""
+    """The terms of passages as one text, with `PARTING` between passages."""
     return f" {PARTING} ".join(" ".join(part) for part in parts)
 
 

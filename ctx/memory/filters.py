@@ -1,18 +1,18 @@
 """Compiles filters to SQL in which all values are bound.
 
-A filter is a JSON object. A memory must meet all its entries:
+A filter is a JSON object. A memory matches if it meets all entries:
 
-    {"kind": "fact"}                                a value: equal (null: absent)
-    {"importance": {"gte": 5, "lt": 8}}             operators: all must hold
-    {"folder": {"under": "/work"}}                  the folder or any below it
-    {"tags": {"has": "auth"}}                       has, has_any, has_all; has_only: no others
+    {"kind": "fact"}                                equal to a value (null: absent)
+    {"importance": {"gte": 5, "lt": 8}}             operators, all of which must hold
+    {"folder": {"under": "/work"}}                  this folder or any below it
+    {"tags": {"has": "auth"}}                       has, has_any, has_all, has_only (no others)
     {"metadata.type": {"in": ["code", "note"]}}     metadata by key, nested by dots
     {"parent.label": "API design"}                  a field of the container
     {"any": [filter, ...]}, {"all": [...]}, {"none": [...]}
 
 A comparison with an absent value is false, also within `none`. Times are milliseconds since the epoch or ISO
-8601; a date is its first moment, with `lte` and `gt` its last. A mistake is a `BadRequest` that names the
-key.
+8601. A date means its first moment, or with `lte` and `gt` its last. An invalid filter raises `BadRequest`
+that names the key.
 """
 
 import re
@@ -36,7 +36,7 @@ from ctx.text.strings import did_you_mean
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
-MAX_CHOICES = 1000  # of `in`: each is one bound variable, of which SQLite takes 32766 and PostgreSQL 65535
+MAX_CHOICES = 1000  # for `in`; each is a bound variable, and SQLite allows 32766, PostgreSQL 65535
 
 FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LIST, OBJECT)}
 LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
@@ -50,7 +50,7 @@ _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
 
 class Condition(NamedTuple):
-    """SQL on the table alias `m`, valid in SQLite and PostgreSQL, and the values to bind, in order."""
+    """An SQL condition on the table alias `m`, for SQLite and PostgreSQL, and its parameters in order."""
 
     sql: str
     values: tuple[JSON, ...]
@@ -61,7 +61,7 @@ _NOTHING = Condition("FALSE", ())
 
 
 def compile_filter(filter: JSON) -> Condition:
-    """The condition of a filter; `None` and `{}` match everything. Raises `BadRequest`."""
+    """Compiles a filter to a condition. `None` and `{}` match everything. Raises `BadRequest`."""
     if filter is None:
         return EVERYTHING
     return _Compiler().group(filter, "all", 0)
@@ -101,7 +101,7 @@ class _Compiler:
         else:
             raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _KNOWN_KEYS)}")
         if alias == "p":
-            # The container must be in the bank of the row.
+            # The container must be in the same bank.
             exists = (
                 "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND "
                 "p.deleted_ms IS NULL AND "
@@ -110,7 +110,7 @@ class _Compiler:
         return condition
 
     def context(self, key: str, alias: str, value: JSON) -> Condition:
-        """Compares all contexts of a memory."""
+        """A condition on the contexts of a memory. A text may match any of them."""
         first = self.field(key, TEXT, f"{alias}.context", value)
         if not isinstance(value, str):
             return first
@@ -154,7 +154,7 @@ class _Compiler:
 
 
 def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
-    """One operator on a column with a list of texts."""
+    """The condition of one operator on a column with a list of texts."""
     if operator == "exists":
         return Condition(f"{column} {'<>' if _boolean(key, operand) else '='} '[]'", ())
     members = [operand] if operator == "has" else _choices(key, operator, operand)
@@ -169,7 +169,7 @@ def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:
 
 
 class _Side(NamedTuple):
-    """The left side of a comparison: SQL that is NULL if there is no value, and its parameters."""
+    """The left side of a comparison: an SQL expression, NULL if there is no value, and its parameters."""
 
     sql: str
     values: tuple[JSON, ...] = ()
@@ -182,7 +182,7 @@ class _Side(NamedTuple):
 
 
 def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) -> Condition:
-    """One operator on a column."""
+    """The condition of one operator on a column."""
     side = _Side(column)
     if operator == "exists":
         return side.exists(_boolean(key, operand))
@@ -196,7 +196,10 @@ def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) ->
 
 
 def _json_compared(key: str, column: str, path: str, operator: str, operand: JSON) -> Condition:
-    """One operator on the value at a path of a JSON column. Values of different types differ."""
+    """The condition of one operator on the value at a path of a JSON column.
+
+    Values of different types are never equal.
+    """
     if operator == "exists":
         return _json_type(column, path).exists(_boolean(key, operand))
     if operator in ("in", "not_in"):
@@ -220,7 +223,7 @@ def _json_type(column: str, path: str) -> _Side:
 
 
 def _tested(key: str, kind: str, side: _Side, operator: str, operand: JSON) -> Condition:
-    """One operator that compares a value with a single operand."""
+    """The condition of one operator that compares a value with a single operand."""
     if operator in ("contains", "starts", "under"):
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
@@ -238,13 +241,13 @@ def _tested(key: str, kind: str, side: _Side, operator: str, operand: JSON) -> C
 
 
 def same(column: str, value: JSON) -> Condition:
-    """Whether a column has this value; None: has no value."""
+    """The condition that a column has this value; for None, that it has no value."""
     return Condition(f"{column} IS NULL", ()) if value is None else Condition(f"{column} = ?", (value,))
 
 
 def _join(group: str, parts: list[Condition]) -> Condition:
     if group == "none":
-        # A comparison with NULL is NULL, and NOT NULL would exclude the row.
+        # A comparison with NULL gives NULL, and NOT NULL is NULL too, which would exclude the row.
         parts = [Condition(f"NOT coalesce(({part.sql}), FALSE)", part.values) for part in parts]
     if not parts:
         return _NOTHING if group == "any" else EVERYTHING

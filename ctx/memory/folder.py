@@ -1,9 +1,9 @@
-"""A bank as a folder of Markdown files, in both directions.
+"""Synchronizes a bank with a folder of Markdown files, in both directions.
 
-Each current fact is one file; conversations and replaced memories stay in the store. A file keeps its name
-and may be moved within the folder. A new file is a new memory. A deleted file only forgets its memory if that
-is asked for. `LEDGER` lists the memories that the folder has had, so that a memory stored later is not taken
-for one whose file was deleted. Files are replaced as a whole, the ledger last.
+Each current fact is one file; conversations and replaced memories are not exported. A file keeps its name and
+may be moved within the folder. A new file becomes a new memory. If a file is deleted, its memory is forgotten
+only on request (`prune`). `LEDGER` lists the memories that had a file, to tell deleted files from memories
+that were not exported yet. Files are replaced as a whole, the ledger last.
 
     ---
     id: "0a1b…"
@@ -17,8 +17,9 @@ for one whose file was deleted. Files are replaced as a whole, the ledger last.
 
     I prefer tabs.
 
-The same memory is the same bytes. `version` is the memory's when the file was written; `digest` covers the
-file without that line. Together they show whether the file, the memory, or both were changed since.
+The same memory always gives the same bytes. `version` is the version of the memory when the file was written.
+`digest` is a digest of the file without that line. They show whether the file, the memory, or both have
+changed since.
 """
 
 import hashlib
@@ -42,7 +43,7 @@ _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
 _ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _SLUG_WORDS = 6
-# The record's fields in the front matter, besides the id. `_ALWAYS` are written without a value too.
+# The record's fields in the front matter, apart from the id. Those in `_ALWAYS` are written even if empty.
 _FIELDS = ("said", "happened", "contexts", "tags", "type", "importance")
 _ALWAYS = ("said", "contexts", "tags")
 _USUAL_IMPORTANCE = 5
@@ -57,7 +58,7 @@ _OUTDATED = (
 
 
 class Note(NamedTuple):
-    """A parsed file: `fields` are from its front matter; `edited` if it changed since ctx wrote it."""
+    """A parsed file. `fields` are its text and front matter; `edited`: it changed since ctx wrote it."""
 
     id: str | None
     version: int
@@ -66,7 +67,7 @@ class Note(NamedTuple):
 
 
 def to_note(record: JSON) -> str:
-    """The file of a record."""
+    """The content of the file for a record."""
     lines = [_line("id", record["id"])]
     for name in _FIELDS:
         value = record[name]
@@ -79,11 +80,11 @@ def to_note(record: JSON) -> str:
 
 
 def from_note(text: str) -> Note:
-    """A file as a memory's fields. Raises `BadRequest` that says what is wrong with it."""
+    """Parses the content of a file. Raises `BadRequest` that says what is wrong with it."""
     if len(text) > MAX_NOTE_CHARS:
         raise BadRequest(f"more than {MAX_NOTE_CHARS:,} characters")
     edited = not _as_written(text)
-    if edited:  # perhaps only by a program that ends lines differently
+    if edited:  # perhaps only by a program with other line endings
         text = text.removeprefix("\ufeff").replace("\r\n", "\n")
         edited = not _as_written(text)
     front = read_front_matter(text)
@@ -100,7 +101,10 @@ def from_note(text: str) -> Note:
     except (ValueError, AttributeError, TypeError):
         raise BadRequest("id: not the id of a memory; leave it out for a new memory") from None
     fields = {"text": body, **{name: metadata[name] for name in _FIELDS if name in metadata}}
-    for name in fields.keys() & {"contexts", "tags"}:  # a person may leave them empty, or write commas
+    for name in fields.keys() & {
+        "contexts",
+        "tags",
+    }:  # people may leave them empty, or separate names with commas
         names = fields[name]
         if isinstance(names, str):
             fields[name] = [part.strip() for part in names.split(",") if part.strip()]
@@ -110,7 +114,7 @@ def from_note(text: str) -> Note:
 
 
 def changes(note: Note, record: JSON) -> dict[str, JSON]:
-    """What differs between a file and a record, as a patch of `update`; {} if nothing does."""
+    """The differences of a file from a record, as a patch for `update`; {} if there are none."""
     differing = {
         name: value
         for name, value in note.fields.items()
@@ -120,27 +124,27 @@ def changes(note: Note, record: JSON) -> dict[str, JSON]:
 
 
 def settings(fields: dict[str, JSON]) -> dict[str, JSON]:
-    """A note's fields under the names that `put` and `update` have for them."""
+    """Renames the fields of a note to those of `put` and `update`."""
     columns = {name: value for name, value in fields.items() if name not in ("said", "happened")}
     if "said" in fields:
         columns["timestamp"] = fields["said"]
     if "happened" in fields:
         first, _, last = map(str.strip, str(fields["happened"] or "").partition("/"))
         columns["event_date"] = first or None
-        # A day lasts until its last moment; a moment has no end.
+        # A day ends at its last moment. A time of day has no separate end.
         columns["event_end"] = last or (first if _DAY.fullmatch(first) else None)
     return columns
 
 
 def _line(name: str, value: JSON) -> str:
-    # JSON is YAML, but YAML has more line breaks, and forbids some characters.
+    # JSON is also YAML, but YAML has more kinds of line breaks and forbids some characters.
     quoted = json.dumps(value, ensure_ascii=False)
     escaped = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
     return f"{name}: {escaped}\n"
 
 
 def _as_written(text: str) -> bool:
-    """Whether a file is unchanged since `to_note` wrote it, according to its digest."""
+    """Whether a file is unchanged since `to_note` created it, according to its digest."""
     match = _DIGEST.search(text)
     return match is not None and match[1] == _digest(text[: match.start()] + text[match.end() :])
 
@@ -152,12 +156,12 @@ def _digest(text: str) -> str:
 def _comparable(name: str, value: JSON) -> JSON:
     try:
         return moment_ms("said", value) if name == "said" else value
-    except BadRequest:  # it differs from the record, and is refused when it is stored
+    except BadRequest:  # an invalid time: it differs from the record, and `update` will refuse it
         return value
 
 
 def note_paths(folder: str) -> list[str]:
-    """The Markdown files in a folder and below, relative to it and sorted, without hidden ones."""
+    """The relative paths of the Markdown files in a folder and below, sorted, without hidden ones."""
     paths = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -170,8 +174,9 @@ def note_paths(folder: str) -> list[str]:
 
 
 class Entry(NamedTuple):
-    """A file of the folder: its relative path, its text, and its memory's record in the bank, if it has one.
-    `erased`: the memory was erased there.
+    """A file of the folder: its relative path, its text, and the record of its memory, if the bank has it.
+
+    `erased`: the memory was erased from the bank.
     """
 
     path: str
@@ -182,8 +187,9 @@ class Entry(NamedTuple):
 
 
 class Folder:
-    """One bank's folder. Raises `BadRequest` if the path is not a folder, and `Conflict` for the folder of
-    another bank.
+    """The folder of one bank.
+
+    Raises `BadRequest` if the path is not a folder, and `Conflict` for the folder of another bank.
     """
 
     def __init__(self, bank: MemoryBank, path: str) -> None:
@@ -207,9 +213,9 @@ class Folder:
 
     # -- from the store into the folder --
     def export(self, *, dry_run: bool = False) -> JSON:
-        """Writes what changed in the store: `{"written", "removed", "unchanged", "conflicts", "dry_run"}`.
+        """Writes changed memories to files: `{"written", "removed", "unchanged", "conflicts", "dry_run"}`.
 
-        A file that was edited and not imported is never overwritten: it is reported as a conflict.
+        A file that was edited and not imported yet is never overwritten; it is reported as a conflict.
         """
         reply: dict[str, JSON] = {"written": 0, "removed": 0, "unchanged": 0, "conflicts": []}
         reply["dry_run"] = dry_run
@@ -218,7 +224,7 @@ class Folder:
         for record in self._bank.every({"kind": "fact"}, order="created"):
             ids.append(record["id"])
             self._write_record(record, entries.pop(record["id"], None), reply)
-        for entry in entries.values():  # forgotten, replaced, or not of this store
+        for entry in entries.values():  # their memories are forgotten, replaced, or not in this store
             if entry.record is None and not entry.erased:
                 conflict = _conflict(entry.path, "its memory is not in the bank: import it first")
                 reply["conflicts"].append(conflict)
@@ -233,7 +239,7 @@ class Folder:
         return reply
 
     def _write_record(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
-        """Writes a memory's file, unless it says the same or was edited."""
+        """Writes a memory's file, unless it is up to date or was edited."""
         text = to_note(record)
         if entry is not None and entry.text == text:
             reply["unchanged"] += 1
@@ -254,12 +260,12 @@ class Folder:
 
     # -- from the folder into the store --
     def import_(self, *, prune: bool = False, dry_run: bool = False) -> JSON:
-        """Reads what changed in the folder: `{"new", "changed", "unchanged", "missing", "forgotten",
-        "conflicts", "op_ids", "dry_run"}`.
+        """Imports changed files: `{"new", "changed", "unchanged", "missing", "forgotten", "conflicts",
+        "op_ids", "dry_run"}`.
 
-        An edited file changes its memory, with history; if the memory changed too, that is reported as a
-        conflict. Deleted files are counted (`missing`); with `prune` their memories are forgotten, which can
-        be undone. The front matter of an imported file is updated.
+        An edited file updates its memory, whose history keeps the old text. If the memory changed too, it is
+        reported as a conflict. Deleted files are counted (`missing`); with `prune` their memories are
+        forgotten, which can be undone. The front matter of an imported file is updated.
         """
         counts = dict.fromkeys(("new", "changed", "unchanged", "missing", "forgotten"), 0)
         reply: dict[str, JSON] = {**counts, "conflicts": [], "op_ids": [], "dry_run": dry_run}
@@ -273,7 +279,7 @@ class Folder:
         absent = sorted(set(self._ledger.get("ids", ())) - ids)
         records = [record for id in absent if (record := self._bank.get(id)) is not None]
         doomed = [record["id"] for record in records if not record["superseded_by"]]
-        # A file that could not be read was not deleted.
+        # With conflicts nothing counts as missing: a file that could not be read was not deleted.
         reply["missing"] = len(doomed) if not reply["conflicts"] else 0
         if prune and reply["missing"]:
             for start in range(0, len(doomed), _PAGE):
@@ -286,7 +292,7 @@ class Folder:
         return reply
 
     def _import_entry(self, entry: Entry, reply: dict[str, JSON], ids: set[str | None]) -> str | None:
-        """Stores a file's changes and returns the id of its memory. `ids`: the ids of all files."""
+        """Imports one file and returns the id of its memory. `ids` are the ids in all files."""
         note, record = entry.note, entry.record
         if entry.erased:
             if note.edited:
@@ -320,8 +326,8 @@ class Folder:
         stored = bank.put(**settings(entry.note.fields))
         reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
         record = self._bank.get(stored["id"])
-        # If no other file has this existing memory, it is this file's: a process died before it wrote the
-        # front matter.
+        # An equal memory that exists and has no other file belongs to this file: a process died before it
+        # wrote the front matter.
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record), False)
         elif record is not None and record["id"] != entry.note.id:
@@ -330,7 +336,7 @@ class Folder:
 
     # -- files --
     def _entries(self, conflicts: list[JSON]) -> Iterator[Entry]:
-        """The files that are memories, by path. Files that cannot be read are added to the conflicts."""
+        """The files with memories, sorted by path. Files that cannot be read are added to `conflicts`."""
         paths: dict[str, str] = {}
         erased_ids = self._bank.erased_ids()
         for path in note_paths(self.path):

@@ -1,8 +1,8 @@
 """The gist, the language and the sentences of a text.
 
-The gist is a text's words without capitals, punctuation, spacing, articles and the speaker ("I", "the user").
-Two statements with the same gist are one memory. The rule is narrow on purpose: another word, number or
-tense, or a "not", makes another gist.
+The gist is a hash of the words of a text, without capitals, punctuation, articles and the speaker ("I", "the
+user"). Two statements with the same gist count as the same memory. The rule is narrow on purpose: another
+word, number or tense, or a "not", gives another gist.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from ctx.text.analyze import STOP_WORDS, composed, terms
 _SELF = re.compile(
     r"(?i)\b(?:(?P<verb>is|does|has)\s+)?(?:(?:the\s+)?user(?P<of>['’]s)?(?=\s|$)|the\s+user\b)"
 )
-# The same in German, Spanish and French, with its replacement. "Die Nutzer" is plural and left out.
+# "The user" in German, Spanish and French, each with its replacement. "Die Nutzer" is plural and left out.
 _SELF_ABROAD = (
     (re.compile(r"(?i)\bdes\s+(?:be)?nutzers\b"), "von mir"),
     (re.compile(r"(?i)\b(?:(?:der|dem|den)\s+(?:be)?nutzer|(?:die|der)\s+(?:be)?nutzerin)\b"), "ich"),
@@ -43,7 +43,7 @@ _SPEAKER = frozenset(("i", "my", "we", "our", "user", "user's", "user’s", "use
 
 
 def normal_words(text: str) -> list[str]:
-    """The words of a text, folded, without articles and the speaker."""
+    """The words of a text in lower case, without articles and the speaker, and with unified verb forms."""
     words: list[str] = []
     third_person = False
     for raw in unicodedata.normalize("NFKC", text).casefold().split():
@@ -61,7 +61,7 @@ def normal_words(text: str) -> list[str]:
 
 
 def _first_person(verb: str) -> str:
-    """The verb in the first person: `prefer` for `prefers`, `go` for `goes`, `study` for `studies`."""
+    """The first person of a verb: `prefer` for `prefers`, `go` for `goes`, `study` for `studies`."""
     if len(verb) < 4 or not verb.endswith("s") or verb.endswith("ss"):
         return verb
     if verb.endswith("ies"):
@@ -72,14 +72,14 @@ def _first_person(verb: str) -> str:
 
 
 def gist(text: str) -> str:
-    """32 hexadecimal digits that are equal for texts that say the same."""
+    """32 hexadecimal digits, equal for texts with the same `normal_words`."""
     words = " ".join(normal_words(text)) or " ".join(text.split())
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 
 
 def first_person(text: str) -> str:
-    """The text in the first person: "Where does the user live?" becomes "Where do I live?", because memories
-    of the user say "I". In German, Spanish and French the verb is not changed.
+    """Rewrites a text to the first person, as in most memories: "Where does the user live?" becomes "Where do
+    I live?". In German, Spanish and French the verb is not changed.
     """
     for pattern, self in _SELF_ABROAD:
         text = pattern.sub(self, text)
@@ -120,16 +120,19 @@ _FUNCTION_WORDS = {
     "es": frozenset(_SPANISH.split()),
     "fr": frozenset(_FRENCH.split()),
 }
-_BOTH = "a am an as d he in m me no on plus s so son t was will y"  # English, too
+_BOTH = "a am an as d he in m me no on plus s so son t was will y"  # English words too
 _AMBIGUOUS = frozenset(_BOTH.split())
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _AMBIGUOUS
-_ENGLISH_SILENT = "now nowadays currently"  # in addition to the stop words: they do not narrow a question
+_ENGLISH_SILENT = "now nowadays currently"  # ignored in questions, in addition to the stop words
 _WORD = re.compile(r"[^\W\d_]+")
 _JUDGED_CHARS = 1000
 
 
 def language(text: str) -> str:
-    """`de`, `es`, `fr` or `en`: the language with most function words in the text; English in doubt."""
+    """The language of a text: `de`, `es`, `fr` or `en`.
+
+    The language with the most function words in the first 1000 characters; English in doubt.
+    """
     return _language(text[:_JUDGED_CHARS])
 
 
@@ -142,7 +145,10 @@ def _language(beginning: str) -> str:
 
 
 def silent_terms(text: str) -> frozenset[str]:
-    """The function words of a text's language, as terms. English stop words are not indexed anyway."""
+    """The function words of a text's language as terms, to ignore in a question.
+
+    For English only a few: its stop words are not indexed.
+    """
     return _silent_terms(language(text))
 
 
@@ -152,7 +158,7 @@ def _silent_terms(name: str) -> frozenset[str]:
     return frozenset(terms(" ".join(sorted(known)) if known else _ENGLISH_SILENT))
 
 
-# A full stop does not end a sentence after the number of a day ("am 15. Februar") or a title.
+# A full stop does not end a sentence after a title or the number of a day ("am 15. Februar").
 _SENTENCE = re.compile(
     r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+"
     r"|\n+"
@@ -160,5 +166,5 @@ _SENTENCE = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, without empty ones."""
+    """Splits a text into sentences, also at line breaks. Empty ones are left out."""
     return [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]

@@ -1,5 +1,7 @@
-"""Finds a project's memories. Moves them there first if an earlier version stored them elsewhere, and
-finishes what a killed process began.
+"""Finds the file with a project's memories.
+
+If an earlier version of ctx stored them elsewhere, they are moved first. An interrupted move or restore is
+finished.
 """
 
 import json
@@ -25,8 +27,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Location:
-    """Where memories, keys and scripts' values are. `waiting`: why those that an earlier version left next to
-    the catalog are not used; None if there are none.
+    """Where memories, keys and the values of scripts are stored.
+
+    `waiting` is the reason why memories or keys that an earlier version left next to the catalog are not
+    used; None if there are none.
     """
 
     place: Place
@@ -39,8 +43,10 @@ class Location:
 
     @property
     def keys(self) -> str:
-        """The file in which earlier versions stored keys. Raises `ConfigError` if keys next to the catalog
-        must be adopted first: if they were ignored, the server would be open.
+        """The file in which earlier versions stored keys.
+
+        Raises `ConfigError` if there are unused keys next to the catalog, since the server would be open if
+        they were ignored.
         """
         if self.waiting and os.path.isfile(old_keys(self.catalog)):
             raise ConfigError(
@@ -51,22 +57,22 @@ class Location:
 
     @property
     def leftovers(self) -> tuple[str, ...]:
-        """Old copies of memories, which are deleted when memories are erased."""
+        """Old copies of memories, which must be deleted when memories are erased."""
         return (self.catalog + split.MOVED,)
 
 
 def old_keys(catalog: str) -> str:
-    """Where earlier versions stored keys."""
+    """The path of the key file that earlier versions stored next to the catalog."""
     return os.path.join(os.path.dirname(catalog), KEYS)
 
 
 def memory_place(config: Config, environ: Mapping[str, str], *, make: bool = True) -> Place:
-    """Where the memories of a configuration are. Raises `StoreError`."""
+    """The place of the memories of a configuration. Raises `StoreError`."""
     return find_place(config.root, config.db.path, config.memory.path, environ, make=make)
 
 
 def holds_any(config: Config, environ: Mapping[str, str]) -> bool:
-    """Whether there may be memories. Creates nothing. Raises `StoreError`."""
+    """Whether memories may exist. Creates no files. Raises `StoreError`."""
     if config.store.url:
         return True
     memory = memory_place(config, environ, make=False).memory
@@ -74,7 +80,10 @@ def holds_any(config: Config, environ: Mapping[str, str]) -> bool:
 
 
 def locate(config: Config, environ: Mapping[str, str]) -> Location:
-    """The memories of a configuration without `[store] url`. Raises `StoreError`."""
+    """Finds the memories of a configuration without `[store] url`, and creates their folder.
+
+    Also moves memories of earlier versions and finishes an interrupted restore. Raises `StoreError`.
+    """
     place = memory_place(config, environ)
     catalog = os.path.abspath(config.db.path)
     try:
@@ -110,8 +119,9 @@ def _beside(place: Place, catalog: str) -> bool:
 
 
 def is_known(config: Config, environ: Mapping[str, str]) -> bool:
-    """Whether this user has used the store before: ctx noted its embedding model, or the user trusted
-    something in the project.
+    """Whether this user has used the store before.
+
+    True if ctx recorded its embedding model, or if the user trusted a file in the project.
     """
     try:
         noted = json.loads(files.read_file(notes_path(environ)))
@@ -127,8 +137,9 @@ def is_known(config: Config, environ: Mapping[str, str]) -> bool:
 
 
 def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
-    """Moves the memories that an earlier version left next to the catalog. Returns the new number of
-    memories. Raises `BadRequest`, `StoreError`.
+    """Moves the memories that an earlier version left next to the catalog to their new place.
+
+    Returns the number of memories then. Raises `BadRequest`, `StoreError`.
     """
     place, catalog = memory_place(config, environ), os.path.abspath(config.db.path)
     if split.holds_old(catalog) is None and not os.path.isfile(old_keys(catalog)):
@@ -141,8 +152,9 @@ def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
 
 
 def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
-    """Gives this project the memories of one that no longer exists. Returns the new number of memories.
-    Raises `BadRequest`, `NotFound`, `StoreError`.
+    """Gives this project the memories of a project that no longer exists.
+
+    Returns the number of memories then. Raises `BadRequest`, `NotFound`, `StoreError`.
     """
     entry = entry_named(projects_folder(environ), name)
     place = memory_place(config, environ)
@@ -153,7 +165,7 @@ def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
 
 
 def count_memories(memory: str) -> int:
-    """How many memories a file has."""
+    """The number of memories in a file; 0 if it does not exist."""
     from ctx.memory.rows import stored_counts  # 100 ms with numpy
 
     return stored_counts(memory)[0] if os.path.isfile(memory) else 0
@@ -188,7 +200,7 @@ def _holds_keys(place: Place) -> bool:
 
 
 def loss(memory: str) -> str | None:
-    """A sentence about memories that are missing; None if none are."""
+    """A message about missing memories or changes; None if none are missing."""
     ledger = Ledger(memory)
     if ledger.read() is None:
         return None
@@ -197,7 +209,9 @@ def loss(memory: str) -> str | None:
             connection = None
             if os.path.isfile(memory) and os.stat(memory).st_size:
                 connection = opened.enter_context(closing(connect(memory, read_only=True)))
-            page = opened.enter_context(ledger.held())  # no process is between a commit and its count
+            page = opened.enter_context(
+                ledger.held()
+            )  # locked, so that no process is between a commit and its count
             memories = changes = 0
             with translating():
                 tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
@@ -220,8 +234,9 @@ def loss(memory: str) -> str | None:
 
 
 def problems(memory: str) -> list[str]:
-    """What is wrong with the file of memories, and how many are missing, as sentences. Raises `StoreError` if
-    it is not damaged and still cannot be opened.
+    """Messages about damage of the file of memories, and about missing memories.
+
+    Raises `StoreError` if the file cannot be opened for another reason than damage.
     """
     if not (os.path.lexists(memory) or Ledger(memory).read()):
         return []

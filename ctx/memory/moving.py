@@ -1,8 +1,7 @@
-"""Moves memories between SQLite and PostgreSQL: every bank with its words, vectors, history and journal, with
-the same numbers.
+"""Copies memories between SQLite and PostgreSQL: all banks with words, vectors, history and journal.
 
-It can be interrupted and run again: a bank that is equal in the target is skipped, another one is moved
-again.
+All numbers stay the same. A move can be interrupted and run again: banks that are equal in the target are
+skipped, and the others are copied again.
 """
 
 import hashlib
@@ -18,18 +17,18 @@ from ctx.memory.rows import MemoryRows
 from ctx.memory.writer import empty
 from ctx.models import JSON
 
-BATCH = 500  # rows of one transaction
+BATCH = 500  # rows per transaction
 Progress = Callable[[str, int, int], None]
-"""`progress(step, count, total)`"""
+"""`progress(step, count, total)` is called after each batch."""
 
 
 class _Table(NamedTuple):
-    """A table whose rows belong to banks: its columns, and those that identify a row within a bank."""
+    """A table to copy: its columns, and those that identify a row within a bank."""
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    of_memory: bool = False  # the first key is the memory's number; else the table has the bank's number
+    of_memory: bool = False  # rows have the memory's number (the first key), not the bank's number
 
     @property
     def condition(self) -> str:
@@ -63,7 +62,7 @@ _BANKS = f"SELECT {', '.join(BankRow._fields)} FROM memory_banks"
 
 
 class MovedMemories(NamedTuple):
-    """The result of a move. `digest` covers every row of every bank."""
+    """The result of a move. `passed_over` counts skipped banks; `digest` covers all rows of all banks."""
 
     banks: int
     memories: int
@@ -72,9 +71,7 @@ class MovedMemories(NamedTuple):
 
 
 def check_target(origin: MemoryRows, target: MemoryRows) -> None:
-    """Raises `BadRequest` if the target has banks that the origin lacks, or that were written since they were
-    moved. Changes nothing.
-    """
+    """Raises `BadRequest` if the target has banks that the origin lacks, or that changed after a move."""
     banks = _banks(origin)
     with origin.view() as engine:
         own = [
@@ -90,8 +87,9 @@ def check_target(origin: MemoryRows, target: MemoryRows) -> None:
 
 
 def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress) -> MovedMemories:
-    """Copies all banks of `origin` to `target`, removes all others there, and compares the two. Neither may
-    be written meanwhile. Raises `StoreError` if they are not equal afterwards.
+    """Copies all banks of `origin` to `target`, removes all others there, and compares the two.
+
+    Neither store may be written meanwhile. Raises `StoreError` if they are not equal afterwards.
     """
     banks = _banks(origin)
     for bank in _banks(target).values():
@@ -125,7 +123,7 @@ def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress)
 
 
 def _banks(rows: MemoryRows) -> dict[int, BankRow]:
-    """All banks by number; the configuration is the text that is stored."""
+    """All banks by number. `config` is the stored JSON text."""
     with rows.view() as engine:
         cursor = engine.connection.execute(f"{_BANKS} ORDER BY bank_no")
         return {row[0]: BankRow._make(row) for row in cursor.fetchall()}
@@ -137,23 +135,23 @@ def _count(rows: MemoryRows) -> int:
 
 
 def _same(bank: BankRow, other: BankRow | None) -> bool:
-    """Whether two rows are the same bank, in any state."""
+    """Whether two rows belong to the same bank, which may have changed."""
     return other is not None and bank.created_ms == other.created_ms
 
 
 def _behind(origin: Engine, bank: BankRow, other: BankRow | None) -> bool:
-    """Whether the origin's bank `other` has all operations of the target's bank in its journal."""
+    """Whether the journal of the origin's bank `other` has all operations of the target's `bank`."""
     if other is None or not _same(bank, other):
         return False
-    if bank.bank.startswith("/"):  # removed in the target: a copy would bring it back
+    if bank.bank.startswith("/"):  # removed in the target: a copy would restore it
         return other.bank.startswith("/")
     select = "SELECT 1 FROM memory_journal WHERE bank_no = ? AND hash = ?"
-    # A bank whose move was interrupted has no head yet.
+    # A bank without a head was not moved completely.
     return not bank.head or bool(origin.connection.execute(select, (bank.bank_no, bank.head)).fetchone())
 
 
 def _drop(engine: Engine, bank_no: int) -> None:
-    """Removes a bank and its row."""
+    """Removes a bank with all its rows."""
     empty(engine, bank_no)
     for table in ("memory_journal", "memory_banks"):
         engine.connection.execute(f"DELETE FROM {table} WHERE bank_no = ?", (bank_no,))
@@ -173,8 +171,9 @@ def _move_models(origin: MemoryRows, target: MemoryRows) -> None:
 
 
 def _move_bank(origin: MemoryRows, target: MemoryRows, bank: BankRow) -> Iterator[int]:
-    """Copies a bank in batches, and yields the sizes of the batches of memories. The head of its journal is
-    written last.
+    """Copies a bank in batches, and yields the size of each batch of memories.
+
+    The head of the journal is written last, so that an interrupted move can be recognized.
     """
     with target.change() as engine:
         _drop(engine, bank.bank_no)
@@ -203,7 +202,7 @@ def _insert(engine: Engine, table: str, columns: tuple[str, ...], rows: list[JSO
 
 
 def _rows(engine: Engine, table: _Table, bank_no: int) -> Iterator[tuple[JSON, ...]]:
-    """A bank's rows of a table, in the order of their key, alike for both databases."""
+    """The rows of a bank in a table, ordered by key. Values are the same for both databases."""
     rows = engine.stream(
         f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {table.condition} ORDER BY "
         f"{', '.join(table.key)}",
@@ -213,7 +212,7 @@ def _rows(engine: Engine, table: _Table, bank_no: int) -> Iterator[tuple[JSON, .
 
 
 def _digest(rows: MemoryRows, bank_no: int) -> str:
-    """A digest of everything in a bank, the same for both databases."""
+    """A digest of all data of a bank. It is the same for both databases."""
     total = hashlib.sha256()
     with rows.view() as engine:
         bank = engine.connection.execute(f"{_BANKS} WHERE bank_no = ?", (bank_no,)).fetchone()

@@ -1,5 +1,7 @@
-"""Calls the operations of a bank by name, JSON in and JSON out (`call`). `BankCall` has the operations of one
-tool call and can undo them if the call fails; scripts have it as `context.memory`.
+"""Calls the operations of a bank by name, with JSON arguments and results (`call`).
+
+`BankCall` runs the operations of one tool call, and can undo them if the call fails. Scripts use it as
+`context.memory`.
 """
 
 import inspect
@@ -26,7 +28,7 @@ _FENCE = re.compile(r"</?memories>")
 
 
 class Op(NamedTuple):
-    """One operation: the function, its required and optional arguments, and whether it changes memories."""
+    """One operation: its function, required and optional arguments, and whether it changes memories."""
 
     run: Callable[..., JSON]
     required: tuple[str, ...] = ()
@@ -35,7 +37,7 @@ class Op(NamedTuple):
 
 
 def _op(run: Callable[..., JSON], *, writes: bool = False) -> Op:
-    """An operation with the arguments of its signature; `**fields` stands for the fields of a memory."""
+    """The `Op` of a function, with the arguments of its signature. `**fields` becomes the memory fields."""
     _, *parameters = inspect.signature(run).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     required = tuple(parameter.name for parameter in named if parameter.default is parameter.empty)
@@ -62,16 +64,16 @@ def _export(bank: MemoryBank, filter: JSON = None, include_deleted: bool = False
 def _import(bank: MemoryBank, content: str) -> JSON:
     if not isinstance(content, str):
         raise BadRequest("content: must be the lines of an export")
-    return bank.import_(content.split("\n"))  # not splitlines: a text may hold U+2028
+    return bank.import_(content.split("\n"))  # not splitlines, because a text may contain U+2028
 
 
 def _briefing(bank: MemoryBank, topic: str = "", category: str = "context", limit: int = 12) -> JSON:
     """Notes for the start of a conversation, `{"lines", "text"}`: up to `limit` memories on the topic, or the
     latest ones without a topic.
 
-    A line has the day, the memory's `category` ("context" or "type") and its text; `text` has all lines
+    A line has the day, the memory's `category` ("context" or "type") and its text. `text` has all lines
     between tags that no memory can contain, and says that they are notes. Memories that look like a secret or
-    an instruction are left out, because a model may obey them.
+    an instruction are left out, since a model could reveal or obey them.
     """
     if not isinstance(topic, str):
         raise BadRequest("topic: must be a text")
@@ -119,7 +121,7 @@ OPS: dict[str, Op] = {
 
 
 def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
-    """The arguments that are not `null`. Raises `BadRequest` for an unknown or a missing one."""
+    """The arguments that are not null. Raises `BadRequest` for an unknown or missing argument."""
     if not isinstance(args, dict | None):
         raise BadRequest(f"memory.{op}: the arguments must be an object")
     arguments = {name: value for name, value in (args or {}).items() if value is not None}
@@ -136,7 +138,7 @@ def _arguments(op: str, operation: Op, args: JSON) -> dict[str, JSON]:
 
 
 def call(bank: MemoryBank, op: str, args: JSON) -> JSON:
-    """Runs an operation. Arguments that are `null` count as absent, but not values inside them.
+    """Runs an operation and returns its result. Arguments that are null count as absent.
 
     Raises `BadRequest` for an unknown operation or argument, and the errors of the operation.
     """
@@ -166,10 +168,10 @@ class BankCall:
         if op not in OPS or not OPS[op].writes:
             return call(self._bank, op, arguments)
         with self._writing:
-            if self._ended:  # a script's deadline passed while this was on its way
+            if self._ended:  # the script was stopped while this operation was on its way
                 raise ToolError("the call has ended")
             reply = call(self._bank, op, arguments)
-            # A repeated request has the reply of an earlier call.
+            # The reply of a repeated request is from an earlier call, which must not be undone.
             if isinstance(reply, dict) and isinstance(reply.get("op_id"), str) and not reply.get("repeated"):
                 self._written.append((reply["op_id"], _made(reply)))
             return reply
@@ -188,7 +190,7 @@ class BankCall:
 
 
 def _made(reply: dict[str, JSON]) -> list[str]:
-    """The ids of the memories that a `put` or a `put_many` created."""
+    """The ids of the memories that a `put` or `put_many` created."""
     if not reply.get("created"):
         return []
     return [id for id in (reply.get("id"), *reply.get("ids", ())) if id]

@@ -1,12 +1,12 @@
-"""Imports memories from other products: from their tools' replies, their exports and their files.
+"""Imports memories from other products: from replies of their tools, from exports and from files.
 
     claude-recall   replies of `retrieve_memory` and `search`; its SQLite file
     hindsight       replies of `recall` and `hindsight_search`; the REST API's list and recall
     sekha           `memory_export`
     mem0            `get_all` and the export of the platform
-    basic-memory    a folder of its notes, or one of them
+    basic-memory    a folder of notes, or a single note
 
-Memories that were imported before are skipped, also if they were forgotten since. An entry that cannot be
+Memories that were imported before are skipped, even if they were forgotten since. An entry that cannot be
 read is reported with its position; the others are imported.
 """
 
@@ -28,12 +28,13 @@ _READERS: dict[str, Callable[[Source], Iterator[Item | Unread]]] = {
     **{name: partial(replies.read, product=name) for name in replies.CONVERTERS},
 }
 PRODUCTS = tuple(_READERS)
-MAX_SOURCE_BYTES = 1 << 30  # also for a database file, though only its header is read here
+MAX_SOURCE_BYTES = 1 << 30  # also for a database file, of which only the header is used here
 
 
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
-    """`{"imported", "skipped", "unread": [{"where", "reason"}]}`. Raises `BadRequest` for a source that is
-    not from that product.
+    """Imports a source: `{"imported", "skipped", "unread": [{"where", "reason"}]}`.
+
+    Raises `BadRequest` for a source that is not from that product.
     """
     read = _READERS[product]
     if source.content.startswith(recall_file.SQLITE):
@@ -43,7 +44,7 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
             )
         read = recall_file.read
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "unread": []}
-    ids: dict[str, str] = {}  # product's id -> ours, for later memories that replace these
+    ids: dict[str, str] = {}  # the product's id -> the new id, for later memories that replace these
     for item in _oldest_first(read(source), counts["unread"]):
         try:
             created, id = _store(bank, product, item, ids)
@@ -59,7 +60,7 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
 
 
 def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[Item]:
-    """The memories in the order in which they were said, so that newer ones can replace older ones."""
+    """The memories sorted by when they were said, so that newer ones can replace older ones."""
     readable = []
     for item in items:
         if isinstance(item, Unread):
@@ -70,17 +71,18 @@ def _oldest_first(items: Iterator[Item | Unread], unread: list[JSON]) -> list[It
 
 
 def _said_ms(item: Item) -> float:
-    """When a memory was said, in UTC; infinity if unknown."""
+    """When a memory was said, in milliseconds; infinity if unknown."""
     try:
         ms = moment_ms("timestamp", item.fields.get("timestamp"))
-    except BadRequest:  # it is refused when it is stored
+    except BadRequest:  # an invalid time; `put` will refuse it
         return math.inf
     return math.inf if ms is None else ms
 
 
 def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> tuple[bool, str]:
-    """Stores one memory or conversation: whether it is new, and its id. Raises `Conflict` if it was imported
-    before and has changed since.
+    """Stores one memory or conversation. Returns whether it is new, and its id.
+
+    Raises `Conflict` if it was imported before and has changed in the source since.
     """
     request = f"import:{product}:{item.key}"
     if item.messages:
@@ -99,7 +101,7 @@ def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> t
 
 
 def read_source(path: str) -> Source:
-    """A file or a folder to import. Raises `BadRequest`."""
+    """Reads a file, or names a folder, to import. Raises `BadRequest`."""
     if os.path.isdir(path):
         return Source(path, b"")
     try:
@@ -112,7 +114,7 @@ def read_source(path: str) -> Source:
 
 
 def piped_source(file: BinaryIO) -> Source:
-    """A pipe to import. Raises `BadRequest`."""
+    """Reads a pipe to import. Raises `BadRequest`."""
     return Source(None, _read(file, "standard input"))
 
 

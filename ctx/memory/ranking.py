@@ -1,8 +1,8 @@
-"""Ranks the memories of a bank for a question.
+"""Ranks the memories of a bank for a query.
 
-`find` asks keyword and vector search and fuses what they return. The other steps take hits best first and
-give hits best first: `timely` lifts a time window, `succeeded` shows a replaced memory as the one that
-replaced it.
+`find` runs keyword and vector search and fuses their results. The other steps take and return hits, best
+first: `timely` ranks the memories of a time window higher, and `succeeded` shows the memory that replaced a
+hit instead of the hit.
 """
 
 import re
@@ -21,27 +21,27 @@ from ctx.memory.vectors import BankVectors, Floats
 from ctx.models import JSON
 from ctx.text.analyze import STOP_WORDS, query_counts, words
 
-# The weight of the best BM25 relative to a cosine, for short texts and a short question. It is low, so that a
-# memory that uses other words than the question is still found by its meaning.
+# The weight of the best BM25 relative to a cosine, for short texts and a short question. It is low, so that
+# meaning can find a memory that uses other words than the question.
 _LEAST_SHARE = 0.07
 _SHORT_QUESTION = 8  # words; a question of twice as many counts as a paragraph
-_DIGITS = 6  # to which BM25 and cosine are rounded: more depend on the order of additions
+_DIGITS = 6  # BM25 and cosine are rounded to these; further digits depend on the order of additions
 _NAME = re.compile(r"[A-ZÄÖÜ][a-zäöüß]\w*")
-_WIDER = 16  # how many times more neighbours are asked for when the conditions exclude too many
+_WIDER = 16  # factor for the number of neighbours, if the conditions exclude too many
 
-# The best hit has rank 1. A memory whose own time is in the window that the question names goes above all
-# others.
+# Added to the fused score, which is 1 for the best hit: a memory whose own time is in the window that the
+# question names ranks above all others.
 _NAMED_TIME_LIFT = 1.01
-_STORED_TIME_LIFT = 0.3  # of a memory that was only stored then
+_STORED_TIME_LIFT = 0.3  # factor for a memory that was only stored in the window
 _NAMED_TIME_SCORE = 0.75  # the least score of a memory mostly in the window
-_MOSTLY = 0.5  # this share of its time
-_NEAR_TWIN = 0.75  # cosine; a LoCoMo fact has one earlier memory that near on average
+_MOSTLY = 0.5  # "mostly in the window" is at least this share of its time
+_NEAR_TWIN = 0.75  # cosine; on average, a LoCoMo fact has one earlier memory this close
 _MAX_NEWER = 3
 _STRENGTHS = ("fused", "bm25", "cosine", "nameless", "lexical", "semantic")
 
 
 class MemoryHit(NamedTuple):
-    """A result. `score` in [0, 1] depends on query and memory alone; `signals` holds what it is made of."""
+    """A search result. `score` in [0, 1] depends only on query and memory; `signals` has its components."""
 
     memory: Memory
     score: float
@@ -49,7 +49,7 @@ class MemoryHit(NamedTuple):
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:
-    """Sorts hits by fused rank, then score, then newest first; the id only makes the order definite."""
+    """Sort key for hits: fused score, then score, then newest first, then id."""
     return (-hit.signals["fused"], -hit.score, -hit.memory.uttered_ms, hit.memory.id)
 
 
@@ -67,10 +67,10 @@ def find(
     """Up to `depth` memories from each search that `mode` includes, best first, and whether the embedder
     failed.
 
-    They are ranked by the mean of the cosines with the question and with the question without its names, plus
-    a share of BM25. `fused` is 1 for the best.
+    The rank is the mean of two cosines, with the query and with the query without names, plus a share of
+    BM25. It is scaled so that the signal `fused` is 1 for the best.
     """
-    first_person_query = first_person(query)  # "the user" distinguishes nothing: all memories are theirs
+    first_person_query = first_person(query)  # "the user" is no useful word: all memories are about them
     if query_counts(first_person_query).keys() - {"i", "my"}:
         query = first_person_query
     question, frequencies = words_of(reader, query)
@@ -109,7 +109,7 @@ def find(
 
 
 def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
-    """A question's words, and how many memories of the bank have each."""
+    """The weighted words of a query, and the number of memories in the bank that contain each term."""
     silent = silent_terms(query)
     counts = query_counts(query)
     counts = {term: count for term, count in counts.items() if term not in silent} or counts
@@ -122,8 +122,10 @@ def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
 def nearest(
     reader: Reader, vectors: BankVectors, vector: Floats, conditions: Sequence[Condition], depth: int
 ) -> dict[int, float]:
-    """Cosines of the nearest memories that meet the conditions, by number, nearest first. The conditions are
-    first tested on the nearest few; only if too few meet them, on the whole bank.
+    """Cosines of the nearest memories that meet the conditions, by number, nearest first.
+
+    The conditions are tested on the nearest memories first. Only if too few meet them, the whole bank is
+    tested.
     """
     for width in (depth, depth * _WIDER):
         cosines = vectors.nearest(vector, width)
@@ -139,10 +141,10 @@ def _cosines(vectors: BankVectors, vector: Floats, nos: list[int]) -> dict[int, 
 
 
 def _nameless(question: str) -> str:
-    """The question without names: capitalised words, except the first of a sentence. Everything that was said
-    about Yuki is close to a question about Yuki; the rest of the question says what is asked.
+    """The question without names: without capitalised words, except the first of a sentence.
 
-    Unchanged in other languages than English, where capitals mean less or questions are asked differently.
+    All memories about Yuki are close to any question about Yuki, so the other words select among them. Only
+    for English; in other languages, capitals have other uses or questions another form.
     """
     if language(question) != "en":
         return question
@@ -160,10 +162,10 @@ def _nameless(question: str) -> str:
 def _fused(
     weights: Mapping[int, float], nearness: Mapping[int, float], share_of_words: float
 ) -> dict[int, float]:
-    """The fused score of each memory; one with neither cosine nor BM25 is left out."""
+    """The fused scores by memory number. Memories with neither cosine nor BM25 are left out."""
     nearest_of_all = max(nearness.values(), default=0.0)
     most = max(weights.values(), default=0.0) or 1.0
-    # A memory that is not embedded yet counts as near as its words suggest.
+    # For a memory that is not embedded yet, the cosine is estimated from its BM25.
     return {
         no: nearness.get(no, nearest_of_all * weight / most) + share_of_words * weight / most
         for no, weight in weights.items()
@@ -172,8 +174,10 @@ def _fused(
 
 
 def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
-    """The weight of the best BM25 relative to a cosine: low for short statements and short questions, equal
-    for longer texts or a paragraph as the question, where cosines separate less well.
+    """The weight of the best BM25 relative to a cosine, from `_LEAST_SHARE` to 1.
+
+    It is low for short statements and short questions. It rises for longer texts and longer questions, where
+    cosines separate less well.
     """
     mean_chars = sum(map(len, texts)) / (len(texts) or 1)
     length = mean_chars / MAX_STATEMENT_CHARS * 1.5 - 1  # 0 at two thirds of the longest statement, 1 at four
@@ -185,8 +189,8 @@ def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
 
 
 def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) -> list[MemoryHit]:
-    """Puts memories whose own time is in the window first, and ranks those that were only stored then higher.
-    `others`: memories in the window that neither search found.
+    """Puts memories whose own time is in the window first, and ranks memories that were only stored in the
+    window higher. `others` are memories in the window that neither search found.
     """
     unfound: dict[str, JSON] = {"fused": 0.0, "bm25": 0.0, "cosine": None, "nameless": None}
     unfound |= {"lexical": 0.0, "semantic": 0.0}
@@ -207,8 +211,9 @@ def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) 
 
 
 def _share_within(memory: Memory, window: Window) -> float | None:
-    """The share of a memory's time that is in the window: "in November" is mostly not on one day of it. None
-    if none of it is.
+    """The share of a memory's time that is in the window, in [0, 1]; None if no part is.
+
+    For example, "in November" is only 1/30 in a window of one day.
     """
     first_ms = last_ms = memory.when_ms
     if memory.event_ms is not None and memory.event_last_ms is not None:
@@ -221,8 +226,9 @@ def _share_within(memory: Memory, window: Window) -> float | None:
 
 
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> list[MemoryHit]:
-    """Puts the replacing memories in the place of the replaced ones. `heads`: the last successor by the
-    replaced memory's id; None if it must not be shown.
+    """Replaces hits on replaced memories by hits on their last successors, and merges duplicates.
+
+    `heads` has the last successor by the id of the replaced memory; None if it must not be shown.
     """
     best: dict[str, MemoryHit] = {}
     for hit in hits:
@@ -237,7 +243,7 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> 
 
 
 def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
-    """Merges two hits of one memory, found by its own words and by those of a memory it replaced."""
+    """Merges two hits of the same memory, such as one by its own text and one by a memory it replaced."""
     signals = {**second.signals, **hit.signals}
     for name in _STRENGTHS:
         strengths = (hit.signals[name], second.signals[name])
@@ -246,8 +252,8 @@ def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
 
 
 def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[str, list[str]]:
-    """By the id of each memory of a page, the ids of those on the page that are later and close in meaning,
-    or that replaced it, closest first. Memories without any are left out.
+    """For each memory of a page, by id: the ids of others on the page that replaced it, or that are later and
+    close in meaning, closest first. Memories without any are left out.
     """
     cosines = {} if vectors is None else vectors.cosines_among([hit.memory.no for hit in page])
     newer: dict[str, list[str]] = {}

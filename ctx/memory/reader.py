@@ -1,7 +1,7 @@
 """The SQL that reads one bank in one snapshot.
 
-Every statement binds the number of its bank, so that neither rows nor word frequencies of another bank are
-read. A bank that does not exist has the number -1, which no row has.
+Each statement is restricted to the number of its bank, so it reads no rows or word frequencies of other
+banks. A bank that does not exist has the number -1, which no row has.
 """
 
 import json
@@ -15,17 +15,17 @@ from ctx.memory.filters import Condition
 from ctx.models import JSON
 from ctx.store.documents import EVERY
 
-# The numbers of a bank and of all banks that were merged into it, whose journals it continues.
+# SQL for the numbers of a bank and of all banks that were merged into it, directly or indirectly.
 LINEAGE = (
     "(WITH RECURSIVE lineage (no) AS (SELECT CAST(? AS BIGINT) UNION SELECT b.bank_no FROM memory_banks b"
     " JOIN lineage l ON CAST(json_extract(b.config, '$.merged_into') AS TEXT) = CAST(l.no AS TEXT)"
     " WHERE b.bank LIKE '/%') SELECT no FROM lineage)"
 )
-MAX_POSTINGS = 10_000  # entries of the word index read for one query: 2 us each in FTS5's bm25
+MAX_POSTINGS = 10_000  # entries of the word index per query; each takes 2 us in FTS5's bm25
 ABSENT = -1  # the number of a bank that does not exist
 TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
-# Another group: the value at a path in the metadata, with a letter for its type; the path is bound each time.
-# Lists, objects and null count as absent.
+# As a group of `Reader.summary`: the value at a path in the metadata, with a letter for its type. The path is
+# the value of each `?`. Lists, objects and null count as absent.
 SCALAR = (
     "CASE WHEN json_type(m.metadata, ?) = 'text' THEN 's' || json_extract(m.metadata, ?)"
     " WHEN json_type(m.metadata, ?) IN ('integer', 'real') THEN 'n' || json_extract(m.metadata, ?)"
@@ -55,7 +55,7 @@ class BankRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change of a memory. `before` has the old values of the changed columns; None: it was created."""
+    """One change of a memory. `before` has the old values of changed columns; None for its creation."""
 
     memory_no: int
     version: int
@@ -67,7 +67,7 @@ class Change(NamedTuple):
 
 
 class JournalLine(NamedTuple):
-    """One operation on a bank; `hash` covers the line before it."""
+    """One operation on a bank. `hash` covers this line and the hash of the line before."""
 
     no: int
     op_id: str
@@ -82,8 +82,9 @@ FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # can be restored
 
 
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
-    """The condition for memories that are not deleted, expired or (unless `superseded`) superseded. With
-    `as_of_ms`: not deleted, and valid and not expired at that moment.
+    """The condition for memories that are not deleted, expired or (unless `superseded`) superseded.
+
+    With `as_of_ms`: not deleted, and valid and not expired at that moment.
     """
     if as_of_ms is not None:
         return Condition(
@@ -98,11 +99,11 @@ def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = Fals
 
 
 class Reader:
-    """One bank in one snapshot; `bank.bank_no` is `ABSENT` if nothing was ever written to it."""
+    """Reads one bank in one snapshot. `bank_no` is `ABSENT` if the bank does not exist."""
 
     def __init__(self, engine: Engine, bank: str, *, locked: bool = False) -> None:
-        """`locked`: nobody else can write the bank until the transaction ends, and `op_no` is the number of
-        the next operation.
+        """`locked` locks the bank for other writers until the transaction ends, and sets `op_no` to the
+        number of the next operation.
         """
         self.op_no = 0
         self.engine = engine
@@ -126,14 +127,14 @@ class Reader:
         return BankRow._make([*row[:3], json.loads(row[3]), *row[4:]])
 
     def banks(self) -> list[str]:
-        """The names of all banks of the store. (The names of removed banks begin with a slash.)"""
+        """The names of all banks of the store. The names of removed banks begin with a slash."""
         cursor = self.connection.execute(
             "SELECT bank FROM memory_banks WHERE bank NOT LIKE '/%' ORDER BY bank"
         )
         return [row[0] for row in cursor]
 
     def bank_counts(self, shown: Condition) -> dict[str, int]:
-        """How many memories of each bank meet the condition, 0 included, by the bank's name, in order."""
+        """For each bank, sorted by name: how many memories meet the condition, also if none do."""
         cursor = self.connection.execute(
             "SELECT b.bank, count(m.no) FROM memory_banks b"
             f" LEFT JOIN memories m ON m.bank_no = b.bank_no AND {shown.sql}"
@@ -143,7 +144,7 @@ class Reader:
         return dict(cursor)
 
     # -- rows ------------------------------------------------------------------------------------------------
-    # `+bank_no` with a list of numbers: without the plus SQLite would walk an index over the whole bank.
+    # The plus in `+bank_no` keeps SQLite from using an index over the whole bank in place of the numbers.
     def rows(self, nos: Iterable[int]) -> dict[int, Memory]:
         cursor = self.connection.execute(
             f"{_SELECT} WHERE +m.bank_no = ? AND {_NUMBERED}", (self.bank_no, listed(nos))
@@ -167,11 +168,11 @@ class Reader:
         )
 
     def same_gist(self, gist: str, now_ms: int) -> list[Memory]:
-        """The visible memories of a gist, oldest first."""
+        """The visible memories with this gist, oldest first."""
         return list(self.select([Condition("m.gist = ?", (gist,)), visible(now_ms)]))
 
     def successors(self, ids: Iterable[str]) -> dict[str, str]:
-        """The id of the memory that replaced each of these; the others are left out."""
+        """For each id: the id of the memory that replaced it. Ids that were not replaced are left out."""
         cursor = self.connection.execute(
             "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
             f" AND id {IN_TEXTS}",
@@ -180,7 +181,7 @@ class Reader:
         return dict(cursor.fetchall())
 
     def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Memory]]:
-        """The memories that each of these replaced, latest first; those that replaced none are left out."""
+        """For each id: the memories that it replaced, latest first. Ids that replaced none are left out."""
         condition = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
         replaced: dict[str, list[Memory]] = {}
         for memory in self.select([UNDELETED, condition], "m.valid_from_ms DESC, m.no DESC"):
@@ -190,7 +191,10 @@ class Reader:
     def select(
         self, conditions: Sequence[Condition], order: str = "m.no", limit: int = EVERY
     ) -> Iterator[Memory]:
-        """Memories that meet all conditions. `order` is inserted into the SQL: never a user's text."""
+        """The memories that meet all conditions.
+
+        `order` is inserted into the SQL, so it must never be a user's text.
+        """
         clause, values = self._where(conditions)
         cursor = self.connection.execute(
             f"{_SELECT} WHERE {clause} ORDER BY {order} LIMIT ?", (*values, limit)
@@ -206,7 +210,7 @@ class Reader:
         conditions: Sequence[Condition],
         among: Sequence[int] | None = None,
     ) -> list[int]:
-        """The numbers of the memories that meet all conditions. `among`: only these are tested."""
+        """The numbers of the memories that meet all conditions, of all or only those in `among`."""
         clause, values = self._where(conditions)
         if among is not None:
             clause, values = f"+{clause} AND {_NUMBERED}", (*values, listed(among))
@@ -220,8 +224,8 @@ class Reader:
     def summary(
         self, conditions: Sequence[Condition], group: str | None, group_values: Sequence[JSON] = ()
     ) -> list[JSON]:
-        """`(value, count, mean importance, first created, last created, characters)` of groups, largest
-        first.
+        """Statistics by group, largest group first: `(value, count, mean importance, first created, last
+        created, characters)`. Without a `group`, a single row.
         """
         clause, values = self._where(conditions)
         table = "memories m, json_each(m.tags) t" if group == TAG else "memories m"
@@ -236,9 +240,7 @@ class Reader:
         return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))
 
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
-        """By the ids of containers: how many members they have, the characters of these, and the text of the
-        first.
-        """
+        """For each container, by id: the number of members, their characters, and the text of the first."""
         cursor = self.connection.execute(
             "SELECT m.parent, count(*), sum(length(m.text)),"
             " (SELECT f.text FROM memories f WHERE f.bank_no = ? AND f.parent = m.parent"
@@ -250,7 +252,7 @@ class Reader:
         return {row[0]: (row[1], row[2], row[3]) for row in cursor}
 
     def with_contents(self, memories: Sequence[Memory]) -> list[Memory]:
-        """These memories and all that they contain, at any depth, each once."""
+        """These memories and their contents at any depth, without duplicates. Includes deleted ones."""
         members = {memory.no: memory for memory in memories}
         pending: Sequence[Memory] = memories
         while pending:
@@ -261,7 +263,7 @@ class Reader:
         return list(members.values())
 
     def aliases(self, nos: Iterable[int]) -> dict[int, list[str]]:
-        """The aliases that memories were given, by number; memories without are left out."""
+        """The stored aliases of memories, by number. Memories without aliases are left out."""
         aliases: dict[int, list[str]] = {}
         for no, alias in self.connection.execute(
             "SELECT memory_no, alias FROM memory_aliases "
@@ -279,7 +281,7 @@ class Reader:
         return [row[0] for row in cursor]
 
     def reply(self, key: str) -> tuple[str, JSON] | None:
-        """(hash of the request, reply) stored under an idempotency key."""
+        """(hash of the request, reply) stored under an idempotency key; None without one."""
         row = self.connection.execute(
             "SELECT request, reply FROM memory_replies WHERE bank_no = ? AND key = ?", (self.bank_no, key)
         ).fetchone()
@@ -303,8 +305,8 @@ class Reader:
         passing = set(self.numbers(conditions, likeliest))
         if len(passing) == len(likeliest) or len(likeliest) < k:
             return [no for no in likeliest if no in passing]
-        # The conditions excluded some: ask again with them in the query, which looks up a row for every
-        # entry.
+        # The conditions excluded some memories. Search again with the conditions in the query, which is
+        # slower: it looks up a row for each entry.
         clause, values = self._where(conditions)
         return self.engine.likeliest(self.bank_no, posting, k, clause, values)
 
@@ -338,7 +340,7 @@ class Reader:
         return model_no
 
     def vectors(self, model_no: int, nos: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
-        """(memory number, vector) of every passage of the bank, or of these memories, in order."""
+        """(memory number, packed vector) of each passage of the bank, or only of `nos`, in order."""
         narrowed = "" if nos is None else f" AND memory_no {IN_NUMBERS}"
         values = () if nos is None else (listed(nos),)
         yield from self.engine.stream(
@@ -379,7 +381,7 @@ class Reader:
 
     # -- history ---------------------------------------------------------------------------------------------
     def operation(self, op_id: JSON) -> int | None:
-        """The number of an operation on this bank, or on one that was merged into it; None if unknown."""
+        """The number of an operation on this bank, or on a bank merged into it; None if unknown."""
         if not isinstance(op_id, str):
             return None
         select = f"SELECT no FROM memory_journal WHERE bank_no IN {LINEAGE} AND op_id = ?"
@@ -394,7 +396,10 @@ class Reader:
         return {id for row in rows for id in json.loads(row[0]).get("erased", ())}
 
     def changes_of(self, op_no: int) -> list[tuple[int, int, dict[str, JSON] | None]]:
-        """(memory number, new version, old values) of every change by an operation, latest version first."""
+        """(memory number, new version, old values) for each change by an operation.
+
+        Sorted by memory, then latest version first. The old values are None if the memory was created.
+        """
         cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, h.before FROM memory_history h"
             " JOIN memories m ON m.no = h.memory_no WHERE h.op_no = ? AND m.bank_no = ?"
@@ -404,7 +409,7 @@ class Reader:
         return [(row[0], row[1], None if row[2] is None else json.loads(row[2])) for row in cursor]
 
     def history(self, memory_no: int) -> list[Change]:
-        """Every change of one memory, oldest first."""
+        """All changes of one memory, oldest first."""
         cursor = self.connection.execute(
             "SELECT h.memory_no, h.version, j.op_id, j.op, j.at_ms, j.actor, h.before FROM memory_history h"
             f" JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no IN {LINEAGE} "
@@ -417,8 +422,10 @@ class Reader:
         ]
 
     def following_ms(self, now_ms: int) -> int:
-        """The time for the next operation: `now_ms`, or just after the last operation if the clock was set
-        back since by a day at most, so that memories keep their order.
+        """The time for the next operation, normally `now_ms`.
+
+        If the clock was set back by at most a day, it is just after the last operation, so that memories
+        keep their order.
         """
         last_ms = self.scalar(
             "SELECT at_ms FROM memory_journal WHERE bank_no = ? ORDER BY no DESC LIMIT 1", self.bank_no
@@ -436,8 +443,9 @@ class Reader:
         return map(JournalLine._make, cursor)
 
     def chains(self) -> Iterator[tuple[str, list[JournalLine]]]:
-        """(last hash, lines) of the journal of the bank and of each bank that was merged into it. Each is a
-        chain of hashes.
+        """(last hash, lines) of each journal: that of the bank, and those of the banks merged into it.
+
+        Each journal is a chain of hashes.
         """
         banks = self.connection.execute(
             f"SELECT bank_no, head FROM memory_banks WHERE bank_no IN {LINEAGE}", (self.bank_no,)
@@ -450,13 +458,13 @@ class Reader:
             yield head, list(map(JournalLine._make, cursor))
 
     def scalar(self, sql: str, *values: JSON) -> JSON:
-        """The first value of a statement's result; None without rows."""
+        """The first value of the first row of a statement's result; None without rows."""
         row = self.connection.execute(sql, values).fetchone()
         return row[0] if row else None
 
 
 def memory_of(row: Sequence[JSON]) -> Memory:
-    """The memory in a row of all columns."""
+    """Converts a row with all columns to a memory."""
     fields = list(row)
     fields[_IMPORTANCE_INDEX] = plain_number(fields[_IMPORTANCE_INDEX])
     for index in _JSON_INDEXES:
@@ -466,7 +474,7 @@ def memory_of(row: Sequence[JSON]) -> Memory:
 
 
 def _scalar(name: str | None) -> JSON:
-    """The value of a group named by `SCALAR`."""
+    """The value of a group by `SCALAR`: removes the letter for the type."""
     if name is None:
         return None
     return name[1:] if name[0] == "s" else json.loads(name[1:])

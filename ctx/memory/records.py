@@ -1,4 +1,4 @@
-"""The JSON record of a memory, its aliases, and its line in an export."""
+"""Converts memories to JSON records and to lines of an export, and creates their aliases."""
 
 import hashlib
 import re
@@ -32,7 +32,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Provenance(NamedTuple):
-    """Who writes, and with which tool: stored with each memory and in the journal."""
+    """Who made a change, and with which tool. Stored with each memory and in the journal."""
 
     pack: str | None = None
     client: str | None = None
@@ -50,7 +50,7 @@ UNKNOWN = Provenance()
 
 
 def check_bank_id(bank: str) -> str:
-    """Returns the id. Raises `BadRequest` if it is reserved or malformed."""
+    """Checks a bank id, and returns it. Raises `BadRequest` if it is reserved or malformed."""
     if not isinstance(bank, str) or not BANK.fullmatch(bank):
         raise BadRequest(f"a bank id has {BANK_RULE}")
     if bank in RESERVED_BANKS:
@@ -71,7 +71,7 @@ def no_bank(bank: str) -> str:
 
 
 MOMENTS = frozenset(public for column, public in PUBLIC.items() if column.endswith("_ms"))
-"""The fields of a record with times, in milliseconds."""
+"""The fields of a record that are times in milliseconds."""
 
 
 def public_name(column: str) -> str:
@@ -79,7 +79,7 @@ def public_name(column: str) -> str:
 
 
 def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
-    """The record; `aliases` has one name for each dialect, taken from `given_names` if possible."""
+    """The JSON record of a memory. `aliases` has a name for each dialect, from `given_names` if possible."""
     record: dict[str, JSON] = {"id": memory.id, "bank": bank}
     for column, public in PUBLIC.items():
         if column != "id":
@@ -93,7 +93,7 @@ def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
 
 
 def iso(ms: int) -> str | None:
-    """ISO 8601 in UTC; None for a moment outside the calendar."""
+    """A time as ISO 8601 in UTC; None if it is outside the years 1 to 9999."""
     try:
         return iso_utc(ms)
     except OverflowError:
@@ -117,8 +117,9 @@ def all_contexts(memory: Memory) -> list[str]:
 
 
 def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
-    """The memory's name in each dialect that does not use UUIDs. It is derived from the id and the time of
-    creation, so it never changes.
+    """The name of a memory in each dialect that does not use UUIDs.
+
+    It is one of `given_names`, or derived from the id and the time of creation, so it never changes.
     """
     bits = memory.id.replace("-", "")[:12]
     try:
@@ -136,13 +137,13 @@ def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
 
 
 def creation_of(alias: str) -> int | None:
-    """The time of creation in a Claude Recall name, in milliseconds; None for other names."""
+    """The time of creation in an alias of Claude Recall, in milliseconds; None for other aliases."""
     match = _ALIAS_RECALL.fullmatch(alias)
     return int(match[1]) if match else None
 
 
 def id_prefix_of(alias: str) -> str | None:
-    """The beginning of the id in a Hindsight name; None for other names."""
+    """The beginning of the id in an alias of Hindsight; None for other aliases."""
     match = _ALIAS_HINDSIGHT.fullmatch(alias)
     return f"{match[1][:8]}-{match[1][8:]}" if match else None
 
@@ -156,13 +157,13 @@ def _base36(value: int) -> str:
 
 
 def content_hash(memory: Memory) -> str:
-    """The digest of a memory's content, which protects an export."""
+    """The digest of a memory's content. An import checks it."""
     content = canonical({name: getattr(memory, name) for name in IDENTITY})
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 
 
 def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Callable[[], str]) -> Memory:
-    """A new memory from checked columns, not yet stored. It is valid from when it was said."""
+    """Creates a memory from checked columns, without storing it. It is valid from when it was said."""
     memory = Memory(
         id=new_id(),
         metadata={},
@@ -182,13 +183,13 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Call
 # -- lines of an export --------------------------------------------------------------------------------------
 
 _EXTRAS = ("names", "sessions")
-_MANY = 1_000_000  # names and sessions that a line may list
-# Fields that lines of earlier versions lack. They are left out when empty, so that the bytes are the same.
+_MANY = 1_000_000  # the most entries of a list in a line
+# Fields that lines of earlier versions lack. They are left out when empty, so that the lines stay the same.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
 
 
 def to_line(memory: Memory, given_names: Iterable[str], sessions: Iterable[str]) -> str:
-    """A memory as one line of JSON. The same memory is the same bytes in any bank and file."""
+    """A memory as one line of JSON. The same memory gives the same line in any bank and store."""
     record: dict[str, JSON] = {public: getattr(memory, column) for column, public in PUBLIC.items()}
     record = {name: value for name, value in record.items() if value or name not in _OPTIONAL}
     return canonical({**record, "names": sorted(given_names), "sessions": sorted(sessions)})
@@ -216,7 +217,7 @@ def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
 
 
 def _read(column: str, public: str, record: dict[str, JSON]) -> JSON:
-    """One field of a line, checked. Raises `BadRequest`."""
+    """Checks one field of a line, and returns its value. Raises `BadRequest`."""
     value = record[public]
     if COLUMNS[column].compared == LIST:
         return names(public, value, _MANY)

@@ -1,7 +1,7 @@
 """Answers a question from many memories.
 
-With a language model it is the model's answer; sentences that cite no memory are dropped. Without a model it
-is a few dated quotes, and the reply says that no model is configured.
+With a language model, the answer is the model's, without sentences that cite no memory. Without one, the
+answer is a few dated quotes, and a note that no model is configured.
 """
 
 import re
@@ -17,12 +17,12 @@ from ctx.models import JSON
 from ctx.text.analyze import query_terms, terms
 from ctx.text.strings import cut
 
-MEMORIES = {"low": 8, "mid": 30, "high": 60}  # the most that are read, by budget
+MEMORIES = {"low": 8, "mid": 30, "high": 60}  # the most memories to use, by budget
 QUOTES = 5
 LEAST_SHARE = 0.45  # of the best score; less relevant memories are left out
 LEAST_SCORE = 0.25
 MAX_QUOTE_CHARS = 240
-MAX_MODEL_CHARS = 1200  # of one memory, as the model reads it
+MAX_MODEL_CHARS = 1200  # of each memory in the prompt
 NO_MODEL = "No language model is configured ([memory.llm]); these memories come closest to the question."
 NOTHING = "No memory answers this question."
 
@@ -38,13 +38,13 @@ _RULES = (
 
 
 class LanguageModel(Protocol):
-    """One completion (ctx/memory/llm.py). Raises a `CtxError` if it fails."""
+    """A chat model (ctx/memory/llm.py). `complete` raises a `CtxError` if it fails."""
 
     def complete(self, messages: Sequence[dict[str, str]]) -> str: ...
 
 
 class Disposition(NamedTuple):
-    """The style of a bank's answers; each trait is 1 to 5, 3 is neutral."""
+    """The style of a bank's answers. Each trait is from 1 to 5; 3 is neutral."""
 
     mission: str | None = None
     skepticism: int = 3
@@ -53,7 +53,7 @@ class Disposition(NamedTuple):
 
     @classmethod
     def of(cls, config: JSON) -> "Disposition":
-        """From a bank's configuration; other keys are ignored. Raises `BadRequest`."""
+        """The disposition in a bank's configuration. Other keys are ignored. Raises `BadRequest`."""
         mission = config.get("mission")
         if mission is not None and not isinstance(mission, str):
             raise BadRequest("disposition: 'mission' must be a text")
@@ -65,13 +65,13 @@ class Disposition(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A memory found for a question; `score` is the search's."""
+    """A memory found for a question, with its search score."""
 
     memory: Memory
     score: float
 
     def cited(self, query: str) -> JSON:
-        """The entry of a reply."""
+        """The entry for `based_on` in a reply."""
         memory = self.memory
         return {
             "id": memory.id,
@@ -84,7 +84,7 @@ class Evidence(NamedTuple):
 
 
 Find = Callable[[str, int], list[Evidence]]
-"""`find(query, count)`: memories, best first, each followed by those that it replaced, newest first."""
+"""`find(query, count)` returns memories, best first, each followed by those it replaced, newest first."""
 
 
 def reflect(
@@ -97,10 +97,10 @@ def reflect(
     disposition: Disposition,
     language_model: LanguageModel | None,
 ) -> JSON:
-    """`{"text", "based_on", "budget", "mode", "degraded"}`; `[n]` in `text` is the n-th entry of `based_on`.
+    """Answers a query: `{"text", "based_on", "budget", "mode", "degraded"}`.
 
-    `mode` is "llm" or "quotes". `degraded` says why there is no model's answer; null if there is one, or
-    nothing to answer from.
+    `[n]` in `text` cites the n-th entry of `based_on`. `mode` is "llm" or "quotes". `degraded` says why the
+    answer is not from a model; null if it is, or if no memories were found.
     """
     evidence = _gathered(query, find, MEMORIES[budget], context)
     reply: dict[str, JSON] = {
@@ -135,7 +135,7 @@ def reflect(
 
 
 def _gathered(query: str, find: Find, count: int, context: str | None) -> list[Evidence]:
-    """The evidence, best first; with a context, also what is found with it."""
+    """The memories for an answer, best first. With a context, also those found for query and context."""
     found = find(query, count)
     if context and context.strip():
         found = list(
@@ -159,7 +159,7 @@ def _quote(entry: Evidence, query: str) -> str:
 
 
 def excerpt(text: str, query: str, limit: int) -> str:
-    """A text on one line; of a long text the part with most of the question's words."""
+    """A text on one line. Of a long text, only the part with the most words of the query."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
@@ -190,7 +190,7 @@ def _worded(
     disposition: Disposition,
     now_ms: int,
 ) -> tuple[str | None, str | None]:
-    """(the model's answer, None), or (None, why there is none)."""
+    """(the model's answer, None), or (None, the reason why there is none)."""
     listing = "\n".join(
         f"[{number}] ({_day(entry.memory.uttered_ms)}) {_for_model(entry.memory, query)}"
         for number, entry in enumerate(evidence, 1)
@@ -222,7 +222,7 @@ def _for_model(memory: Memory, query: str) -> str:
 
 
 def cited_only(answer: str, memories: int) -> str:
-    """The sentences of an answer that cite existing memories only, with their headings."""
+    """Removes the sentences of an answer that cite no memory or an unknown one. Keeps needed headings."""
     answer = _CITED_BEHIND.sub(_put_before_the_stop, _THINKING.sub("", answer))
     lines: list[str] = []
     heading = ""

@@ -1,8 +1,8 @@
-"""Transactions on the memory tables, and their SQLite database.
+"""Transactions on the memory tables, and their SQLite implementation.
 
 A write stores the row, its words, its vectors, the old values (`memory_history`) and a line of the bank's
-journal, whose hash covers the line before it. When `writing()` ends it is on disk and visible. `seq` of a row
-is the number of the operation that last changed it, so that caches know what to read again.
+journal, whose hash covers the line before it. When `writing()` ends, the write is on disk and visible. The
+`seq` of a row is the number of the operation that last changed it, so that caches know what to read again.
 """
 
 import logging
@@ -36,14 +36,14 @@ _TALLY = (
     "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
     " (SELECT coalesce(max(no), 0) FROM memory_journal)"
 )
-_UNSHREDDED = "memory.unshredded"  # in `meta` while the file or its log may still contain erased data
-WRITE_WAIT_S = 15.0  # for another writer of this process; SQLite's own wait for other processes is connect's
+_UNSHREDDED = "memory.unshredded"  # a key in `meta` while the file or its log may contain erased data
+WRITE_WAIT_S = 15.0  # for other writers of this process; `connect` sets the wait for other processes
 
 logger = logging.getLogger(__name__)
 
 
 class MemoryRows:
-    """The memory tables of a store. Safe with several threads and other processes.
+    """The memory tables of a store (abstract). Safe across threads and processes.
 
     Raises `StoreError` if the engine fails and `Busy` if another writer holds the lock for too long.
     """
@@ -55,37 +55,37 @@ class MemoryRows:
             raise StoreError("the memory store is closed")
 
     def view(self) -> AbstractContextManager[Engine]:
-        """One snapshot of the tables."""
+        """A read-only transaction with one snapshot of the tables."""
         raise NotImplementedError
 
     def change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
-        """One transaction, which is rolled back if the block raises."""
+        """A write transaction. It is rolled back if the block raises."""
         raise NotImplementedError
 
     def close(self) -> None:
         raise NotImplementedError
 
     def shred(self) -> None:
-        """Overwrites deleted data, as far as the database can."""
+        """Overwrites deleted data, if the database supports it."""
         raise NotImplementedError
 
     def missing(self) -> Count:
-        """How many stored memories were lost."""
+        """The count of memories, with those that were lost."""
         return Count()
 
     def unfinished(self) -> bool:
-        """Whether a move into this store was begun and not finished."""
+        """Whether a move into this store was started but not finished."""
         with self.view() as engine:
             return is_unfinished(engine.connection)
 
     def mark_unfinished(self, unfinished: bool) -> None:
-        """Records that a move into this store has begun, or that it is finished."""
+        """Records that a move into this store has started, or that it is finished."""
         with self.change() as engine:
             set_unfinished(engine.connection, unfinished)
 
     @contextmanager
     def reading(self, bank: str = "") -> Iterator[Reader]:
-        """One snapshot of a bank; "" if only other tables are read."""
+        """A reader on one snapshot of a bank. Use "" to read only other tables."""
         with self.view() as engine:
             yield Reader(engine, bank)
 
@@ -93,9 +93,10 @@ class MemoryRows:
     def writing(
         self, bank: str, op: str, at_ms: int, actor: JSON, *, durable: bool = True
     ) -> Iterator[Writer]:
-        """One operation on a bank, which is created if it does not exist; rolled back if the block raises.
+        """A writer for one operation on a bank. Creates the bank if it does not exist.
 
-        Not `durable`: a power failure may lose it, the death of the process does not (for counting reads).
+        The operation is rolled back if the block raises. If not `durable`, a power failure may lose it, but a
+        crash of the process does not. That is enough for counting reads.
         """
         with self.change(durable=durable) as engine:
             writer = Writer(engine, bank, op, at_ms, actor)
@@ -104,20 +105,22 @@ class MemoryRows:
 
 
 def counts_of(connection: Statements) -> tuple[int, int]:
-    """The number of memories, and the number of the last change."""
+    """(number of memories, number of the last change)."""
     memories, changes = connection.execute(_TALLY).fetchone()
     return int(memories), int(changes)
 
 
 def stored_counts(path: str) -> tuple[int, int]:
-    """`counts_of` a file. Raises `StoreError`."""
+    """`counts_of` for a file. Raises `StoreError`."""
     with closing(SqliteRows(path)) as rows:
         return rows.tally()
 
 
 class SqliteEngine(Engine):
-    """The memory tables of a SQLite file. FTS5 indexes terms with the bank's number in front (`7:oauth`), so
-    that banks share neither rows nor document frequencies.
+    """The memory tables of a SQLite file.
+
+    FTS5 indexes terms with the bank's number in front (`7:oauth`), so that banks share neither rows nor
+    document frequencies.
     """
 
     strays = (
@@ -208,9 +211,9 @@ class SqliteEngine(Engine):
 
 
 class SqliteRows(MemoryRows):
-    """The memory tables of one file. A read-only file can be searched, and refuses writes.
+    """The memory tables of one SQLite file. A read-only file can be searched, but not written.
 
-    `leftovers`: files that may contain erased data, and are deleted with it.
+    `leftovers`: other files that may contain erased data. They are deleted when memories are erased.
     """
 
     def __init__(self, path: str, leftovers: Sequence[str] = ()) -> None:
@@ -218,7 +221,7 @@ class SqliteRows(MemoryRows):
         self._leftovers = tuple(leftovers)
         self._ledger = Ledger(path)
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []  # readers, kept for later
+        self._idle: list[Connection] = []  # open read connections for reuse
         self._log_holds_erased = False
         self._bare = False  # a read-only file without the tables: reads find nothing
         if is_locked(path):
@@ -234,7 +237,7 @@ class SqliteRows(MemoryRows):
         return self._ledger.read() or Count()
 
     def tally(self) -> tuple[int, int]:
-        """`counts_of` this file. Raises `StoreError`."""
+        """`counts_of` for this file. Raises `StoreError`."""
         with translating():
             return counts_of(self._writer)
 
@@ -309,15 +312,16 @@ class SqliteRows(MemoryRows):
             self._lock.release()
 
     def shred(self) -> None:
-        """Overwrites deleted data in the file, in the word index and in the log. If another process is
-        reading the log, the next change or the next start does that.
+        """Overwrites deleted data in the file, in the word index and in the write-ahead log.
+
+        If another process is reading the log, the next change or the next start overwrites it.
         """
         with self._lock:
             self._check_open()
             self._shred()
 
     def _counted(self, stack: ExitStack) -> Page:
-        """The page of the ledger, locked until the stack is closed. Raises `StoreError`."""
+        """The ledger's page, locked until `stack` is closed. Raises `StoreError`."""
         try:
             return stack.enter_context(self._ledger.held())
         except OSError as error:
@@ -349,7 +353,7 @@ class SqliteRows(MemoryRows):
             self._writer.execute(f"PRAGMA busy_timeout = {int(self._writer.timeout_s * 1000)}")
 
     def _finish_shredding(self) -> None:
-        """Overwrites what another process erased, if it died before that."""
+        """Overwrites data that another process erased, if it died before it could do so."""
         marker = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{_UNSHREDDED}'").fetchone()
         if marker is None:
             return

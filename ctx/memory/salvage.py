@@ -1,8 +1,8 @@
-"""Restores a damaged `memory.db` from the newest sound copy, and from the rows of it that can still be read:
-first by the numbers of the rows, then page by page.
+"""Restores a damaged `memory.db` from its newest sound copy and from all rows that can still be read.
 
-The restored file is complete under another name before the damaged one is set aside. If the process is
-killed, one of the two files exists, and `finish` completes the restore.
+The rows are read by number, then page by page. The restored file is complete under another name before the
+damaged one is set aside. If the process is killed in between, one of the two files exists, and `finish`
+completes the restore.
 """
 
 import json
@@ -31,7 +31,7 @@ _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
 _BUSY = "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
 _TABLE_LEAF = b"\x0d"  # the first byte of a page with rows of a table
 _COLUMNS = ", ".join(("bank_no", *COLUMN_NAMES))
-# A page may belong to another table, whose rows have other types and fewer columns.
+# A page may belong to another table, so the types of the values are checked.
 _SELECT = (
     f"SELECT {_COLUMNS} FROM memories WHERE typeof(id) = 'text' AND typeof(text) = 'text'"
     " AND typeof(bank_no) = 'integer' AND typeof(version) = 'integer' AND typeof(term_count) = 'integer'"
@@ -45,9 +45,9 @@ Row = tuple[JSON, ...]
 
 @dataclass(frozen=True)
 class Salvage:
-    """The result of a restore. `copy` is the copy it began with, and its date; `from_rows` counts memories
-    that only the damaged file had; `missing` counts acknowledged memories that could not be read anywhere;
-    `aside` is the damaged file.
+    """The result of a restore. `copy` names the copy that was used, with its date, and `from_copy` counts its
+    memories. `from_rows` counts memories that only the damaged file had. `missing` counts stored memories
+    that could not be read anywhere. `aside` is the new path of the damaged file.
     """
 
     copy: str | None
@@ -58,7 +58,7 @@ class Salvage:
 
 
 def finish(memory: str) -> None:
-    """Puts a restored file in place, if a process was killed before it did. Raises `OSError`."""
+    """Completes a restore that was interrupted: puts the restored file in place. Raises `OSError`."""
     if os.path.lexists(memory + RESTORED):
         with files.locked(memory, beneath=os.path.dirname(memory)):
             if os.path.lexists(memory + RESTORED):
@@ -66,8 +66,10 @@ def finish(memory: str) -> None:
 
 
 def restore(memory: str) -> Salvage:
-    """Restores the file from its copies and from itself. Raises `StoreError` before anything is changed if
-    the disk has too little room, and `Busy` if the file is in use.
+    """Restores the file from its newest sound copy and from its own readable rows.
+
+    Raises `Busy` if the file is in use, and `StoreError` if the disk has too little space: both before
+    anything is changed. Also raises `StoreError` if the restore fails.
     """
     folder = os.path.dirname(memory)
     try:
@@ -97,7 +99,7 @@ def check_unused(memory: str) -> None:
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise Busy(_BUSY) from error
-            # Too damaged to lock: no other process can use it either.
+            # The file is too damaged to lock, so no other process can use it either.
 
 
 def _restore(memory: str) -> Salvage:
@@ -127,8 +129,9 @@ def _restore(memory: str) -> Salvage:
 
 
 def _switch(memory: str) -> str | None:
-    """Sets the damaged file aside and puts the restored one in its place. Returns the damaged file's new
-    path, or None.
+    """Sets the damaged file aside and puts the restored one in its place.
+
+    Returns the new path of the damaged file, or None if there is none.
     """
     aside = f"{memory}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
     if os.path.lexists(memory) and os.path.samefile(memory, memory + RESTORED):
@@ -152,7 +155,7 @@ def _switch(memory: str) -> str | None:
 
 @dataclass
 class Readable:
-    """What can be read of a damaged file: memories by bank and id, each with its aliases and sessions, and
+    """The readable content of a damaged file: memories by (bank, id), each with its aliases and sessions, and
     the rows of scripts' values and of keys.
     """
 
@@ -162,7 +165,7 @@ class Readable:
 
 
 def _add_memories(store: MemoryStore, readable: Readable) -> None:
-    """Stores each memory that is new to the store, or newer."""
+    """Stores each memory that is not in the store, or has a newer version than there."""
     new: dict[str, list[str]] = {}
     for (bank, id), (memory, aliases, sessions) in readable.memories.items():
         with store.rows.reading(bank) as reader:
@@ -181,7 +184,7 @@ def _add_memories(store: MemoryStore, readable: Readable) -> None:
 
 
 def _add_values_and_keys(path: str, readable: Readable) -> None:
-    """Adds scripts' values and keys to those of the copy; a key that was revoked since stays revoked."""
+    """Adds scripts' values and keys to the file. A key that is revoked in either file stays revoked."""
     if readable.values:
         from ctx.scripts.store import FileScriptStore
 
@@ -198,7 +201,7 @@ def _add_values_and_keys(path: str, readable: Readable) -> None:
 
 
 def read_damaged(memory: str) -> Readable:
-    """Reads everything readable from a copy of the file. Raises `OSError`."""
+    """Reads all readable data of a damaged file, from a scratch copy. Raises `OSError`."""
     scratch = memory + ".salvaging"
     begin_copy(scratch)
     for suffix in ("", "-wal"):
@@ -246,13 +249,13 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _rows(connection: sqlite3.Connection, sql: str, values: Row = ()) -> Iterator[Row]:
-    """The rows up to the first that cannot be read."""
+    """The rows of a query up to the first row that cannot be read."""
     with suppress(sqlite3.DatabaseError, OverflowError):
         yield from connection.execute(sql, values)
 
 
 def _by_number(damaged: sqlite3.Connection) -> Iterator[Row]:
-    """The rows of memories that can be found by their number."""
+    """The rows of memories that can be read by their number."""
     last = next(_rows(damaged, "SELECT max(no) FROM memories"), None) or next(
         _rows(damaged, "SELECT max(memory_no) FROM memory_history"), (0,)
     )
@@ -261,10 +264,10 @@ def _by_number(damaged: sqlite3.Connection) -> Iterator[Row]:
 
 
 def _by_page(scratch: str, table: str, select: str) -> Iterator[Row]:
-    """The rows of a table on every page that could contain some, including pages that nothing refers to.
+    """The rows of a table on all pages that could contain some, including unreferenced pages.
 
-    The schema may be damaged too: the first page is replaced by one that has this table alone, with a single
-    page behind the last one. Each leaf page is copied there in turn, and read as the whole table.
+    The schema may be damaged too, so the first page is replaced by one that defines only this table, with a
+    single page after the last one. Each leaf page is copied there in turn, and read as the whole table.
     Source: https://www.sqlite.org/fileformat2.html#b_tree_pages
     """
     with open(scratch, "r+b", buffering=0) as file:
@@ -287,7 +290,7 @@ def _by_page(scratch: str, table: str, select: str) -> Iterator[Row]:
 
 
 def _first_page(scratch: str, table: str, size: int, pages: int) -> bytes:
-    """The first page of a database of so many pages, whose only table has its rows on the last."""
+    """The first page of a database with `pages` pages, whose only table has its rows on the last page."""
     with closing(passing_connection()) as empty:
         bring_up_to_date(empty)
         [sql] = empty.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()

@@ -1,7 +1,7 @@
 """The memory tables and their migrations.
 
-Version 2 adds when a memory was said and changes the coding of vectors. Neither needs an embedder. Version 3
-adds the sessions of clients.
+Version 2 adds columns, such as when a memory was said, and changes the encoding of vectors, which needs no
+embedder. Version 3 adds the sessions of clients.
 """
 
 from ctx.errors import StoreError
@@ -123,7 +123,7 @@ def bring_up_to_date(connection: Connection) -> None:
 
 
 def is_up_to_date(connection: Connection) -> bool:
-    """Whether the tables exist. Raises `StoreError` if they have another version."""
+    """Whether the tables exist. Raises `StoreError` if they have a version other than the current one."""
     version = schema_version(connection, COMPONENT)
     if version not in (0, len(MIGRATIONS)):
         raise StoreError(

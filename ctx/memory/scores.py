@@ -1,13 +1,14 @@
 """The indexed words of a memory, and its score for a query.
 
-Most memories are one passage. A stored session is many, and is found by its best one: an embedder reads a few
-hundred tokens at most, and a query's words belong together only if they are close to each other.
+Most memories are a single passage. A long one, such as a stored session, is split into passages and found by
+the best of them: an embedder reads only a few hundred tokens, and the words of a query belong together only
+if they are close to each other.
 
-A score is how likely a memory answers a query, in [0, 1]. It depends on the two alone, never on the other
-hits: 1 - (1 - semantic)(1 - lexical). `semantic` is a logistic function of the cosine, fitted for each
+A score in [0, 1] is the probability that a memory answers a query: 1 - (1 - semantic)(1 - lexical). It does
+not depend on the other hits. `semantic` is a logistic function of the cosine, fitted for each
 embedding model. `lexical` is the share of the query's words, weighted by their rarity in the bank, that occur
-together in one passage. Either is enough to pass a threshold, so that 0.7 means the same with and without an
-embedder.
+together in one passage. Either is enough to pass a threshold, so that 0.7 means the same with and without
+an embedder.
 """
 
 import math
@@ -23,10 +24,10 @@ from ctx.memory.records import all_contexts
 from ctx.text.analyze import MAX_QUERY_CHARS, composed, query_terms, terms, words
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences
-# The start of a conversation's turn that is stored with its speaker.
+# The start of a line in a conversation: the name of the speaker and a colon.
 _TURN = re.compile(r"\s*[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?:\s+(?=\S)")
-ABOUT_WEIGHT = 2  # of a word in label, heading, context or tags; a word of the text has 1
-NO_CONTEXT = ("general",)  # categories that say nothing, and are not indexed
+ABOUT_WEIGHT = 2  # the weight of a word in label, heading, context or tags; a word of the text has 1
+NO_CONTEXT = ("general",)  # contexts without information; they are not indexed
 _HEADING = re.compile(r"\s*(?:#{1,6}[ \t]+([^\n]{1,200})|([^\n]{1,120})\n[ \t]*\n)")
 MAX_PASSAGE_CHARS = 900  # about 200 tokens: below the 256 that MiniLM reads
 MAX_PASSAGES = 256  # of one text; the last one has the rest of the text
@@ -35,7 +36,10 @@ _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?。�
 
 
 def passages(text: str, size: int = MAX_PASSAGE_CHARS) -> list[str]:
-    """The text in pieces of at most `size` characters, each cut at the strongest break."""
+    """Splits a text into pieces of about `size` characters at most, at the strongest breaks.
+
+    After `MAX_PASSAGES` - 1 pieces, the last one has the rest of the text.
+    """
     if len(text) <= size:
         return [text]
     pieces: list[str] = []
@@ -61,8 +65,8 @@ def _break(text: str, start: int, size: int) -> int:
 
 
 def segments(memory: Memory) -> list[list[str]]:
-    """The indexed terms of a memory: first those of its label, heading, contexts and tags, then those of each
-    passage.
+    """The indexed terms of a memory, as lists: first the terms of its label, heading, contexts and tags, then
+    those of each passage.
     """
     about = [
         memory.label if memory.label and memory.label != memory.text else "",
@@ -79,11 +83,11 @@ def weighed_length(parts: Sequence[Sequence[str]]) -> int:
 
 
 def embedding_texts(text: str) -> list[str]:
-    """The texts to embed for a memory: its passages in the first person; each after the first begins with the
-    heading.
+    """The texts to embed for a memory: its passages in the first person, each after the first with the
+    heading in front.
 
-    A long conversation is split into passages of a statement's length: it moves from one subject to the next
-    with every turn, and the vector of a long passage would be the mean of all of them.
+    A long conversation is split into short passages, because its subject changes with every turn, and the
+    vector of a long passage would be a mean of all subjects.
     """
     lines = text.strip().split("\n") if len(text) > MAX_PASSAGE_CHARS else []
     is_conversation = len(lines) > 1 and sum(_TURN.match(line) is not None for line in lines) * 2 > len(lines)
@@ -95,7 +99,7 @@ def embedding_texts(text: str) -> list[str]:
 
 
 def heading(text: str) -> str:
-    """The first line if it is a marked heading or a short separate line, else ""."""
+    """The first line, if it is a Markdown heading or a short line before an empty one; else ""."""
     match = _HEADING.match(text)
     return (match[1] or match[2]) if match else ""
 
@@ -103,19 +107,17 @@ def heading(text: str) -> str:
 # -- scores
 # ---------------------------------------------------------------------------------------------------
 
-SUBSTRING_FLOOR = 0.95  # the least lexical score of a memory that contains the query word for word
+SUBSTRING_FLOOR = 0.95  # the minimum lexical score of a memory that contains the whole query
 PART_CREDIT = 0.5  # for the parts of an identifier in the query, if it does not occur as a whole
-PRIOR_HOLDERS = (
-    5  # memories that are assumed to contain any word: one more must not change what a score means
-)
-PRIOR_MEMORIES = 1000  # the least size a bank is assumed to have: in a bank of three, no word is common
+PRIOR_HOLDERS = 5  # memories assumed to contain each word, so that one more memory hardly changes a score
+PRIOR_MEMORIES = 1000  # the assumed minimum size of a bank: in a bank of three, no word is common
 _BM25_K1 = 1.2
 _BM25_B = 0.75
 _WORD = re.compile(r"[^\W_]+")
 
 
 class Logistic(NamedTuple):
-    """A logistic function of a cosine."""
+    """A logistic function from a cosine to a probability."""
 
     slope: float
     middle: float
@@ -131,28 +133,28 @@ UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 
 def calibration(model: str) -> Logistic:
-    """The calibration of a model, found by its name without the maker's prefix or our suffix."""
+    """The calibration of the model whose name contains a known one; else `UNKNOWN_MODEL`."""
     low = model.lower()
     return next((fit for name, fit in CALIBRATIONS.items() if name.lower() in low), UNKNOWN_MODEL)
 
 
 def either(semantic: float, lexical: float) -> float:
-    """The probability that one of two independent signals is right: .5 and .5 give .75."""
+    """The probability that at least one of two independent signals is right: 0.5 and 0.5 give 0.75."""
     return 1.0 - (1.0 - semantic) * (1.0 - lexical)
 
 
 class QueryWord(NamedTuple):
-    """A word of a query: its term, the terms of its parts (an identifier in camel case), and its share of the
-    query.
+    """A word of a query: its term, the terms of its parts (of an identifier such as `camelCase`), and its
+    share of the query's total weight.
     """
 
-    whole: str | None  # None: a run of text without spaces, which is found by its pairs of characters
+    whole: str | None  # None for a text without spaces, which is found by its pairs of characters
     parts: tuple[str, ...]
     share: float
 
 
 class WordQuery(NamedTuple):
-    """The words of a query. Shares sum to 1; words in no memory of the bank weigh like the rarest."""
+    """The weighted words of a query. Their shares sum to 1. Unknown words weigh as much as the rarest."""
 
     text: str  # the query, folded
     counts: Mapping[str, int]  # how often the query contains each term
@@ -168,8 +170,10 @@ def word_query(
     memories: int,
     mean_terms: float,
 ) -> WordQuery:
-    """Weighs the query's words by their frequency among the bank's memories; `counts` are its terms
-    (`analyze.query_counts`).
+    """Weights the words of a query by their rarity in the bank.
+
+    `counts` are the terms of the query (`analyze.query_counts`), `frequencies` the numbers of memories that
+    contain them. `memories` is the size of the bank, `mean_terms` the mean length of its memories.
     """
     size = max(memories, PRIOR_MEMORIES)
     rarity, weight = {}, {}
@@ -181,7 +185,7 @@ def word_query(
     weights: dict[tuple[str | None, tuple[str, ...]], float] = {}
     for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
         looked_for = [term for term in query_terms(word) if term in weight]
-        if looked_for:  # else it is a stop word
+        if looked_for:  # otherwise the word is a stop word
             whole = next((term for term in words(word) if term in looked_for), None)
             parts = tuple(term for term in looked_for if term != whole)
             weights[whole, parts] = max(weight[term] for term in looked_for)
@@ -191,7 +195,7 @@ def word_query(
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
-    """BM25 of a memory by the statistics of its bank; `segments` as the store keeps them."""
+    """The BM25 of a memory, with the statistics of its bank. `segments` are its indexed terms."""
     if not segments:
         return 0.0
     counts: Counter[str] = Counter()
@@ -208,8 +212,9 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
 
 
 def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> float:
-    """The weighted share of the query's words in the memory's best passage. Its label, context and tags count
-    as part of each.
+    """The weighted share of the query's words in the memory's best passage, in [0, 1].
+
+    Label, heading, contexts and tags count as part of each passage.
     """
     if not query.words:
         return 0.0
@@ -224,7 +229,7 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
 
 
 def _credit(word: QueryWord, terms: set[str]) -> float:
-    """1 for a word among the terms, less if only parts of it are."""
+    """1 if a word is among the terms, less if only parts of it are."""
     if word.whole in terms:
         return 1.0
     if not word.parts:
@@ -238,7 +243,7 @@ def _folded(text: str) -> str:
 
 
 def _contains(text: str, phrase: str) -> bool:
-    """Whether a phrase occurs in a text, and not within longer words."""
+    """Whether a phrase occurs in a text as whole words."""
     before = r"(?<![^\W_])" if phrase[0].isalnum() else ""
     after = r"(?![^\W_])" if phrase[-1].isalnum() else ""
     return re.search(before + re.escape(phrase) + after, text) is not None

@@ -1,7 +1,6 @@
 """Flags texts that look like secrets or like instructions to a model.
 
-Both are guesses by pattern. The memory is stored anyway, unless the operator chose another policy; the flags
-warn whoever recalls it.
+Both are guesses from patterns. By default the memory is stored anyway, and the flags warn its readers.
 """
 
 import re
@@ -46,10 +45,10 @@ _COMMANDS = re.compile(
 
 
 def screen(text: str, policy: str) -> tuple[str, set[str]]:
-    """The text to store and its flags (`secret:<kind>`, `instruction_like`).
+    """Returns the text to store and its flags (`secret:<kind>`, `instruction_like`).
 
-    `redact` replaces a secret by `[redacted:<kind>]`; `refuse` raises `BadRequest` that names the kind, not
-    the secret.
+    `redact` replaces a secret by `[redacted:<kind>]`. `refuse` raises `BadRequest`, which names the kind but
+    not the secret.
     """
     flags: set[str] = set()
     if policy != "off":
@@ -69,7 +68,7 @@ def screen(text: str, policy: str) -> tuple[str, set[str]]:
 
 
 def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
-    """As `screen`, for every text inside a value."""
+    """As `screen`, for all texts inside a JSON value."""
     if isinstance(value, str):
         return screen(value, policy)
     if isinstance(value, list):

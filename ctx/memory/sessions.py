@@ -1,7 +1,7 @@
-"""Sessions of memory clients, which survive restarts and are shared by worker processes.
+"""Sessions of memory clients. They survive restarts, and worker processes share them.
 
-A stdio process continues the last session of its folder. Over HTTP a client names its session, or shares one
-with all clients of its key and bank. Sessions are rows in the database of the memories.
+A stdio process continues the last session of its folder. Over HTTP, a client names its session, or shares one
+with all clients of its key and bank. Sessions are stored in the memory database.
 """
 
 import logging
@@ -16,8 +16,8 @@ from ctx.memory.rows import MemoryRows
 logger = logging.getLogger(__name__)
 
 ACTIVE_MS = 5 * 60_000  # a session used within five minutes is active
-IDLE_MS = 24 * 3_600_000  # after which the next connection of a place begins a new session
-SAVE_EVERY_MS = 5_000  # the accuracy of the stored time of the last use
+IDLE_MS = 24 * 3_600_000  # after this time, the next connection of a place starts a new session
+SAVE_EVERY_MS = 5_000  # a use is stored at most this often for each session
 MAX_SESSIONS = 10_000
 
 COLUMNS = ("pack", "id", "place", "started_ms", "active_ms")
@@ -38,7 +38,7 @@ _FORGET = (
 
 
 class Sessions:
-    """The sessions of one pack. Safe from several threads and processes."""
+    """The sessions of one pack. Safe across threads and processes."""
 
     def __init__(
         self, rows: Callable[[], MemoryRows], pack: str, *, clock: Callable[[], int] = now_ms
@@ -50,15 +50,16 @@ class Sessions:
         self._saved: dict[str, int] = {}  # when this process last wrote a session's use
 
     def open(self, id: str | None = None, *, place: str | None = None) -> str:
-        """The id of a session: the one with that id, else the last one of the place, else a new one. Counts
-        as a use.
+        """Opens a session and returns its id.
+
+        It is the one with `id` if given, else the last one of the place, else a new one. Counts as a use.
         """
         now = self._clock()
         try:
             with self._lock:  # two calls from one place start one session
                 return self._open(id, place, now)
         except StoreError as error:
-            # The memory must be stored all the same.
+            # The memory must be stored anyway.
             logger.warning("session=unsaved pack=%s reason=%s", self._pack, error.message)
             return id or _new_id(now)
 
@@ -89,7 +90,7 @@ class Sessions:
         return None if row is None else str(row[0])
 
     def started_ms(self, id: str) -> int | None:
-        """When a session began; None if it is unknown."""
+        """The start time of a session in milliseconds; None if it is unknown."""
         with self._rows().view() as engine:
             row = engine.connection.execute(
                 "SELECT started_ms FROM client_sessions WHERE pack = ? AND id = ?", (self._pack, id)
@@ -97,7 +98,7 @@ class Sessions:
         return None if row is None else int(row[0])
 
     def counts(self) -> tuple[int, int]:
-        """How many sessions there are, and how many were active in the last five minutes."""
+        """(number of sessions, number of those active in the last five minutes)."""
         with self._rows().view() as engine:
             row = engine.connection.execute(
                 "SELECT count(*), coalesce(sum(CASE WHEN active_ms > ? THEN 1 ELSE 0 END), 0)"
@@ -108,7 +109,7 @@ class Sessions:
 
 
 def move_sessions(origin: MemoryRows, target: MemoryRows) -> int:
-    """Copies all sessions to another store, and replaces those with the same id; how many."""
+    """Copies all sessions to another store, and replaces those with the same id. Returns how many."""
     select = f"SELECT {', '.join(COLUMNS)} FROM client_sessions ORDER BY pack, id"
     with origin.view() as engine:
         rows = [tuple(row) for row in engine.connection.execute(select).fetchall()]

@@ -1,9 +1,8 @@
 """Moves memories, keys and scripts' values out of `ctx.db`, where earlier versions stored everything.
 
-The steps are copy, verify, switch. The new file appears complete, and only then are the old tables dropped,
-in a transaction that began before the copy, so that a running process of an earlier version cannot store
-anything that is then lost. A process that is killed leaves a marker, and the next start finishes or begins
-again.
+The steps are copy, verify and switch. The old tables are dropped only after the new file is complete. The
+transaction begins before the copy, so that a running process of an earlier version cannot write data that
+would be lost. If the process is killed, a marker file stays, and the next start finishes or repeats the move.
 """
 
 import logging
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 MOVED = ".moved"  # the suffix of copies that are kept for a downgrade
 _MARKER = ".splitting"
 _UNFINISHED = ".unfinished"
-_LEAVE = b"leave"  # in the marker: the old store is not changed
+_LEAVE = b"leave"  # content of the marker, if the old store must not be changed
 _TABLES = "(name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
 _META = "key IN ('schema.memories', 'schema.scripts', 'memory.unshredded')"
 _ROWS = ("memories", "script_value")
@@ -41,8 +40,9 @@ Known = Callable[[], str | None]
 
 
 def holds_old(catalog: str) -> int | None:
-    """The number of memories and scripts' values in a catalog's file; None if it has no such tables or
-    cannot be read.
+    """The number of memories and scripts' values in a catalog file.
+
+    None if it has no such tables or cannot be read.
     """
     if not os.path.isfile(catalog):
         return None
@@ -63,11 +63,11 @@ def holds_old(catalog: str) -> int | None:
 
 
 def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bool = False) -> str | None:
-    """Moves memories from `catalog`, and `keys`, to `memory` and its folder, unless there are memories
-    already.
+    """Moves the memories in `catalog` to `memory`, and the file `keys` to its folder.
 
-    Returns the reason of `refusal()` if the store must not be moved without a command, else None. `leave`: do
-    not change the old store, because git tracks it. Raises `StoreError`, `Busy`.
+    Does nothing if `memory` exists. Returns the reason if the old data was not moved, such as that of
+    `refusal()`, else None. `leave`: the old store is not changed, because git tracks it. Raises `StoreError`,
+    `Busy`.
     """
     marker = memory + _MARKER
     new_keys = os.path.join(os.path.dirname(memory), os.path.basename(keys))
@@ -79,11 +79,11 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
         with files.locked(memory, beneath=os.path.dirname(memory)):
             unfinished = os.path.lexists(marker)
             if os.path.lexists(memory) and not unfinished:
-                return None  # another process was faster
+                return None  # another process has moved them
             old = holds_old(catalog)
             moving_keys = keys != new_keys and os.path.isfile(keys) and not os.path.lexists(new_keys)
             if unfinished and files.read_file(marker, beneath=os.path.dirname(memory)) == _LEAVE:
-                discard_copy(memory)  # an adoption that was not finished: the user must ask for it again
+                discard_copy(memory)  # an unfinished `ctx memory adopt`: the user must run it again
                 os.unlink(marker)
                 unfinished = False
             if unfinished:
@@ -91,7 +91,7 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
                     _set_keys_aside(keys, new_keys)
                     os.unlink(marker)
                     return None
-                discard_copy(memory)  # nothing was written to it yet: every writer runs this first
+                discard_copy(memory)  # not used yet, because every writer calls this function first
             elif not old and not moving_keys:
                 return None
             reason = None if unfinished else refusal()
@@ -105,7 +105,10 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
 
 
 def divide(catalog: str, memory: str) -> None:
-    """Splits a store of an earlier version that nobody else has open. Raises `StoreError`, `OSError`."""
+    """Moves the tables of `catalog` to `memory`. No other process may have them open.
+
+    Raises `StoreError`, `OSError`.
+    """
     begin_copy(memory)
     with (
         closing(sqlite3.connect(catalog, isolation_level=None)) as old,
@@ -123,8 +126,9 @@ def divide(catalog: str, memory: str) -> None:
 
 
 def unasked(catalog: str, known: bool) -> str | None:
-    """Why this catalog's store must not be moved unless a command asks for it; None if it may. `known`: this
-    user has used it before.
+    """The reason why this catalog's memories must not be moved without a command; None if they may.
+
+    `known`: this user has used the store before.
     """
     folder = os.path.dirname(catalog)
     if os.path.islink(folder):
@@ -176,7 +180,10 @@ def _set_keys_aside(keys: str, new_keys: str) -> None:
 
 
 def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
-    """Copies the tables to `memory`, and drops them from the catalog; how many memories and values."""
+    """Copies the tables to `memory`, and drops them from the catalog unless `leave`.
+
+    Returns the number of memories and values.
+    """
     unfinished = memory + _UNFINISHED
     begin_copy(unfinished)
     connection = connect(catalog, read_only=True) if leave else connect(catalog, synchronous="FULL")
@@ -199,7 +206,7 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
 
 
 def _leave_copy(path: str, catalog: str) -> None:
-    """Keeps the tables for a downgrade, as the earlier version had them."""
+    """Keeps a copy of the moved tables next to the catalog, for a downgrade."""
     with (
         open(path, "rb") as file,
         files.replacement(catalog + MOVED, beneath=os.path.dirname(catalog)) as descriptor,
@@ -209,7 +216,7 @@ def _leave_copy(path: str, catalog: str) -> None:
 
 
 def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
-    """The tables with rows of their own, without the word index and its tables."""
+    """The names of the tables to copy, without those of the word index."""
     return connection.execute(
         f"SELECT name FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND name NOT GLOB 'memory_words*'"
         " AND name != 'memory_vocabulary' ORDER BY name"
@@ -217,7 +224,7 @@ def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Copies the tables with their rows, then their indexes. The word index is rebuilt from its rows."""
+    """Copies the tables with their rows, then creates the indexes. The word index is built again."""
     new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     new.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
     new.executemany(
@@ -251,7 +258,7 @@ def _has_words(connection: sqlite3.Connection) -> bool:
 
 
 def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Compares every row of every table; how many memories and values there are. Raises `StoreError`."""
+    """Compares all rows of all tables. Returns the number of memories and values. Raises `StoreError`."""
     [verdict] = new.execute("PRAGMA quick_check(1)").fetchone()
     count = 0
     for (name,) in [*_plain_tables(old), *([("memory_words",)] if _has_words(old) else [])]:
@@ -276,7 +283,7 @@ def _in_order(connection: sqlite3.Connection, name: str) -> Iterator[tuple[objec
 
 
 def _drop(old: sqlite3.Connection) -> None:
-    """Drops the tables and overwrites their content, which may be erased from the memories later."""
+    """Drops the tables and overwrites their content, since memories may be erased later."""
     old.execute("PRAGMA secure_delete = 1")
     for name in ("memory_vocabulary", "memory_words"):
         old.execute(f"DROP TABLE IF EXISTS {name}")

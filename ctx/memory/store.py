@@ -1,4 +1,4 @@
-"""All memory banks of one store: a file, or a database that machines share."""
+"""The memory banks of one store: a file, or a database that machines share."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _EMBED_BATCH = 64
 _ALL = 1_000_000_000
-# Queries that count inconsistencies, each with its message.
+# Queries that count inconsistencies, each with a message to report the count.
 _STRAYS = (
     (
         "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m"
@@ -38,7 +38,7 @@ _STRAYS = (
         "{} memories have no history of their version",
     ),
 )
-# Leaves a removed bank's number, so that it is not used again. Banks merged into it are removed too.
+# Removes a bank and the banks merged into it. The rows stay, so that the numbers are not used again.
 _ENDING = (
     f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
     "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
@@ -49,8 +49,9 @@ _LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
 
 def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
-    """The memory tables in a file, or at the address of a database; `leftovers` as for `SqliteRows`. Raises
-    `StoreError`, `Busy`.
+    """Opens the memory tables in a file, or at the URL of a database.
+
+    `leftovers` is for `SqliteRows`. Raises `StoreError`, `Busy`.
     """
     if "://" not in place:
         return SqliteRows(place, leftovers)
@@ -63,11 +64,11 @@ def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
 
 
 class MemoryStore:
-    """All banks of one store. Safe with several threads and other processes. A context manager.
+    """All banks of one store. Safe across threads and processes. A context manager.
 
-    `place`: a file, the address of a database, or opened tables. `clock` gives milliseconds since the epoch.
-    `secrets` is the policy for texts with a secret: flag, redact, refuse, off. With `consolidate` the
-    language model decides at each write which similar memories it replaces.
+    `place` is a file, the URL of a database, or open tables. `clock` returns milliseconds since the epoch.
+    `secrets` is the policy for texts with a secret: flag, redact, refuse or off. With `consolidate`, the
+    language model decides for each new fact which similar memories it replaces.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class MemoryStore:
         self.embedding.close()
 
     def bank(self, id: str, source: Provenance = UNKNOWN) -> MemoryBank:
-        """A bank, which is created by its first write. Raises `BadRequest` for an invalid id."""
+        """The bank with this id. Its first write creates it. Raises `BadRequest` for an invalid id."""
         try:
             check_bank_id(id)
         except BadRequest:
@@ -123,7 +124,7 @@ class MemoryStore:
             return reader.banks()
 
     def bank_counts(self) -> dict[str, int]:
-        """How many visible memories each bank has, sorted by name."""
+        """The number of visible memories of each bank, sorted by name."""
         with self.rows.reading() as reader:
             return reader.bank_counts(visible(self._resources.clock()))
 
@@ -146,8 +147,8 @@ class MemoryStore:
         return reader
 
     def merge(self, id: str, into: str, source: Provenance = UNKNOWN, *, dry_run: bool = False) -> JSON:
-        """Moves the memories of a bank into another, with their history, and removes it: `{"imported",
-        "skipped", "conflicts"}`. See `MemoryBank.absorb`. Raises `NotFound`, `BadRequest`.
+        """Moves the memories of a bank into another, with their history, and removes the empty bank:
+        `{"imported", "skipped", "conflicts"}`. See `MemoryBank.absorb`. Raises `NotFound`, `BadRequest`.
         """
         with self.rows.reading(id) as reader:
             self._existing(reader)
@@ -161,7 +162,7 @@ class MemoryStore:
     def delete(self, id: str) -> int:
         """Erases a bank with its history and journal. Returns how many memories it had. Raises `NotFound`.
 
-        Its number is not used again, because caches may know it.
+        The bank's number is not used again, because caches may refer to it.
         """
         with self.rows.change() as engine:
             reader = self._existing(Reader(engine, id, locked=True))
@@ -175,8 +176,9 @@ class MemoryStore:
         return count
 
     def check(self, *, deep: bool = False) -> list[str]:
-        """What is wrong with the store, as sentences. `deep` also compares the indexed terms of every memory
-        with its text.
+        """Messages about damage and inconsistencies of the store; [] if there are none.
+
+        `deep` also compares the indexed terms of each memory with its text.
         """
         with self.rows.reading() as reader:
             sentences = reader.engine.damage()
@@ -190,11 +192,11 @@ class MemoryStore:
         return sentences
 
     def pending(self) -> int:
-        """How many memories are not embedded yet; 0 without an embedder. Keyword search finds them."""
+        """The number of memories that are not embedded yet; 0 without an embedder."""
         return len(self._unread(_ALL))
 
     def embed_pending(self, limit: int = _ALL) -> int:
-        """Embeds memories that the current model has not embedded. Returns how many."""
+        """Embeds memories that the current model has not embedded yet. Returns how many."""
         count = 0
         while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
             packed = self.embedding.packed(
@@ -211,7 +213,7 @@ class MemoryStore:
         return count
 
     def _embed_soon(self) -> None:
-        """Embeds memories that were stored without vectors, in the background."""
+        """Starts embedding memories without vectors, in the background."""
         self._asked.set()
         with self._worker_lock:
             if self._worker is None and not self._closing.is_set():
@@ -263,7 +265,7 @@ def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
 
 
 def _broken_line(reader: Reader) -> int | None:
-    """The number of the first line of the bank's journals that does not match the hash of the one before."""
+    """The number of the first journal line with a wrong hash; None if all lines are right."""
     for last_hash, lines in reader.chains():
         head, last = "", 0
         for line in lines:

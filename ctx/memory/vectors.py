@@ -1,5 +1,6 @@
-"""The vectors of memories: packed to 8 bits for the tables, and those of one bank in memory, scanned whole (a
-million of 384 dimensions take 0.4 GB).
+"""The vectors of memories: packed to 8 bits for the tables, and cached in memory for each bank.
+
+A search scans all vectors of a bank. A million vectors of 384 dimensions take 0.4 GB.
 """
 
 import threading
@@ -25,15 +26,15 @@ from ctx.store.segments import (
 )
 from ctx.store.segments import Floats as Floats
 
-CODED_ROWS = 8_192  # from this many on, multiplying codes is faster than floats
+CODED_ROWS = 8_192  # from this number of rows on, multiplying codes is faster than floats
 _STEP_BYTES = 4
-_DEVIATIONS = 6.0  # standard deviations by which an estimated score may be off
+_DEVIATIONS = 6.0  # the assumed maximum error of an estimated score, in standard deviations
 _LOAD_ROWS = 4096
 _MIN_SAMPLE, _MAX_SAMPLE = 32, 256  # vectors that are compared to learn which cosines are high for a model
 
 
 def pack(vector: Floats) -> bytes:
-    """The direction of a vector of any length: the step (float32), then a code for each dimension."""
+    """Packs the direction of a vector of any length: the step (float32), then one byte per dimension."""
     length = float(np.linalg.norm(vector))
     unit = vector / np.float32(length) if length > 0 else vector
     codes, steps = encode(unit[None, :].astype(np.float32))
@@ -42,29 +43,29 @@ def pack(vector: Floats) -> bytes:
 
 
 def unpack(packed: bytes) -> Floats:
-    """The unit vector again, to 8 bits."""
+    """The unit vector of packed bytes, with a precision of 8 bits. The inverse of `pack`."""
     vector: Floats = decode(*_unpacked([packed]))[0]
     return vector
 
 
 def _unpacked(batch: Sequence[bytes]) -> tuple[Codes, Floats]:
-    """The codes, uint8 (n, dim), and steps, float32 (n,), of packed vectors of one length."""
+    """The codes, uint8 (n, dim), and steps, float32 (n,), of packed vectors of the same dimension."""
     raw = np.frombuffer(b"".join(batch), np.uint8).reshape(len(batch), -1)
     steps = np.ascontiguousarray(raw[:, :_STEP_BYTES]).view("<f4")[:, 0].astype(np.float32)
     return raw[:, _STEP_BYTES:], steps
 
 
 def recoded(packed: bytes) -> bytes:
-    """Converts a vector packed by version 1 of the memory tables, with signed codes."""
+    """Converts a vector of version 1 of the memory tables, which had signed codes."""
     codes = np.frombuffer(packed, np.uint8, offset=_STEP_BYTES) ^ np.uint8(0x80)
     converted: bytes = packed[:_STEP_BYTES] + codes.tobytes()
     return converted
 
 
 class _Rows(NamedTuple):
-    """What searching threads read. Below `filled` only `alive` changes."""
+    """The arrays that searches read. In the first `filled` columns, only `alive` changes."""
 
-    columns: Signed  # (dim, capacity): a vector in each column, the layout that scans fastest
+    columns: Signed  # (dim, capacity): one vector per column, the fastest layout for scans
     sums: Products  # of each vector's codes
     steps: Floats
     owners: npt.NDArray[np.int64]
@@ -73,7 +74,7 @@ class _Rows(NamedTuple):
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All arrays; the last axis of each is the vectors."""
+        """All arrays. The last axis of each is the index of the vector."""
         return self.columns, self.sums, self.steps, self.owners, self.alive
 
     @classmethod
@@ -89,7 +90,7 @@ class _Rows(NamedTuple):
 
 
 class BankVectors:
-    """One bank's vectors for one model. `refresh` brings them up to date. Safe from several threads."""
+    """The cached vectors of one bank for one model. `refresh` brings them up to date. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,20 +102,23 @@ class BankVectors:
         self._seq = -1
         self._purges = 0
         self._last_owner = 0
-        self._sampled: tuple[int, float | None] = (0, None)  # how many vectors there were, and the quantile
+        self._sampled: tuple[int, float | None] = (
+            0,
+            None,
+        )  # the number of vectors at the last sample, and the quantile
 
     @property
     def size_bytes(self) -> int:
         return sum(array.nbytes for array in self._rows.arrays)
 
     def refresh(self, reader: Reader, model_no: int) -> None:
-        """Applies the changes since the last call; the first time, or after a purge, reads everything."""
+        """Loads the changes since the last call; the first time and after a purge, loads all vectors."""
         bank = reader.bank
         if bank.seq == self._seq and bank.purges == self._purges:
             return
         with self._lock:
             if bank.seq <= self._seq and bank.purges == self._purges:
-                return  # another thread was faster, or has a newer snapshot
+                return  # another thread has loaded these changes or newer ones
             if (
                 self._seq < 0
                 or bank.purges != self._purges
@@ -159,7 +163,7 @@ class BankVectors:
 
     def nearest(self, query: Floats, k: int, *, among: list[int] | None = None) -> dict[int, float]:
         """The cosines of the k memories whose best passage is nearest to a unit vector, by number, nearest
-        first. `among`: only these.
+        first. With `among`, only of these memories.
         """
         with self._lock:
             rows = self._rows
@@ -184,11 +188,12 @@ class BankVectors:
                 nearest.setdefault(int(owners[chosen[index]]), float(exact[index]))
             if len(nearest) >= k or width >= len(places):
                 return dict(islice(nearest.items(), k))
-            width *= 4  # many passages of one memory took the places
+            width *= 4  # too many of the passages belong to the same memories
 
     def quantile(self, share: float) -> float | None:
-        """The cosine below which this share of all pairs of vectors lies, from a sample; None if there are
-        too few vectors. Kept until the bank has doubled.
+        """A quantile of the cosines of all pairs of vectors, estimated from a sample.
+
+        None if there are too few vectors. It is computed again when the bank has doubled.
         """
         with self._lock:
             rows, (sampled, cosine) = self._rows, self._sampled
@@ -202,8 +207,9 @@ class BankVectors:
             return self._sampled[1]
 
     def cosines_among(self, nos: list[int]) -> dict[tuple[int, int], float]:
-        """The cosine of the nearest passages of each pair of these memories; those without a vector are left
-        out.
+        """The cosine of the nearest passages of each pair of these memories.
+
+        Memories without a vector are left out.
         """
         owners, starts, vectors = self._passages_of(nos)
         if not owners:
@@ -217,15 +223,17 @@ class BankVectors:
         }
 
     def cosines(self, query: Floats, nos: list[int]) -> dict[int, float]:
-        """The cosine of the best passage of each of these memories; those without a vector are left out."""
+        """The cosine of each memory's best passage. Memories without a vector are left out."""
         owners, starts, vectors = self._passages_of(nos)
         if not owners or vectors.shape[1] != len(query):
             return {}
         return dict(zip(owners, np.maximum.reduceat(vectors @ query, starts).tolist(), strict=True))
 
     def _passages_of(self, nos: list[int]) -> tuple[list[int], npt.NDArray[np.intp], Floats]:
-        """The memories among these that have a vector, ascending; where the passages of each begin; and the
-        unit vectors of the passages, float32 (passages, dim).
+        """(memories, starts, vectors) of the memories among `nos` that have a vector.
+
+        `memories` are ascending numbers. `starts` are the indexes of each memory's first passage in
+        `vectors`, which are unit vectors, float32 (passages, dim).
         """
         with self._lock:
             rows = self._rows
@@ -237,12 +245,12 @@ class BankVectors:
 
 
 def _scan(rows: _Rows, query: Floats) -> tuple[Floats, float]:
-    """Estimates of all cosines with a query, float32 (filled,), and by how much each may be off."""
+    """Estimates of all cosines with a query, float32 (filled,), and their maximum error."""
     count = rows.filled
     if count < CODED_ROWS:
         return (query @ rows.columns[:, :count].astype(np.float32)) * rows.steps[:count], 0.0
     values, step = query_codes(query)
     products = multiply(query_row(values), rows.columns)[0, :count] - QUERY_ZERO * rows.sums[:count]
-    # Each component of the query is off by half a step at most, and the errors of many cancel out: times a
-    # unit vector they have a standard deviation of step / sqrt(12).
+    # The error of each component of the query is at most half a step. The product of these errors with a unit
+    # vector has a standard deviation of step / sqrt(12).
     return products.astype(np.float32) * rows.steps[:count] * step, _DEVIATIONS * float(step) / 12**0.5

@@ -17,10 +17,10 @@ _INSERT = (
     f"({', '.join('?' * len(COLUMN_NAMES))})"
     " ON CONFLICT DO NOTHING RETURNING no"
 )
-_NAMED_IN_JOURNAL = 20  # ids of an operation; a digest covers all of them
+_NAMED_IN_JOURNAL = 20  # ids listed for an operation; a digest covers all of them
 _ONE_MEMORY = "= ?"
 _WHOLE_BANK = "IN (SELECT no FROM memories WHERE bank_no = ?)"
-# Besides its vectors, what is deleted with an erased memory; the memory itself comes last.
+# Deletes the data of an erased memory, except its vectors. The memory itself comes last.
 _BELONGINGS = (
     "DELETE FROM memory_aliases WHERE memory_no {}",
     "DELETE FROM memory_sessions WHERE memory_no {}",
@@ -30,11 +30,11 @@ _BELONGINGS = (
 
 
 class Writer(Reader):
-    """One operation on a bank, which is created if it does not exist."""
+    """Writes one operation on a bank. Creates the bank if it does not exist."""
 
     def __init__(self, engine: Engine, bank: str, op: str, at_ms: int, actor: JSON) -> None:
         super().__init__(engine, bank, locked=True)
-        while not self.exists:  # once, unless another process creates or drops it at this moment
+        while not self.exists:  # repeats only if another process creates or drops the bank meanwhile
             engine.connection.execute(
                 "INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (bank, at_ms),
@@ -47,11 +47,11 @@ class Writer(Reader):
         self._ids: list[str] = []
         self._count = 0
         self._detail: dict[str, JSON] = {}
-        self._live = self._live_terms = 0  # how many more there are
+        self._live = self._live_terms = 0  # the changes of these counts by this operation
 
     # -- rows ------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> Memory:
-        """Stores a new memory with its words and vectors, and sets `no`, `seq` and `term_count`."""
+        """Stores a new memory with its words and vectors. Returns it with `no`, `seq` and `term_count`."""
         parts = segments(memory)
         memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
         values = map(_stored, COLUMN_NAMES[1:], memory[1:])
@@ -68,7 +68,7 @@ class Writer(Reader):
         return memory
 
     def patch(self, memory: Memory, changes: dict[str, JSON]) -> Memory:
-        """Writes columns (JSON columns as values) as the next version, and updates the word index."""
+        """Writes changed columns as the next version, and updates the word index. Returns the new version."""
         changes = {name: value for name, value in changes.items() if getattr(memory, name) != value}
         if not changes:
             return memory
@@ -91,8 +91,9 @@ class Writer(Reader):
         return changed
 
     def delete(self, memories: Sequence[Memory]) -> int:
-        """Soft-deletes memories and makes those that they had replaced current again. Returns how many were
-        deleted.
+        """Marks memories as deleted, and makes the memories that they replaced current again.
+
+        Returns how many were deleted.
         """
         for memory in memories:
             self.patch(memory, {"deleted_ms": self.at_ms})
@@ -100,7 +101,7 @@ class Writer(Reader):
         return len(memories)
 
     def purge(self, memories: Sequence[Memory]) -> None:
-        """Erases memories with their history: only their ids stay, in the journal."""
+        """Erases memories with their history. Only their ids stay, in the journal."""
         self.engine.note_erasure()
         self.detail(erased=[memory.id for memory in memories])
         for memory in memories:
@@ -122,19 +123,20 @@ class Writer(Reader):
         self._count_purge()
 
     def _count_purge(self) -> None:
-        """Makes caches read all vectors of the bank again."""
+        """Makes caches load all vectors of the bank again."""
         self.connection.execute(
             "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
         )
 
     def _revive(self, ids: Sequence[str]) -> None:
-        """Makes the memories that these had replaced current again."""
+        """Makes the memories that these memories replaced current again."""
         condition = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
         self.make_current(self.select([UNDELETED, condition]))
 
     def revive_bereft(self, nos: Iterable[int], *, waiting: bool = False) -> None:
-        """Makes memories current again whose successor is deleted or not in the bank. `waiting`: a missing
-        successor may still be imported, so only a deleted one counts.
+        """Makes those of these memories current again whose successor is deleted or missing.
+
+        `waiting`: a missing successor may still be imported, so only a deleted one counts.
         """
         successor = "(SELECT 1 FROM memories s WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by"
         gone = f"EXISTS {successor} AND s.deleted_ms IS NOT NULL)"
@@ -144,7 +146,7 @@ class Writer(Reader):
         self.make_current(self.select([UNDELETED, condition]))
 
     def make_current(self, memories: Iterable[Memory]) -> int:
-        """Marks memories as not replaced any more. Returns how many."""
+        """Marks memories as no longer replaced. Returns how many."""
         replaced = list(memories)
         for memory in replaced:
             self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
@@ -169,7 +171,7 @@ class Writer(Reader):
             f"UPDATE memory_vectors SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}",
             (home, theirs, members),
         )
-        # An alias or a key that exists here is dropped.
+        # Aliases and idempotency keys that already exist in this bank are dropped.
         run(
             f"UPDATE memory_aliases SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}"
             " AND alias NOT IN (SELECT alias FROM memory_aliases WHERE bank_no = ?)",
@@ -181,7 +183,7 @@ class Writer(Reader):
             (home, theirs, home),
         )
         self._count_live(live[0], live[1])
-        self._count_purge()  # moved vectors do not come after the last one that caches know
+        self._count_purge()  # caches expect new vectors only after the last one they know
         empty(self.engine, theirs)
         run(
             "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0,"
@@ -192,7 +194,7 @@ class Writer(Reader):
         self.detail(bank=other.bank.bank, bank_no=theirs)
 
     def touch(self, nos: Sequence[int], session: str | None) -> None:
-        """Counts a reading. This makes no new version."""
+        """Counts a read of these memories. This makes no new versions."""
         self.connection.execute(
             "UPDATE memories SET accessed_ms = CASE WHEN accessed_ms < ? THEN ? ELSE accessed_ms END,"
             f" access_count = access_count + 1 WHERE +bank_no = ? AND no {IN_NUMBERS}",
@@ -259,7 +261,7 @@ class Writer(Reader):
         self._live_terms += terms
 
     def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
-        """Replaces the vectors of a memory; with none, it is found by its words until it is embedded."""
+        """Replaces the vectors of a memory. Without any, only its words find it until it is embedded."""
         self.connection.execute(
             "DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ?"
             " AND model_no IN (SELECT model_no FROM memory_models)",
@@ -268,7 +270,7 @@ class Writer(Reader):
         self.put_vectors(memory, model, vectors)
 
     def put_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
-        """Stores the vectors of a memory that has none."""
+        """Stores vectors for a memory that has none."""
         if model is None or not vectors:
             return
         model_no = self.model_no(model)
@@ -283,7 +285,7 @@ class Writer(Reader):
         )
 
     def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
-        """Adds vectors to a memory that was stored without. Caches notice; it makes no new version."""
+        """Adds vectors to a memory that has none. Caches see the change; `version` does not change."""
         self.replace_vectors(memory, model, vectors)
         self.connection.execute(
             "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
@@ -292,7 +294,7 @@ class Writer(Reader):
 
     # -- the journal -----------------------------------------------------------------------------------------
     def detail(self, **entries: JSON) -> None:
-        """Adds entries to the journal line: names and numbers, never a memory's text. None is left out."""
+        """Adds entries to the journal line. They must not have a memory's text. None values are left out."""
         self._detail |= {name: entry for name, entry in entries.items() if entry is not None}
 
     def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
@@ -308,7 +310,7 @@ class Writer(Reader):
         return self._count > 0
 
     def finish(self) -> None:
-        """Writes the journal line, if anything changed."""
+        """Writes the journal line and the bank's counts, if anything changed."""
         if not self._count:
             return
         detail: dict[str, JSON] = {"count": self._count, **self._detail}
@@ -329,7 +331,7 @@ class Writer(Reader):
 
 
 def empty(engine: Engine, bank_no: int) -> None:
-    """Removes a bank's memories and everything that belongs to them, except the journal."""
+    """Removes a bank's memories with all their data, except the journal."""
     engine.empty_words(bank_no)
     for sql in _BELONGINGS:
         engine.connection.execute(sql.format(_WHOLE_BANK), (bank_no,))
@@ -338,10 +340,10 @@ def empty(engine: Engine, bank_no: int) -> None:
 
 
 def journal_hash(head: str, op_id: str, op: str, at_ms: int, actor: str, detail: str) -> str:
-    """The hash of a journal line that follows the one with the hash `head`."""
+    """The hash of a journal line. `head` is the hash of the line before."""
     return hashlib.sha256("\n".join((head, op_id, op, str(at_ms), actor, detail)).encode()).hexdigest()
 
 
 def _stored(column: str, value: JSON) -> JSON:
-    """The value as the table keeps it."""
+    """The value as it is stored in the table."""
     return canonical(value) if column in JSON_COLUMNS else value

@@ -1,1 +1,1 @@
-"""The doors of the network: REST, MCP, the page."""
+"""The network interfaces: REST, MCP and the web page."""

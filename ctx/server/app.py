@@ -1,4 +1,4 @@
-"""The server: REST, MCP and the page, behind the middlewares (middleware.py)."""
+"""The ASGI application: REST, MCP and the web page, behind the middlewares (middleware.py)."""
 
 import asyncio
 import gc
@@ -38,8 +38,10 @@ CLIENT_GONE = 499  # as nginx logs it
 def create_app(
     services: Services, settings: ServerSettings, *, page_folder: str | None = None
 ) -> RequestMiddleware:
-    """The ASGI application; `page_folder` replaces the page's own. Raises `ConfigError` if the settings would
-    leave it open to a network without a key.
+    """Build the ASGI application.
+
+    `page_folder` is a folder of files to serve in place of the built-in page. Raises `ConfigError` if the
+    settings would open the server to a network without a key.
     """
     check_bind(settings, services.keys)
     work = services.work or Work()
@@ -55,7 +57,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.key_needed = policy.closed
     app.state.page = endpoints.read_page(page_folder or endpoints.PAGE)
-    app.router.routes.clear()  # RouteMiddleware has found the route already
+    app.router.routes.clear()  # RouteMiddleware finds the route, see `_run_route`
     app.router.default = _run_route
     window = services.window or Window(settings.rate_limit_per_minute)
     routes = Routes(_entries(services, work, mcp, metrics=settings.metrics))
@@ -71,7 +73,8 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(services.start)
-        # What is loaded stays: looking through it for garbage would hold up a search for 30 ms now and then.
+        # Objects loaded so far live as long as the server. Frozen, they are not scanned by the garbage
+        # collector, which would delay a search by 30 ms now and then.
         gc.freeze()
         gc.enable()
         try:
@@ -89,7 +92,7 @@ def _lifespan(
 
 
 async def begin_behind_answers(services: Services, work: Work) -> None:
-    """Calls `begin` once those who waited for the server have their answers."""
+    """Calls `services.begin` after a short delay, as soon as no search is waiting or running."""
     await asyncio.sleep(FIRST_ANSWERS_S)
     while work.searches.unfinished:  # noqa: ASYNC110 - a queue has no signal for being empty
         await asyncio.sleep(FIRST_ANSWERS_S / 10)
@@ -97,7 +100,7 @@ async def begin_behind_answers(services: Services, work: Work) -> None:
 
 
 def _entries(services: Services, work: Work, mcp: Endpoint | None, *, metrics: bool) -> list[Entry]:
-    """Every route with its zone. A pack's own come first: some are below /mcp."""
+    """All routes with their zones. The routes of packs come first, since some are below /mcp."""
     entries = [*rest.pack_entries(services.pack_routes, work)]
     if mcp is not None:
         resource = _McpResource(mcp)
@@ -112,7 +115,7 @@ def _entries(services: Services, work: Work, mcp: Endpoint | None, *, metrics: b
 
 
 async def _run_route(scope: Scope, receive: Receive, send: Send) -> None:
-    """Runs the route that RouteMiddleware has found."""
+    """Runs the route that RouteMiddleware found. Raises `NotFound` if it found none."""
     match: Match = scope[MATCH]
     if match.entry is None:
         raise NotFound(f"no route for {scope['path'][:80]}; see /openapi.json")
@@ -122,7 +125,11 @@ async def _run_route(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _McpResource:
-    """An MCP path. It answers POST only: clients read 405 as "no stream here", 400 or 404 as "broken"."""
+    """The ASGI application of an MCP path. Only POST is allowed.
+
+    The error for other methods is 405, which clients read as "no stream here". They read 400 and 404 as
+    "broken".
+    """
 
     def __init__(self, mcp: Endpoint) -> None:
         self._mcp = mcp
@@ -148,7 +155,7 @@ async def _failure(request: HTTPConnection, error: Exception) -> Response:
     """The reply to a request that failed. RequestMiddleware logs an unexpected error."""
     access: Access = request.scope[ACCESS]
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=CLIENT_GONE)  # nobody reads it: it is for the log
+        return Response(status_code=CLIENT_GONE)  # only the log shows this status: the client has gone
     if not isinstance(error, CtxError):
         error = errors.internal(access.request_id)
     elif errors.row(error).status >= 500:

@@ -1,8 +1,8 @@
-"""The fixed endpoints, by FastAPI: lists, health, descriptions, the page. Tools and agents, which are
-registered while the server runs, are in rest.py.
+"""The fixed endpoints, built with FastAPI: lists, health, descriptions and the web page. Tools and agents are
+registered while the server runs; their routes are in rest.py.
 
-The replies are typed for the description only. The handlers encode them themselves (errors.py): pydantic
-would refuse a lone surrogate, which a file name that is not UTF-8 brings along.
+The response models are only for the OpenAPI description. The handlers encode the replies with errors.py,
+because pydantic rejects lone surrogates, which come from file names that are not UTF-8.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _DESCRIPTOR = {
 
 
 class Endpoint(APIRoute):
-    """A route of FastAPI's with our 405, and with HEAD: GET without the body, which the server leaves out."""
+    """A FastAPI route with our 405 error and with HEAD: it runs as GET, and the server drops the body."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, allowed = scope["method"], tuple(sorted(self.methods or ()))
@@ -96,7 +96,7 @@ page_router = APIRouter(route_class=Endpoint, include_in_schema=False)  # for th
 
 
 def routes() -> list[Endpoint]:
-    """The fixed endpoints, for an application whose `state` create_app has filled."""
+    """The fixed endpoints. They read the `state` of the application, which `create_app` fills."""
     return [route for route in (*router.routes, *page_router.routes) if isinstance(route, Endpoint)]
 
 
@@ -106,7 +106,7 @@ def _services(request: Request) -> Services:
 
 
 async def _probed(request: Request, answer: Callable[[], T]) -> T:
-    """What `answer` returns in the thread for such requests."""
+    """Runs `answer` in the `probes` worker thread and returns its result."""
     work: Work = request.app.state.work
     return await work.probes.run(answer)
 
@@ -150,7 +150,8 @@ FRESHNESS = "Whether the server is running and how fresh its index is"
 
 @router.get("/health", response_model=HealthState, summary=FRESHNESS, tags=["server"])
 async def health(request: Request) -> Response:
-    # Names of sources and folders are not for pages of other sites, nor for callers who may read no document.
+    # Names of sources and folders are hidden from pages of other sites, and from callers who may not read
+    # documents.
     access: Access = request.scope[ACCESS]
     state = await _probed(request, _services(request).health)
     whole = access.keyed and access.shows(None) and not access.foreign
@@ -169,7 +170,7 @@ async def clients(request: Request, url: str = "") -> Response:
 
 @page_router.api_route("/log", methods=["GET", "DELETE"])
 async def log(request: Request) -> Response:
-    """What clients asked; `DELETE` clears it."""
+    """The latest calls of clients; `DELETE` clears the log."""
     overview = _overview(request)
     return json_reply(
         await _probed(request, overview.clear_log if request.method == "DELETE" else overview.log)
@@ -178,7 +179,7 @@ async def log(request: Request) -> Response:
 
 @page_router.get("/banks")
 async def banks(request: Request) -> Response:
-    # A key for some banks lists only those.
+    # A key for some banks lists only those banks.
     access: Access = request.scope[ACCESS]
     pack = _overview(request).pack_at_banks()
     if pack is None:
@@ -214,7 +215,7 @@ async def llms(request: Request) -> Response:
 
 @page_router.get("/")
 async def root(request: Request) -> Response:
-    # The page for a browser, else a short description. MCP requests go elsewhere (zones.py).
+    # Browsers get the page, other clients a short description. MCP requests never come here (zones.py).
     page: Mapping[str, bytes] = request.app.state.page
     browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
     response = _page_reply(page, "index.html") if browser else json_reply(_DESCRIPTOR)
@@ -235,7 +236,10 @@ def _page_reply(page: Mapping[str, bytes], name: str) -> Response:
 
 
 def read_page(folder: str) -> dict[str, bytes]:
-    """The files of the page, by name. Looked up among these, no path leads out of the folder."""
+    """The contents of the page's files, by file name.
+
+    Requests are looked up in this dictionary, so a request path cannot reach files outside of the folder.
+    """
     page: dict[str, bytes] = {}
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if os.path.splitext(name)[1] in _PAGE_TYPES:

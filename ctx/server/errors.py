@@ -1,6 +1,6 @@
-"""Replies in JSON, and how errors of ctx look outside: HTTP status, JSON-RPC code, body and headers.
+"""JSON replies, and the HTTP status, JSON-RPC code, body and headers of each error.
 
-The type of an error decides. A type without a row of its own in TABLE has its parent's.
+They depend on the class of the error. A class without a row in TABLE uses the row of its nearest ancestor.
 """
 
 import logging
@@ -41,7 +41,10 @@ RATE_LIMITED = -32005  # implementation-defined; -32000 to -32002 mean other thi
 
 
 class Row(NamedTuple):
-    """`rpc` is the JSON-RPC code; None: over MCP it is a tool error (`isError`), which the model can fix."""
+    """The HTTP status and the JSON-RPC code of an error class.
+
+    If `rpc` is None, MCP reports a tool error (`isError`), which the model can fix.
+    """
 
     status: int
     rpc: int | None
@@ -51,7 +54,7 @@ TABLE: dict[type[CtxError], Row] = {
     CtxError: Row(500, INTERNAL),
     BadRequest: Row(400, None),
     Conflict: Row(409, None),
-    NotFound: Row(404, None),  # an unknown tool is INVALID_PARAMS: mcp.py tells the two apart
+    NotFound: Row(404, None),  # for an unknown tool, mcp.py uses INVALID_PARAMS
     AccessError: Row(401, INVALID_REQUEST),
     OriginNotAllowed: Row(403, INVALID_REQUEST),
     Misdirected: Row(421, INVALID_REQUEST),
@@ -64,7 +67,7 @@ TABLE: dict[type[CtxError], Row] = {
     StoreError: Row(503, INTERNAL),
 }
 Shape = Callable[[CtxError], JSON]
-"""Makes the body of an error reply."""
+"""A function from an error to the body of its reply."""
 STORE_RETRY_S = 5
 
 
@@ -73,24 +76,24 @@ def row_of(kind: type[CtxError]) -> Row:
 
 
 def row(error: CtxError) -> Row:
-    """The row of the error's class, or of its nearest ancestor."""
+    """The `TABLE` row of the error's class, or of its nearest ancestor there."""
     return row_of(type(error))
 
 
 def body(error: CtxError) -> JSON:
-    """`{"error": {"code", "message"}}`."""
+    """The default body of an error reply: `{"error": {"code", "message"}}`."""
     return {"error": {"code": error.word, "message": error.message}}
 
 
 def rpc_body(error: CtxError) -> JSON:
-    """The same as a JSON-RPC reply without an id, for refusals on an MCP path. `data.code` is the word."""
+    """A JSON-RPC error without an id, for refused requests on MCP paths. `data.code` is the error's word."""
     code = row(error).rpc
     reply = {"code": INVALID_REQUEST if code is None else code, "message": error.message}
     return {"jsonrpc": "2.0", "id": None, "error": {**reply, "data": rpc_data(error)}}
 
 
 def rpc_data(error: CtxError) -> dict[str, JSON]:
-    """The `data` of a JSON-RPC error."""
+    """The `data` of a JSON-RPC error: the error's word, and for rate limits the wait in ms."""
     data: dict[str, JSON] = {"code": error.word}
     if isinstance(error, RateLimited | Busy):
         data["retryAfterMs"] = math.ceil(error.retry_after_s * 1000)
@@ -98,7 +101,7 @@ def rpc_data(error: CtxError) -> dict[str, JSON]:
 
 
 def headers(error: CtxError) -> dict[str, str]:
-    """The headers that belong to an error: `Allow`, `Retry-After`, `WWW-Authenticate`."""
+    """The extra reply headers for an error: `Allow`, `Retry-After` or `WWW-Authenticate`."""
     if isinstance(error, RateLimited | Busy):
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     if isinstance(error, StoreError):
@@ -112,7 +115,7 @@ def headers(error: CtxError) -> dict[str, str]:
 
 
 def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> MethodNotAllowed:
-    """The error for a route that exists and does not have this method."""
+    """The error for a path that exists but does not accept this method."""
     message = f"{path[:80]} does not accept {method[:16]}; use {', '.join(allowed)}"
     return MethodNotAllowed(message, allowed=allowed)
 
@@ -123,8 +126,9 @@ def internal(request_id: str) -> CtxError:
 
 
 def encode(value: JSON) -> bytes:
-    """JSON in UTF-8. A lone surrogate (a file name that is not UTF-8) becomes U+FFFD, NaN and infinities
-    become null.
+    """Encodes a value as JSON in UTF-8.
+
+    Lone surrogates (from file names that are not UTF-8) become U+FFFD. NaN and infinities become null.
     """
     try:
         encoded: bytes = orjson.dumps(value)
@@ -134,7 +138,7 @@ def encode(value: JSON) -> bytes:
 
 
 def storable(value: JSON) -> JSON:
-    """The value as `encode` can write it: without lone surrogates, and numbers beyond 64 bits as floats."""
+    """A copy that `orjson` can encode: no lone surrogates, and integers beyond 64 bits as floats."""
     if isinstance(value, str):
         return sound(value)
     if isinstance(value, dict):
@@ -142,22 +146,22 @@ def storable(value: JSON) -> JSON:
     if isinstance(value, list | tuple):
         return [storable(item) for item in value]
     if is_whole(value) and not -(2**63) <= value < 2**64:
-        return float(value)  # JSON has no bound, orjson has
+        return float(value)  # JSON has no limit for integers, but orjson has
     return value
 
 
 def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A reply in JSON."""
+    """An HTTP reply with a JSON body."""
     return Response(encode(value), status, headers=headers, media_type="application/json")
 
 
 def error_reply(error: CtxError, shape: Shape = body) -> Response:
-    """The reply to a request that fails with this error; `shape` makes its body."""
+    """The HTTP reply for this error. `shape` builds its body."""
     return json_reply(shape(error), row(error).status, headers(error))
 
 
 def log_failure(error: CtxError, request_id: str) -> None:
-    """Logs what a request failed by: for an operator, so with the first line of its cause."""
+    """Logs why a request failed, with the first line of the cause; at level DEBUG with the traceback."""
     reason = f" reason={error.message!r}" if isinstance(error, StoreError) else ""
     cause = error.__cause__
     if cause is not None:

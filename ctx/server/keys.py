@@ -1,8 +1,8 @@
-"""API keys: who may call, for which memory banks. Only hashes are stored.
+"""API keys: which callers a server accepts, and for which memory banks.
 
-A key is 256 random bits, so its plain SHA-256 reveals nothing. Keys are compared in constant time. They are a
-table of `memory.db`; a running server sees a change at the next request. Where machines share a database, the
-table is there (`ctx.cluster.shared_state`).
+Only hashes are stored. A key has 256 random bits, so a plain SHA-256 is enough. Keys are compared in constant
+time. They are a table in `memory.db`, and a running server sees a change at the next request. When machines
+share a database, the table is in that database (`ctx.cluster.shared_state`).
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from ctx.store.schema import (
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "ctx_"  # so that secret scanners and people recognise one
+PREFIX = "ctx_"  # lets secret scanners and people recognise a key
 NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
 EVERY_BANK = "*"
 COMPONENT = "keys"
@@ -56,11 +56,11 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
     """,
 )
-_FILE_VERSION = 1  # of `keys.json`, in which earlier versions kept the keys
+_FILE_VERSION = 1  # of `keys.json`, where earlier versions stored the keys
 
 
 class Grant(NamedTuple):
-    """What a key gives access to. `banks` None: every bank. `pack` None: every pack and the server itself."""
+    """The access that a key gives. `banks` None: all banks. `pack` None: all packs and the server itself."""
 
     name: str
     banks: frozenset[str] | None = None
@@ -68,11 +68,14 @@ class Grant(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the key gives access to everything, not to memories alone."""
+        """Whether the key gives access to everything, not only to memories."""
         return self.pack is None and self.banks is None
 
     def covers(self, bank: str | None) -> bool:
-        """Whether the key opens this bank. A call without a bank is checked again once its bank is known."""
+        """Whether the key gives access to this bank.
+
+        True for None: a call without a bank is checked again when its bank is known.
+        """
         return bank is None or self.banks is None or bank in self.banks
 
 
@@ -81,19 +84,22 @@ class KeyRecord(NamedTuple):
 
     id: str
     name: str
-    banks: tuple[str, ...]  # ("*",): every bank
+    banks: tuple[str, ...]  # ("*",) for all banks
     sha256: str
     created_ms: int
     revoked_ms: int | None = None
 
 
 def digest(key: str) -> bytes:
-    """The hash that keys are compared by."""
+    """The SHA-256 hash of a key. Keys are stored and compared as hashes."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
-    """The grant of the first candidate with this key. Takes the same time whichever matches, or none."""
+    """The grant of the first candidate with this key, or None.
+
+    The time does not depend on which candidate matches.
+    """
     offered = digest(key)
     first: Grant | None = None
     for candidate, grant in candidates:
@@ -103,18 +109,18 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
 
 
 class Keys:
-    """The keys of a store, wherever they are kept. Safe from several threads and processes."""
+    """The API keys of a store, on any storage (abstract). Safe across threads and processes."""
 
     def __init__(self) -> None:
         self._records: tuple[KeyRecord, ...] = ()
         self._candidates: tuple[tuple[bytes, Grant], ...] = ()
 
     def _refresh(self) -> None:
-        """Reads the keys again where they may have changed."""
+        """Reads the keys again if they may have changed."""
         raise NotImplementedError
 
     def _writing(self) -> AbstractContextManager[Statements]:
-        """A transaction that holds the lock for writing keys."""
+        """A transaction that locks the keys for writing."""
         raise NotImplementedError
 
     def _take(self, records: Iterable[KeyRecord]) -> None:
@@ -126,30 +132,31 @@ class Keys:
         )
 
     def follow(self) -> None:
-        """Keeps the keys up to date in the background from now on, where a look costs a round trip."""
+        """Starts a background refresh, if reading the keys takes a round trip. Does nothing by default."""
 
     def close(self) -> None:
-        """Ends what follows, and closes the store."""
+        """Stops the background refresh started by `follow`, and closes the store."""
 
     @property
     def closed(self) -> bool:
-        """Whether a key is needed at all. Revoking the last key does not open the server again."""
+        """Whether any key was ever created. Stays true when all keys are revoked."""
         self._refresh()
         return bool(self._records)
 
     def candidates(self) -> tuple[tuple[bytes, Grant], ...]:
-        """The keys in force, for `match`."""
+        """Hash and grant of every key that is not revoked, for `match`."""
         self._refresh()
         return self._candidates
 
     def list(self) -> list[KeyRecord]:
-        """All keys, the revoked ones too, oldest first."""
+        """All keys, including revoked ones, oldest first."""
         self._refresh()
         return list(self._records)
 
     def create(self, name: str, banks: Iterable[str] = (EVERY_BANK,)) -> tuple[str, KeyRecord]:
-        """A new key and its record. The key is shown this once. Raises `BadRequest` for a bad name or bank,
-        or a name in use.
+        """Creates a key and returns it with its record. The key itself is not stored.
+
+        Raises `BadRequest` for a bad name or bank, or if the name is in use.
         """
         if not NAME.fullmatch(name):
             raise BadRequest("a key's name must have 1 to 64 of the characters A-Z a-z 0-9 _ . @ : + -")
@@ -164,7 +171,7 @@ class Keys:
         return key, record
 
     def revoke(self, name_or_id: str, *, clock: Callable[[], int] = now_ms) -> KeyRecord:
-        """Revokes a key, at the next request of every server of this store. Raises `NotFound`."""
+        """Revokes a key; all servers of this store refuse it from the next request on. Raises `NotFound`."""
         with self._writing() as connection:
             for record in records_in(connection):
                 if name_or_id in (record.name, record.id) and record.revoked_ms is None:
@@ -174,8 +181,9 @@ class Keys:
         raise NotFound(f"no valid key is called '{name_or_id[:80]}'; `ctx key list` lists the keys")
 
     def add(self, records: Iterable[KeyRecord]) -> int:
-        """Takes over keys of another store; how many are new or revoked by it. Raises `BadRequest` where
-        another key in force has the name of one.
+        """Copies keys from another store; returns how many keys it added or revoked.
+
+        Raises `BadRequest` if a different valid key has the same name as a new one.
         """
         changes = 0
         with self._writing() as connection:
@@ -202,7 +210,7 @@ def records_in(connection: Statements) -> list[KeyRecord]:
 
 
 def record_of(row: Sequence[JSON]) -> KeyRecord:
-    """The key in a row of the table."""
+    """The key in a row of the `api_key` table."""
     id, name, banks, *more = row
     return KeyRecord(id, name, tuple(json.loads(banks)), *more)
 
@@ -222,11 +230,12 @@ def _revoke(connection: Statements, record: KeyRecord) -> None:
 
 
 class KeyRing(Keys):
-    """The keys in a SQLite file, `memory.db`. It is made when the first key is."""
+    """The keys in a SQLite file, `memory.db`. The file is created with the first key."""
 
     def __init__(self, path: str, earlier: str | None = None) -> None:
-        """`earlier`: the file in which an earlier version kept the keys; they are moved. Raises `StoreError`,
-        and `ConfigError` where that file is not a key file.
+        """Opens the keys at `path`. Keys in `earlier`, the key file of an earlier version, are moved there.
+
+        Raises `StoreError`, and `ConfigError` if `earlier` is not a key file.
         """
         super().__init__()
         self.path = path
@@ -246,7 +255,7 @@ class KeyRing(Keys):
 
     @property
     def closed(self) -> bool:
-        """As for `Keys`; also while the file cannot be read and its keys are unknown."""
+        """As in `Keys`. Also true while the file cannot be read, since its keys are unknown then."""
         return super().closed or self._damage is not None
 
     def list(self) -> list[KeyRecord]:
@@ -256,7 +265,7 @@ class KeyRing(Keys):
         return records
 
     def _current(self) -> Connection:
-        """The open file. Raises `StoreError`, also if it was deleted or replaced."""
+        """The connection, opened if needed. Raises `StoreError`, also if the file was deleted or replaced."""
         if self._connection is None:
             self._version = None
             if is_locked(self.path):
@@ -280,7 +289,7 @@ class KeyRing(Keys):
     def _refresh(self, *, first: bool = False) -> None:
         with self._lock:
             if self._connection is None and not os.path.lexists(self.path):
-                return  # no keys yet: looking makes no file
+                return  # no keys yet; opening the file would create it
             try:
                 self._reread(self._current())
                 self._damage = None
@@ -303,8 +312,9 @@ class KeyRing(Keys):
 
 
 def take_over(ring: Keys, path: str) -> None:
-    """Moves the keys of an earlier version's file into the ring; the file is renamed to `.moved`. Raises
-    `ConfigError`, `StoreError`.
+    """Moves the keys from the file of an earlier version into the ring, and renames the file to `.moved`.
+
+    Raises `ConfigError`, `StoreError`.
     """
     folder = os.path.dirname(os.path.abspath(path))
     try:
@@ -317,7 +327,7 @@ def take_over(ring: Keys, path: str) -> None:
             os.replace(path, f"{path}.moved")
             files.sync(folder)
     except FileNotFoundError:
-        return  # another process came first
+        return  # another process has moved the keys
     except OSError as error:
         raise StoreError(f"the keys in {path} cannot be moved to the memories: {error.strerror}") from error
     except BadRequest as error:
@@ -332,7 +342,7 @@ def _grant(record: KeyRecord) -> Grant:
 
 
 def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
-    """The banks that a key opens, in order. Raises `BadRequest` for none, or for a bad name."""
+    """The banks of a key, sorted. Raises `BadRequest` for an empty list or a bad name."""
     chosen = tuple(sorted(set(banks)))
     if not chosen:
         raise BadRequest("a key needs at least one bank, or '*' for all banks")
@@ -347,7 +357,10 @@ def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _record(entry: JSON) -> KeyRecord:
-    """A key of a key file. Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` for no key."""
+    """The key in an entry of a key file.
+
+    Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` if the entry is not a key.
+    """
     record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
     sound = (
         isinstance(entry["banks"], list)
@@ -364,8 +377,10 @@ def _record(entry: JSON) -> KeyRecord:
 
 
 def records_of(content: JSON) -> list[KeyRecord]:
-    """The keys in the content of a key file. Raises `ValueError`, `LookupError`, `TypeError` or
-    `OverflowError` for what no ctx like this has written.
+    """The keys in the content of a key file.
+
+    Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` if it is not a key file of this
+    version.
     """
     if content["version"] != _FILE_VERSION:
         raise ValueError("not a key file of this version")
@@ -383,7 +398,7 @@ def _read(path: str) -> list[KeyRecord]:
 
 
 def key_ring(config: Config) -> Keys:
-    """The keys that `ctx key create` made for this store. Close them."""
+    """Opens the API keys of the configured store. The caller must close them."""
     if config.store.url:
         return open_keys(config.store.url)
     location = locate(config, os.environ)
@@ -391,7 +406,7 @@ def key_ring(config: Config) -> Keys:
 
 
 def open_keys(url: str) -> Keys:
-    """The keys in the database at an address. Close them."""
+    """Opens the API keys in the shared database at this URL. The caller must close them."""
     from ctx import cluster
 
     database = cluster.open_database(url)

@@ -1,7 +1,8 @@
-"""MCP over the Toolbox: one server for both protocol eras, on any transport.
+"""The MCP server: offers the tools, documents and agents, in both protocol eras and on any transport.
 
-Tools, checks and defaults are those of REST. A failure the model can fix is a tool error (`isError`); a
-protocol fault is a JSON-RPC error. Importing the SDK takes half a second, so only servers import this module.
+Tools, checks and defaults are the same as over REST. A failure that the model can fix is a tool error
+(`isError`); a protocol error is a JSON-RPC error. Importing the SDK takes half a second, so only servers
+import this module.
 
 See docs/mcp.md. Only this module, mcp_shapes, mcp_http and stdio use the SDK.
 """
@@ -48,18 +49,18 @@ from ctx.workspace import Workspace
 logger = logging.getLogger(__name__)
 
 MODERN = "2026-07-28"
-PAGE = 50  # resources a page
-SAMPLE = 5000  # documents whose folders the instructions name
+PAGE = 50  # resources per page
+SAMPLE = 5000  # documents that the folders in the instructions are counted from
 COMPLETIONS = 100  # the most values the protocol allows in a completion
 LIST_TTL_MS = 60_000
-RESOURCE_NOT_FOUND = -32002  # legacy era; the modern one says INVALID_PARAMS
+RESOURCE_NOT_FOUND = -32002  # in the legacy era; the modern era uses INVALID_PARAMS
 RATE_LIMITED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 Context = Any  # mcp.server.context.ServerRequestContext, which is provisional in the SDK
 
 
 class Auth(Protocol):
-    """Who sent a request and what they may do."""
+    """The caller of a request, and checks of what the caller may do."""
 
     def caller(self) -> Caller: ...
     def admit(self, tool: Tool) -> None: ...
@@ -69,10 +70,12 @@ class Auth(Protocol):
 
 
 class Profile(NamedTuple):
-    """What one endpoint shows. `resolve(name)` gives the Toolbox's name of a tool, None if unknown.
+    """The tools and packs that one MCP endpoint offers.
 
-    `packs` None: the whole server, with its documents. Else the packs at a bank, or one alone (`pack`) with
-    its error codes and methods.
+    `resolve(name)` returns the name of a tool in the Toolbox, or None if it is unknown. `packs` is None for
+    the endpoint of the whole server, with its documents. Otherwise it lists the packs that a bank's endpoint
+    offers, or the single pack of a pack's endpoint. Then `pack` is set too, and its error codes and methods
+    apply.
     """
 
     tools: Callable[[], Iterable[Tool]]
@@ -90,7 +93,7 @@ class Profile(NamedTuple):
         return [agent for agent in agents.list() if packs is None or agent.pack in packs]
 
     def introduced(self, result: Any) -> Any:
-        """A handshake reply with this endpoint's own description and instructions."""
+        """A handshake reply with this endpoint's description and instructions; other results unchanged."""
         if self.packs is None or not isinstance(result, dict) or "instructions" not in result:
             return result
         reply = {**result, "instructions": "\n\n".join(pack.instructions for pack in self.packs)}
@@ -101,7 +104,7 @@ class Profile(NamedTuple):
 
 
 class RequestInfo(NamedTuple):
-    """Who sent a request and what their endpoint shows. `McpServer._around` makes one per request."""
+    """The caller of a request and the profile of its endpoint. `McpServer._around` creates it."""
 
     auth: Auth
     caller: Caller
@@ -119,8 +122,10 @@ def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
 
 
 def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
-    """A function from a caller to the profile of their endpoint: all tools at `/mcp`, a bank's at
-    `/mcp/{bank}`, a pack's at `/packs/{pack}/mcp`, where its bare names are taken too.
+    """Returns a function from a caller to the profile of its endpoint.
+
+    `/mcp` has all tools, `/mcp/{bank}` the tools for a bank. `/packs/{pack}/mcp` has the tools of a pack and
+    accepts their names without the prefix too.
     """
 
     def resolve(name: str) -> str | None:
@@ -129,12 +134,13 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
         except NotFound:
             return None
         except CtxError:
-            return name  # it failed to load: the call will say why
+            return name  # the tool failed to load; the call reports why
 
     whole = Profile(toolbox.list, resolve)
     at_banks = [pack for pack in packs if pack.dialect.at_banks]
     bank_tools = [tool for pack in at_banks for tool in pack.bank_tools]
-    # Any tool can be called by name: no argument can change the bank of the URL.
+    # A bank's endpoint lists only the bank tools, but any tool can be called by name. This is safe: no
+    # argument can change the bank of the URL.
     bank = Profile(lambda: bank_tools, resolve, at_banks)
     of_packs = {pack.name: Profile(pack.tools.values, pack.own_name, (pack,), pack) for pack in packs}
 
@@ -147,8 +153,10 @@ def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Prof
 
 
 class McpServer:
-    """MCP over a Toolbox with packs. `auth(context)` says who sent a request. `notes` are added to the
-    instructions; `semantic`: documents have embeddings.
+    """An MCP server for the tools of a Toolbox, agents, documents and packs.
+
+    `auth(context)` returns the `Auth` of a request. `notes` are added to the instructions. `semantic` is true
+    if documents have embeddings.
     """
 
     def __init__(
@@ -171,7 +179,7 @@ class McpServer:
         self._semantic = semantic
         self._profile = profiles(toolbox, packs)
         self._more_instructions = (*notes, *(pack.instructions for pack in packs))
-        self._told: tuple[int, str] | None = None  # the catalog's seq, and the instructions at it
+        self._told: tuple[int, str] | None = None  # cached instructions, with the catalog's seq they describe
         instructions = "\n\n".join((short_instructions(semantic), *self._more_instructions))
         self.server = self._build(instructions, {name for pack in packs for name in pack.dialect.methods})
 
@@ -217,7 +225,7 @@ class McpServer:
         info = ctx.info = RequestInfo(auth, caller, self._profile(caller))
         dialect, pack = info.profile.dialect, info.profile.pack
         if pack is not None and ctx.method in pack.dialect.methods:
-            # Before the handshake too: Claude Recall's clients send health/check first.
+            # Allowed before the handshake too: clients of Claude Recall send health/check first.
             answer = await self._work.probes.run(lambda: pack.method_answer(ctx.method, caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
         try:
@@ -231,7 +239,7 @@ class McpServer:
                 told = await self._work.searches.run(self._instructions)
                 result = {**result, "instructions": "\n\n".join((told, *self._more_instructions))}
             return info.profile.introduced(result)
-        except CtxError as error:  # unhandled, the SDK would log a traceback
+        except CtxError as error:  # if it were not handled here, the SDK would log a traceback
             if errors.row(error).status >= 500:
                 errors.log_failure(error, caller.request_id or "-")
             raise rpc_error(error, dialect) from error
@@ -244,7 +252,7 @@ class McpServer:
         return info.sees_documents and any(map(view_of, self.toolbox.list()))
 
     def _instructions(self) -> str:
-        """The instructions for models: what is indexed; without details if the catalog cannot be read."""
+        """Instructions for models that describe the index, or short ones if the catalog cannot be read."""
         try:
             catalog = self._catalog()
             seq = catalog.seq()
@@ -303,7 +311,7 @@ class McpServer:
             if not as_json:
                 arguments["format"] = "markdown"
             result = await self._work.call(self.toolbox, tool, arguments, caller)
-            if steps:  # the stream closes after the result
+            if steps:  # send these notifications first: the stream closes after the result
                 await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
         except CtxError as error:
             if rpc_code(error, dialect) is not None:
@@ -320,7 +328,10 @@ class McpServer:
         return tool_result(result, tool, pretty=pretty, chunks=arguments.get("chunks") is True)
 
     def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:
-        """The progress callback of a call, for any thread. Notifications still being sent are in `steps`."""
+        """The progress callback of a call; None if the client wants no progress.
+
+        The callback may be called in any thread. `steps` holds the notifications that are being sent.
+        """
         if not context.meta or "progress_token" not in context.meta:
             return None
         loop = asyncio.get_running_loop()
@@ -465,13 +476,13 @@ class McpServer:
 
 
 def _client_of(context: Context) -> str | None:
-    """The name that an MCP client gave; None if this connection has not received it."""
+    """The name that the client gave in its handshake; None if this connection has not received it."""
     params = context.session.client_params
     return one_line(params.client_info.name)[:80] if params and params.client_info else None
 
 
 def _with_details(error: MCPError) -> MCPError:
-    """Add `data.details` to an error of the SDK."""
+    """A copy of an SDK error with `data.details` added."""
     data, message = error.error.data, error.error.message
     if isinstance(data, dict) and "details" in data:
         return error
@@ -483,7 +494,7 @@ def _with_details(error: MCPError) -> MCPError:
 def mcp_server(
     workspace: Workspace, work: Work, auth: Callable[[Context], Auth], notes: Sequence[str] = ()
 ) -> McpServer:
-    """MCP over a workspace with its packs."""
+    """The MCP server for a workspace and its packs."""
     return McpServer(
         workspace.toolbox,
         workspace.agents,

@@ -18,19 +18,19 @@ from ctx.server.mcp_shapes import MessageFault, read_message
 from ctx.server.middleware import replay
 from ctx.server.policy import ACCESS, Access
 
-MAX_BODY_BYTES = 1 << 30  # BodySizeMiddleware has a smaller one
+MAX_BODY_BYTES = 1 << 30  # effectively no limit: BodySizeMiddleware enforces a smaller one
 VERSION = "mcp-protocol-version"
 JSON_TYPE = "application/json"
 
 
 def http_auth(context: Context) -> Auth:
-    """Who sent a request over HTTP, as the middlewares found out."""
+    """The `Access` of an HTTP request, which the middlewares filled in."""
     access: Access = context.request.scope[ACCESS]
     return access
 
 
 class McpEndpoint:
-    """The ASGI side of MCP. Make one per server; it lives for one `lifespan`."""
+    """Serves MCP over ASGI. Create one per server; it works only within its `lifespan`, which runs once."""
 
     def __init__(self, mcp: McpServer) -> None:
         self._mcp = mcp
@@ -53,7 +53,7 @@ class McpEndpoint:
             yield
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a POST."""
+        """Answers a POST: with JSON, or with an event stream if the client wants progress or no JSON."""
         request = Request(scope, receive)
         body = await request.body()
         try:
@@ -76,7 +76,7 @@ def _check_version(version: str | None, message: dict[str, JSON]) -> None:
     if version is None or version in KNOWN_PROTOCOL_VERSIONS or message.get("method") == "initialize":
         return
     if types.PROTOCOL_VERSION_META_KEY in _meta(message):
-        return  # a request of the modern era: the SDK names the versions of that era
+        return  # a request of the modern era: the SDK checks its version
     reason = f"MCP {version[:40]} is not supported; use one of {', '.join(KNOWN_PROTOCOL_VERSIONS)}"
     data: dict[str, JSON] = {"supported": [*KNOWN_PROTOCOL_VERSIONS], "requested": version[:40]}
     raise MessageFault(message.get("id"), types.UNSUPPORTED_PROTOCOL_VERSION, reason, **data)
@@ -88,8 +88,10 @@ def _meta(message: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
-    """The request with headers that the SDK takes: any `Accept`, and an `initialize` of any version, which is
-    negotiated from its body.
+    """The request scope with headers that the SDK accepts.
+
+    `Accept` is replaced. The version header of a legacy `initialize` is removed, because the version is
+    negotiated from the body.
     """
     dropped = {"accept"}
     if message.get("method") == "initialize" and types.PROTOCOL_VERSION_META_KEY not in _meta(message):

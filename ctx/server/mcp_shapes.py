@@ -1,4 +1,4 @@
-"""MCP messages: reading them, and building tool rows, results, errors and cursors."""
+"""Parses MCP messages, and builds tool rows, results, errors and cursors."""
 
 import base64
 import binascii
@@ -39,7 +39,7 @@ def tool_row(tool: Tool) -> types.Tool:
 
 
 def _is_document(tool: Tool) -> bool:
-    """Whether a result of the tool is a document. Its body is sent only as text, not twice."""
+    """Whether the tool returns a document. The body of a document is sent only as text, not twice."""
     return tool.builtin and tool.name == "get"
 
 
@@ -59,12 +59,12 @@ def tool_result(
 ) -> types.CallToolResult:
     """The result as structured content, with a text copy for clients that read only text.
 
-    A script may answer in MCP's own shape, `{"content": [{"type": "image", ...}]}`, which is passed on. The
-    text of a document is its body; its chunks are included if `chunks`.
+    A script may return an MCP result, `{"content": [{"type": "image", ...}]}`, which is passed on unchanged.
+    For a document the text is its body, and the structured content has the chunks only if `chunks` is set.
     """
     if isinstance(result, dict):
         if tool.output_schema is None and _is_content(result.get("content")):
-            with suppress(ValueError):  # it only looks like content
+            with suppress(ValueError):  # not MCP content after all
                 return types.CallToolResult.model_validate(result)
         if _is_document(tool) and isinstance(result.get("body"), str):
             omitted = {"body"} if chunks else {"body", "chunks"}
@@ -82,7 +82,7 @@ def tool_result(
 
 
 def text_result(result: JSON) -> types.CallToolResult:
-    """The Markdown of a document tool, without structured content: nothing is sent twice."""
+    """The Markdown of a document tool as text only, so that nothing is sent twice."""
     note = f"\n({result['note']})" if result.get("note") else ""
     text = sound(f"{result['text']}{note}")
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
@@ -95,7 +95,10 @@ def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
 
 
 def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
-    """A failure that the model can fix. `fields` are added to `error` in the structured content."""
+    """A tool error (`isError`), which the model can fix.
+
+    If `fields` is a table, the structured content has its fields and the message as `error`.
+    """
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=f"Error: {message}")],
         structured_content=None if fields is None else {"error": message, **fields},
@@ -113,7 +116,7 @@ def _is_content(value: JSON) -> bool:
 
 
 class MessageFault(ValueError):
-    """Why a line or a body is refused before it reaches the SDK. `data` is added to the error."""
+    """A message is refused before it reaches the SDK. `data` is added to the JSON-RPC error."""
 
     def __init__(self, id: JSON, code: int, reason: str, **data: JSON) -> None:
         super().__init__(reason)
@@ -122,7 +125,7 @@ class MessageFault(ValueError):
         self.data = data
 
     def reply(self) -> types.JSONRPCError:
-        """The error to answer with."""
+        """The JSON-RPC error to send back."""
         title = _TITLES.get(self.code)
         message = f"{title}: {self}" if title else str(self)
         error = types.ErrorData(code=self.code, message=message, data={**self.data, "details": str(self)})
@@ -133,7 +136,7 @@ _TITLES = {types.PARSE_ERROR: "Parse error", types.INVALID_REQUEST: "Invalid req
 
 
 def read_message(text: str | bytes) -> dict[str, JSON]:
-    """The JSON-RPC message in a line or a body. Raises `MessageFault`."""
+    """Parses and checks one JSON-RPC message. Raises `MessageFault`."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,7 +151,7 @@ def read_message(text: str | bytes) -> dict[str, JSON]:
         raise MessageFault(message.get("id"), types.INVALID_REQUEST, reason) from error
     id = message.get("id", 0)
     if "method" in message and (not isinstance(id, str | int) or isinstance(id, bool)):
-        # The SDK takes it for a notification, and the sender waits forever.
+        # The SDK would treat it as a notification, and the sender would wait forever.
         reason = "the id of a request must be a string or an integer; a notification has no id"
         raise MessageFault(None, types.INVALID_REQUEST, reason)
     return message
@@ -158,7 +161,10 @@ _REQUIRED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri
 
 
 def params_fault(method: str, params: Mapping[str, JSON]) -> str | None:
-    """Which parameter of a request has the wrong type; None if all are right. The SDK does not name it."""
+    """A message about the first parameter with the wrong type; None if all are right.
+
+    The errors of the SDK do not name the parameter.
+    """
     required = _REQUIRED.get(method)
     if required is not None and not isinstance(params.get(required), str):
         return f"params.{required} must be a string"
@@ -170,13 +176,13 @@ def params_fault(method: str, params: Mapping[str, JSON]) -> str | None:
 
 
 def rpc_code(error: CtxError, dialect: Dialect | None) -> int | None:
-    """The JSON-RPC code of an error; None for a tool error."""
+    """The JSON-RPC code of an error in this dialect; None if MCP reports it as a tool error."""
     code = errors.row(error).rpc
     return code if dialect is None else dialect.codes.get(error.word, code)
 
 
 def rpc_error(error: CtxError, dialect: Dialect | None) -> MCPError:
-    """The JSON-RPC error for one of ours, with the codes of the dialect."""
+    """The JSON-RPC error for a `CtxError`, with the codes of the dialect."""
     data, code = errors.rpc_data(error), rpc_code(error, dialect)
     if dialect is not None and dialect.details:
         data["details"] = error.message
@@ -184,12 +190,12 @@ def rpc_error(error: CtxError, dialect: Dialect | None) -> MCPError:
 
 
 def cursor_text(source: str, source_id: str) -> str:
-    """The cursor of the page after this document."""
+    """The cursor of the page that starts after this document."""
     return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
 
 
 def cursor_of(text: str) -> tuple[str, str]:
-    """Source and source id of a cursor. Raises `MCPError` if it is not one of ours."""
+    """The source and source id in a cursor of `cursor_text`. Raises `MCPError` for any other text."""
     try:
         source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
         if not isinstance(source, str) or not isinstance(source_id, str):

@@ -1,6 +1,6 @@
 """Metrics for Prometheus: calls by tool, interface and outcome (`[server] metrics`, the `metrics` extra).
 
-The workers of one server add their figures up in a shared folder.
+With several worker processes, the metrics are summed through files in a shared folder.
 """
 
 import os
@@ -15,17 +15,17 @@ from ctx.models import JSON
 from ctx.server.work import Work
 from ctx.tools.toolbox import Call, Toolbox
 
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # names the folder where worker processes add up their figures
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # names the folder where worker processes share their metrics
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """One server's figures. Raises `ConfigError` where prometheus-client is not installed."""
+    """The metrics of one server. Raises `ConfigError` if prometheus-client is not installed."""
 
     def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], Mapping[str, JSON]]) -> None:
-        """`health` is asked with every `render`, for what it says of freshness."""
+        """`health` returns the state of `/health`. Each `render` calls it for the freshness of the index."""
         try:
-            import prometheus_client as prometheus  # an extra: 60 ms, and most servers go without
+            import prometheus_client as prometheus  # an extra; takes 60 ms, and most servers do not use it
         except ImportError as error:
             raise ConfigError(
                 "[server] metrics = true needs prometheus-client: pip install 'ctx-server[metrics]'"
@@ -64,7 +64,7 @@ class Metrics:
         toolbox.observe(self._count)
 
     def render(self) -> bytes:
-        """The figures in Prometheus' text format."""
+        """All metrics in the text format of Prometheus."""
         health = self._health()
         for key, gauge in self._fresh.items():
             value = health.get(key)
@@ -73,7 +73,7 @@ class Metrics:
         return self._render(self._shown)
 
     def _count(self, call: Call) -> None:
-        # A name that a caller made up must not become a time series.
+        # Callers can send any name: only names of real tools may become time series.
         tool = call.tool if call.tool in self._toolbox.names() else "unknown"
         self._calls.labels(tool, call.caller.door, call.outcome).inc()
         self._seconds.labels(tool, call.caller.door).observe(call.duration_s)

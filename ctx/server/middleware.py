@@ -3,8 +3,8 @@
 `RequestMiddleware` (id, headers of every reply, log) → `RouteMiddleware` (`Host`, route and zone) →
 `OriginMiddleware` (web pages) → `CallerMiddleware` (key and rate) → `BodySizeMiddleware`.
 
-A middleware that refuses a request raises. What they learn about a request is in its `Access` (policy.py),
-which the endpoints ask whether a tool may be called.
+A middleware refuses a request by raising an error. The middlewares store what they know about a request in
+its `Access` (policy.py), and the endpoints use it to check whether the caller may call a tool.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from ctx.tools.rates import Window
 logger = logging.getLogger(__name__)
 
 PREFLIGHT_MAX_AGE_S = 600
-DRAIN_BYTES = 8 << 20  # read of a body that is too large, so that the client sees the reply and not a reset
+# How much of a body that is too large is still read, so that the client sees the reply and not a reset.
+DRAIN_BYTES = 8 << 20
 PAGES = "pages of other sites"
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -57,7 +58,7 @@ _FOREIGN = "web pages of other sites need a key, or their origin in [server] all
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` for a request whose body has been read."""
+    """A `receive` function that delivers the body again, after it has been read."""
     unread = [body]
 
     async def replayed() -> Message:
@@ -69,8 +70,9 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _joined_headers(scope: Scope) -> dict[str, str]:
-    """The headers of a request by name. The values of a repeated header are joined: two `Host` or `Origin`
-    headers together match nothing.
+    """The headers of a request by name. The values of a repeated header are joined with commas.
+
+    So a request with two `Host` or `Origin` headers matches no allowed value.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -85,10 +87,10 @@ async def _refuse(error: CtxError, scope: Scope, receive: Receive, send: Send) -
 
 
 class RequestMiddleware:
-    """Gives every request an id and an `Access`, and every reply its security headers; answers what the inner
-    middlewares refuse, and logs failures.
+    """Gives each request an id and an `Access`, and each reply its security headers. Turns the errors of the
+    inner middlewares into replies, and logs requests and failures.
 
-    `start_failure` is what the application raised while it started; the runner raises it again.
+    `start_failure` is the exception that the application raised at its start; the runner raises it again.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy, lifespan: ASGIApp) -> None:
@@ -131,7 +133,7 @@ class RequestMiddleware:
 
 
 class _Reply:
-    """Adds the headers that every reply has, and remembers the status (0: not begun)."""
+    """Sends a reply with the headers that every reply has, and records its status (0: not started)."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -149,7 +151,7 @@ class _Reply:
         await self._send(message)
 
     async def end(self) -> None:
-        """Ends a reply that breaks off."""
+        """Ends a reply that has started but cannot be completed."""
         if not self._ended:
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -168,7 +170,7 @@ class _Reply:
 
 
 def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
-    # Successes at DEBUG: a tool call has its own line (app.py), and the rest is polling.
+    # Successes are logged at DEBUG: tool calls have their own line (app.py), and other requests are polling.
     level = logging.INFO if reply.status >= 400 or not reply.status else logging.DEBUG
     logger.log(
         level,
@@ -182,10 +184,11 @@ def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
 
 
 class RouteMiddleware:
-    """Finds the route of a request and its zone; the innermost application runs that very route.
+    """Finds the route of a request and its zone, and stores them for the other middlewares and the
+    application.
 
-    Answers only to this machine's names, the name it is bound to and those of `allowed_hosts`: a web page
-    that rebinds its own name to this machine is refused.
+    Accepts only the `Host` names of this machine, of `bind` and of `allowed_hosts`. This blocks DNS
+    rebinding: web pages whose name resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, routes: Routes, *, bind: str, allowed_hosts: Iterable[str]) -> None:
@@ -208,7 +211,7 @@ class RouteMiddleware:
 
 
 def _preflighted(scope: Scope, headers: Headers) -> str | None:
-    """The method that a CORS preflight asks for; None if the request is no preflight."""
+    """The method that a CORS preflight asks for; None if the request is not a preflight."""
     if scope["method"] != "OPTIONS" or "origin" not in headers:
         return None
     return headers.get("access-control-request-method")
@@ -217,9 +220,9 @@ def _preflighted(scope: Scope, headers: Headers) -> str | None:
 class OriginMiddleware:
     """CORS, and the check of `Origin` in private zones.
 
-    Pages of `cors_origins` may call what is not private, without credentials. In a private zone a page of
-    another site must be in `allowed_origins` or bring a key. Starlette's CORSMiddleware has one rule for all
-    routes, and refuses nothing.
+    Pages of `cors_origins` may call routes that are not private, without credentials. In a private zone, a
+    page of another site must be in `allowed_origins` or send a key. Starlette's CORSMiddleware is not
+    enough: it has one rule for all routes and refuses no request.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
@@ -229,11 +232,11 @@ class OriginMiddleware:
         self._allowed = frozenset(map(plain_origin, policy.settings.allowed_origins))
 
     def _trusts(self, origin: str, host: str) -> bool:
-        """Whether a page of this origin counts as no page: our own, another of this machine, or a listed
-        one.
+        """Whether an origin is trusted: the server's own, another of this machine, or one of
+        `allowed_origins`.
         """
         lowered, match = origin.lower(), _ORIGIN.fullmatch(origin)
-        if match is None or lowered in self._allowed:  # no match: "null", extensions, files
+        if match is None or lowered in self._allowed:  # no match for "null", browser extensions and files
             return lowered in self._allowed
         return lowered.partition("://")[2] == host.lower() or host_name(match[1]) in LOOPBACK_HOSTS
 
@@ -246,7 +249,7 @@ class OriginMiddleware:
         readers = self._readers(origin, match, access, preflight=preflight)
 
         async def send_shared(message: Message) -> None:
-            # To a page with a wrong key a private zone does not even show the refusal.
+            # In a private zone, a page of another site with a wrong key cannot read even the error.
             unproven = match.zone.private and access.foreign and access.grant is None and not preflight
             if message["type"] == "http.response.start" and readers is not None and not unproven:
                 message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(readers)]}
@@ -258,27 +261,31 @@ class OriginMiddleware:
             return
         try:
             await self._app(scope, receive, send_shared)
-        except CtxError as error:  # the page may read why
+        except CtxError as error:  # replied here, with CORS headers, so that the page can read it
             await _refuse(error, scope, receive, send_shared)
 
     def _is_foreign(self, origin: str | None, headers: Headers) -> bool:
-        """Whether a web page of another site asks. For a picture or a script it sends no Origin, but browsers
-        say so in a header of their own; following a link is the person's doing.
+        """Whether the request comes from a web page of another site.
+
+        Requests for images and scripts have no Origin, but browsers mark them with `Sec-Fetch-Site`. A link
+        that a person follows does not count.
         """
         if origin is not None:
             return not self._trusts(origin, headers.get("host", ""))
         return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-dest") != "document"
 
     def _readers(self, origin: str | None, match: Match, access: Access, *, preflight: bool) -> str | None:
-        """Which origins may read the reply. Raises `OriginNotAllowed` if this one may not ask at all, and
-        `BadRequest` for a malformed preflight.
+        """The value for `Access-Control-Allow-Origin`; None for no CORS headers.
+
+        Raises `OriginNotAllowed` if this origin may not send the request, and `BadRequest` for a malformed
+        preflight.
         """
         headers = access.headers
         names = headers.get("access-control-request-headers", "") if preflight else ""
         if not _HEADER_NAMES.fullmatch(names):
             raise BadRequest("Access-Control-Request-Headers is not a list of header names")
         if match.zone.private:
-            # A preflight never carries the key: a page that announces one may come and present it.
+            # A preflight has no key. It passes if it announces one; the key is checked with the request.
             announced = "authorization" in names.lower() if preflight else bool(_bearer(headers))
             if access.foreign and not (announced and self._policy.has_keys):
                 raise OriginNotAllowed(_FOREIGN)
@@ -311,15 +318,15 @@ def _preflight_headers(headers: Headers, *, private: bool) -> dict[str, str]:
     if names := headers.get("access-control-request-headers"):
         reply["access-control-allow-headers"] = names
     if not private and headers.get("access-control-request-private-network") == "true":
-        reply["access-control-allow-private-network"] = "true"  # asked by older Chromium forks only
+        reply["access-control-allow-private-network"] = "true"  # only older Chromium forks ask for it
     return reply
 
 
 class CallerMiddleware:
-    """Finds out what the key of a request opens, and counts the calls of REST against the caller's rate; MCP
-    and the packs' routes count their own by `Access.spend`.
+    """Checks the key of a request, and counts REST calls against the caller's rate. MCP and the routes of
+    packs count their calls themselves, with `Access.spend`.
 
-    Refuses a wrong key, a missing one that is needed, and callers that the zone does not admit.
+    Refuses a wrong key, a missing key where one is needed, and callers that the zone does not admit.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy, window: Window) -> None:
@@ -335,10 +342,10 @@ class CallerMiddleware:
         shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
         self._check_key(access, _bearer(access.headers), shown=shown)
         if access.foreign and access.grant is None:
-            # The sandbox gives each session a share; all pages have one together.
+            # The sandbox limits each session. All pages of other sites share one session.
             access.session_id = PAGES
         elif access.foreign and match.zone.private:
-            # It was admitted by its key, so it gets only what the key opens.
+            # The page was admitted because of its key, so it gets only the access of that key.
             access.closed = True
         access.settle(scope.get("client"))
         match.zone.admit(access)
@@ -348,7 +355,7 @@ class CallerMiddleware:
         await self._app(scope, receive, send)
 
     def _check_key(self, access: Access, key: str, *, shown: bool) -> None:
-        """Notes what the key opens. Raises `Unauthorized`, except for what anybody may read (`shown`)."""
+        """Stores the grant of the key. Raises `Unauthorized`, but not for what anybody may read (`shown`)."""
         if key:
             access.grant = self._policy.grant(key)
             if access.grant is None and self._policy.has_keys and not shown:
@@ -360,13 +367,13 @@ class CallerMiddleware:
 def _bearer(headers: Headers) -> str:
     authorization = headers.get("authorization", "")
     scheme, space, key = authorization.strip().partition(" ")
-    if not space:  # some clients of Hindsight send the key alone
+    if not space:  # some clients of Hindsight send the key without "Bearer"
         return "" if scheme.lower() == "bearer" else scheme
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
 class BodySizeMiddleware:
-    """Reads the body of a request, of at most `max_bytes`, and hands it on whole."""
+    """Reads the whole body of a request, of at most `max_bytes`, before it calls the application."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
         self._app = app
@@ -384,14 +391,14 @@ class BodySizeMiddleware:
         await self._app(scope, replay(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes:
-        """The body. Raises `PayloadTooLarge`, and `ClientDisconnect` if the client goes away."""
+        """The body. Raises `PayloadTooLarge`, or `ClientDisconnect` if the client disconnects."""
         too_large = PayloadTooLarge(
             f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
         )
         length = headers.get("content-length", "")
         announced = int(length) if length.isdecimal() else 0
         if announced > self._max_bytes and headers.get("expect", "").lower() == "100-continue":
-            raise too_large  # the client waits for our word before it sends the body
+            raise too_large  # the client has not sent the body: it waits for "100 Continue"
         body, size, more = bytearray(), 0, True
         while more and size <= self._max_bytes + DRAIN_BYTES:
             message = await receive()

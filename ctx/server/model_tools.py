@@ -1,8 +1,8 @@
-"""What models read about the server: its instructions, and the document tools as MCP shows them, with short
-schemas, defaults for models and Markdown answers.
+"""Texts for models: the server's instructions, and the document tools as MCP shows them, with short schemas,
+other defaults and Markdown answers.
 
-REST and the command line use the same tools with their full schemas. Without embeddings (`semantic` false)
-nothing mentions semantic or hybrid search.
+REST and the command line use the same tools with their full schemas. Without embeddings (`semantic` false),
+no text mentions semantic or hybrid search.
 """
 
 from collections import Counter
@@ -15,18 +15,18 @@ from ctx.text.strings import counted
 from ctx.tools.schema import put_right
 from ctx.tools.toolbox import Tool
 
-MAX_TOKENS = 8_000  # of a document by default; clients refuse replies of more than 25,000
-FILES = 5  # that a search shows by default
-PASSAGES = 3  # shown of each
+MAX_TOKENS = 8_000  # of a document, by default; clients refuse replies of more than 25,000 tokens
+FILES = 5  # in a search result by default
+PASSAGES = 3  # per file in a search result
 MAX_SOURCES = 8  # named in the instructions
-MAX_NAMES = 6  # folders or types named of an index
+MAX_NAMES = 6  # folders, and types, named in the instructions
 
 _TEXT = {"type": "string"}
 _FORMAT = {"type": "string", "enum": ["text", "json"]}
 
 
 class View(NamedTuple):
-    """A tool's description and parameters for models, and the arguments it has by default."""
+    """The description and parameters of a tool as models see them, and its default arguments for models."""
 
     description: str
     properties: Mapping[str, JSON]
@@ -97,13 +97,13 @@ _FILTERS = ("path", "type", "since", "until")
 
 
 def view_of(tool: Tool) -> View | None:
-    """How models see a tool; None for tools that all interfaces show alike."""
+    """The tool's view for models; None if all interfaces show the tool in the same way."""
     known = tool.parameters.get("properties", {})
     return VIEWS.get(tool.name) if tool.builtin and "format" in known else None
 
 
 def listed(tool: Tool, semantic: bool) -> Tool:
-    """The tool as `tools/list` shows it. Without embeddings `search` lists no modes."""
+    """The tool as MCP's `tools/list` shows it. Without embeddings, `search` has no `mode`."""
     view = view_of(tool)
     if view is None:
         return tool
@@ -114,14 +114,17 @@ def listed(tool: Tool, semantic: bool) -> Tool:
 
 
 def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSON], bool]:
-    """The arguments of the tool itself for those of a model, and whether it asks for JSON."""
+    """Converts the arguments of a model to the tool's own arguments.
+
+    Also returns whether the reply should be JSON, not Markdown.
+    """
     view = view_of(tool)
     if view is None:
         return dict(arguments), True
     also = tuple(tool.parameters["properties"])
     passed, unknown = put_right(view.schema, {**arguments}, also, strict=False)
     as_json = passed.pop("format", None) == "json"
-    passed |= {name: arguments[name] for name in unknown}  # the tool says that it ignores them
+    passed |= {name: arguments[name] for name in unknown}  # the tool reports that it ignores them
     passed = {**view.defaults, **passed}
     if tool.name == "search":
         filters = put_right(tool.parameters, {"filters": passed.pop("filters", None)}, strict=False)[0]
@@ -139,7 +142,7 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSO
 def index_instructions(
     statuses: list[SourceStatus], media_types: Mapping[str, int], folders: Counter[str], semantic: bool
 ) -> str:
-    """What the server tells a model first: what is indexed, and when and how to ask."""
+    """The instructions that a model reads first: what is indexed, and how to use the tools."""
     filled = [status for status in statuses if status.doc_count]
     named = [f"{status.name} ({counted(status.doc_count, 'file')})" for status in filled[:MAX_SOURCES]]
     more = f" and {len(filled) - MAX_SOURCES} more sources" if len(filled) > MAX_SOURCES else ""
@@ -164,7 +167,7 @@ def index_instructions(
 
 
 def short_instructions(semantic: bool) -> str:
-    """The instructions when the index cannot be described."""
+    """Instructions that do not describe the index, for when it cannot be read."""
     hybrid = ' (mode "hybrid" finds both words and meaning)' if semantic else ""
     return (
         f"Search the user's documents with `search`{hybrid}, read one with `get`, see what is indexed and "
@@ -176,7 +179,7 @@ def short_instructions(semantic: bool) -> str:
 
 
 def listed_over_rest(tool: Tool, semantic: bool) -> Tool:
-    """The tool as REST lists it: `search` has the modes of seed 003, less those that need embeddings."""
+    """The tool as REST lists it. `search` lists no `auto` mode, and without embeddings only `keyword`."""
     properties = tool.parameters.get("properties", {})
     if not tool.builtin or "enum" not in properties.get("mode", {}):
         return tool

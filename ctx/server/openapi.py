@@ -1,8 +1,7 @@
-"""The OpenAPI 3.1 description: one operation for each registered tool and agent, as a tool server's clients
-expect.
+"""The OpenAPI 3.1 description, with one operation for each registered tool and agent.
 
-FastAPI describes the fixed endpoints; the rest is made from the Toolbox and the agents, so it cannot say
-anything else than what is served.
+FastAPI describes the fixed endpoints. The rest is generated from the registered tools and agents, so it
+always matches what the server offers.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from ctx.models import JSON, as_table
 from ctx.text.strings import cut
 from ctx.tools.toolbox import Agent, Tool
 
-SUMMARY_CHARACTERS = 300  # what GPT actions accept
+SUMMARY_CHARACTERS = 300  # the limit of GPT actions
 _EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}
 
 _ERRORS = {
@@ -55,8 +54,9 @@ def describe(
     server_url: str = "/",
     key_needed: bool = False,
 ) -> dict[str, JSON]:
-    """The whole OpenAPI document: FastAPI's for the `fixed` endpoints (endpoints.py), and what is
-    registered.
+    """The OpenAPI document of the `fixed` endpoints (endpoints.py), `tools` and `agents`.
+
+    `key_needed`: every request needs a key.
     """
     document: dict[str, JSON] = get_openapi(
         title="ctx",
@@ -76,7 +76,7 @@ def describe(
         paths[f"/agents/{agent.name}/prompt"] = {"post": _agent_operation(agent)}
     return {
         **document,
-        # `{}`: a key is possible and not needed
+        # `{}`: requests without a key are allowed too
         "security": [{"bearer": []}] if key_needed else [{}, {"bearer": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
@@ -94,7 +94,7 @@ def describe(
 
 
 def _with_errors(item: JSON) -> JSON:
-    """FastAPI's operations of one path, with our errors."""
+    """The operations that FastAPI describes for one path, with the error replies of ctx."""
     failures = {str(status): _error_reference(status) for status in _READING}
     return {
         method: {**operation, "responses": {"200": operation["responses"]["200"], **failures}}
@@ -103,7 +103,11 @@ def _with_errors(item: JSON) -> JSON:
 
 
 def example(tool: Tool) -> JSON:
-    """Arguments for a tool; None if a required one has no example, default or list of values."""
+    """Example arguments for a tool.
+
+    None if a required parameter has no example, default or list of values, or if the tool has alternative
+    sets of parameters.
+    """
     if tool.builtin and tool.name in _EXAMPLES:
         return _EXAMPLES[tool.name]
     arguments = {}
@@ -118,7 +122,7 @@ def example(tool: Tool) -> JSON:
 
 
 def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    """The schema of a tool's reply. A declared output schema is moved to the shared components."""
+    """The schema of a tool's reply. Adds the tool's output schema, if it has one, to `schemas`."""
     answer: JSON = {"type": "object"} if tool.bare else {}
     if tool.output_schema is not None:
         schemas[f"{tool.name}_result"] = _rooted(tool.output_schema, f"{tool.name}_result")
@@ -150,7 +154,7 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
     reading = {key: value for key, value in operation.items() if key != "requestBody"}
-    # Seed 003 reads it, uniform clients post.
+    # `sources` accepts GET by specification (seed 003), and POST like every other tool.
     return {"get": reading, "post": {**operation, "operationId": "sources_post"}}
 
 
@@ -159,7 +163,7 @@ def _agent_operation(agent: Agent) -> JSON:
         argument.name: {"description": argument.description} for argument in agent.arguments
     }
     needed = [argument.name for argument in agent.arguments if argument.required]
-    for name in needed:  # an argument's type is the agent's to judge, and null counts as absent
+    for name in needed:  # any type is allowed here, the agent checks it; but null counts as absent
         arguments[name]["not"] = {"type": "null"}
     schema: dict[str, JSON] = {"type": "object", "properties": arguments}
     if needed:
@@ -200,7 +204,7 @@ def _summary(text: str) -> str:
 
 
 def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
-    """That one of these sets of parameters is given, as JSON Schema says it; null is as good as absent."""
+    """A JSON Schema that requires at least one of these sets of parameters. Null counts as absent."""
     absent: JSON = {"not": {"type": "null"}}
     sets = [{"required": list(names), "properties": dict.fromkeys(names, absent)} for names in alternatives]
     return {"anyOf": sets} if sets else {}
@@ -213,7 +217,7 @@ def _or_null(rule: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def _with_nulls(parameters: JSON) -> JSON:
-    # Null for an optional parameter counts as absent, and what is accepted is described.
+    # The Toolbox accepts null for an optional parameter, so the schema allows null too.
     required = parameters.get("required", ())
     properties: dict[str, JSON] = {}
     for name, rule in parameters.get("properties", {}).items():
@@ -223,7 +227,7 @@ def _with_nulls(parameters: JSON) -> JSON:
 
 
 def _rooted(schema: JSON, name: str) -> JSON:
-    # A tool's `$ref: "#/$defs/x"` counts from its own root, which here is a component.
+    # `$ref: "#/$defs/x"` is relative to the root of the tool's schema, which is a component in this document.
     if isinstance(schema, list):
         return [_rooted(item, name) for item in schema]
     if not isinstance(schema, dict):

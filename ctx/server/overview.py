@@ -1,5 +1,5 @@
-"""What the server says of itself: `/health`, and for the page current work, last runs, age of documents and
-search times."""
+"""The state of the server: `/health`, and for the web page the current work, last runs, ages of documents,
+search times, clients and log of calls."""
 
 import os
 import threading
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from ctx.memory.activity import Activity
     from ctx.memory.dialects.pack import Pack
 
-_LEAST_FREE_BYTES = 256 << 10  # what one write of memories or documents may need
-_MINUTES = 60  # of search times
-MONTHS = 12  # of 30 days: how far back the page shows when documents changed
+_LEAST_FREE_BYTES = 256 << 10  # one write of memories or documents may need this much
+_MINUTES = 60  # how far back the page shows search times
+MONTHS = 12  # of 30 days each: how far back the page shows when documents changed
 _LOGGED = 500  # calls that the page shows
-_SEARCHES = 20_000  # kept of them: five a second for an hour
+_SEARCHES = 20_000  # whose times are kept: five a second for an hour
 
 
 class Overview:
-    """Answers the page's own endpoints. Counts searches from the moment it is made. Called in threads."""
+    """The data for the endpoints of the web page. Its methods are called in worker threads."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._lock = threading.Lock()
         self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)  # ended_s (monotonic), ms
-        # Of which state of the catalog.
+        # Cached document ages. The key is the catalog's seq and the day.
         self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = None
         workspace.toolbox.observe(self._note)
 
@@ -44,8 +44,8 @@ class Overview:
                 self._searches.append((time.monotonic(), call.duration_s * 1000))
 
     def activity(self) -> JSON:
-        """What the indexer does now, how the last run of each source went, search times of the last hour, the
-        folders of sources, and what clients call this server.
+        """The current work of the indexer, the last run of each source, search times of the last hour, ages
+        of documents, the folders of sources, and the name of this server in the clients' settings.
         """
         state = self._workspace.indexer_state() or {}
         return {
@@ -60,13 +60,13 @@ class Overview:
         }
 
     def clients(self, url: str) -> JSON:
-        """The clients that `ctx connect` knows, the installed ones first, with their entries for `url`."""
-        from ctx.cli.connect import connectable  # tomlkit, which a server's start does without
+        """The clients that `ctx connect` supports, installed ones first, with their entries for `url`."""
+        from ctx.cli.connect import connectable  # imports tomlkit, which a server does not need to start
 
         return {"clients": connectable(client_name(self._workspace.config.root), url)}
 
     def log(self) -> JSON:
-        """The latest calls of clients. Raises `NotFound` where they are not kept, `StoreError`."""
+        """The latest calls of clients. Raises `NotFound` if calls are not logged, and `StoreError`."""
         return {"entries": [record_json(entry) for entry in self._kept_log().entries(_LOGGED)]}
 
     def clear_log(self) -> JSON:
@@ -79,19 +79,21 @@ class Overview:
         return activity
 
     def _document_ages(self) -> dict[str, list[int]]:
-        """How many documents of each source changed last in these 30 days, the 30 before and so on; at the
-        end all that are older.
+        """For each source, the number of documents by age of their last change.
+
+        One count per 30 days, latest first, then one for all older documents.
         """
         day = now_ms() // DAY_MS
         state = (self._workspace.catalog.seq(), day)
-        # The page asks each second, and reads every document's row.
+        # Cached: the page asks every second, and counting reads the row of every document.
         if self._ages is None or self._ages[0] != state:
             self._ages = state, self._workspace.catalog.ages((day + 1) * DAY_MS, 30 * DAY_MS, MONTHS)
         return self._ages[1]
 
     def _search_times(self) -> list[JSON]:
-        """Of each minute of the last hour that had searches, latest first: how long ago, how many, their
-        median and the slowest, in ms.
+        """Search times for each minute of the last hour that had searches, latest first.
+
+        Each entry has the minutes ago, the number of searches, and their median and longest time in ms.
         """
         now_s = time.monotonic()
         by_minute: dict[int, list[float]] = {}
@@ -110,7 +112,7 @@ class Overview:
         ]
 
     def pack_at_banks(self) -> "Pack | None":
-        """The memory pack that a bank's name in an address or a header leads to."""
+        """The memory pack that serves `/mcp/{bank}` and requests with `X-Bank-Id`; None if there is none."""
         return next((pack for pack in self._workspace.packs if pack.dialect.at_banks), None)
 
 
@@ -118,8 +120,10 @@ class Overview:
 
 
 def health(workspace: Workspace) -> dict[str, JSON]:
-    """The health of a workspace. A database or a search engine that does not answer makes it `degraded`, not
-    dead.
+    """The state of a workspace for `/health`.
+
+    Problems, such as a database or search engine that does not answer, are listed under `degraded`; they
+    are not raised.
     """
     answer: dict[str, JSON] = {
         "status": "ok",
@@ -155,7 +159,7 @@ def health(workspace: Workspace) -> dict[str, JSON]:
 
 
 def _full_disks(workspace: Workspace) -> list[str]:
-    """A sentence for each folder that ctx writes to and whose disk is full."""
+    """A message for each folder of ctx whose disk is full."""
     folders = [workspace.config.folder]
     if not workspace.config.store.url:
         with suppress(StoreError):
@@ -169,7 +173,10 @@ def _full_disks(workspace: Workspace) -> list[str]:
 
 
 def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str, JSON]:
-    """How far the index is behind, and which model answers until the configured one has read as much."""
+    """How many writes the index is behind.
+
+    `answering` is the previous embedding model, if it answers until the configured one has caught up.
+    """
     answer: dict[str, JSON] = {}
     if seq is not None:
         workspace.index.reach()
@@ -181,7 +188,7 @@ def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str,
 
 
 def _pending(workspace: Workspace) -> dict[str, JSON]:
-    """How many chunks wait for an embedding, and since when."""
+    """How many chunks have no embedding yet, and the time of the oldest."""
     count = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
     oldest_ms = oldest_pending_ms(workspace.statuses()) if count else None
     return {"pending": count, "oldest_pending_at": None if oldest_ms is None else iso_utc(oldest_ms)}

@@ -1,9 +1,8 @@
-"""Who may call what: the rules of a server (`Policy`), and what they say about one request (`Access`).
+"""Access rules: `Policy` has the rules of a server, and `Access` applies them to one request.
 
-By seed 003 any web page may call REST (CORS `*`, never with credentials), as far as `[server] cors_origins`
-and `cross_site_tools` let it. MCP, the packs' own routes and the metrics are private (zones.py): there a web
-page of another site must be listed in `allowed_origins` or bring a key. Tools of memory packs are private
-wherever they are called.
+Any web page may call REST (CORS `*`, never with credentials; seed 003), within `[server] cors_origins` and
+`cross_site_tools`. MCP, the routes of packs and the metrics are private (zones.py): a web page of another
+site must be listed in `allowed_origins` or send a key. Tools of memory packs are private on every interface.
 """
 
 import re
@@ -23,7 +22,7 @@ from ctx.text.strings import one_line
 from ctx.tools.rates import Window
 from ctx.tools.toolbox import Agent, Tool
 
-ACCESS = "ctx.access"  # where in the ASGI scope a door finds the Access
+ACCESS = "ctx.access"  # the key of the `Access` in the ASGI scope
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 # Editors and extensions of browsers have schemes of their own: vscode-webview://, chrome-extension://.
@@ -31,16 +30,16 @@ _ANY_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/]+")
 
 
 class PackPolicy(NamedTuple):
-    """How a memory pack is guarded. `keys` are plain keys from the environment that open this pack alone."""
+    """Access settings of a memory pack. `keys` are plain keys from the environment, only for this pack."""
 
     name: str
     keys: tuple[str, ...] = ()
     key_required: bool = False  # closed until there is a key (sekha)
-    at_banks: bool = False  # it is what /mcp/{bank} and X-Bank-Id lead to (hindsight)
+    at_banks: bool = False  # serves /mcp/{bank} and X-Bank-Id (hindsight)
 
 
 class ServerSettings(NamedTuple):
-    """The values the server takes. `bind` is HOST:PORT; `api_keys` are plain keys that open everything."""
+    """Server settings. `bind` is HOST:PORT; `api_keys` are plain keys with access to everything."""
 
     bind: str = "127.0.0.1:7331"
     allowed_hosts: tuple[str, ...] = ()
@@ -48,7 +47,7 @@ class ServerSettings(NamedTuple):
     cross_site_tools: str = "all"  # all | read_only
     allowed_origins: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
-    owner_key: str = ""  # for other commands of the user who serves; opens everything, closes nothing
+    owner_key: str = ""  # for other `ctx` commands of the same user; full access, makes no key necessary
     packs: tuple[PackPolicy, ...] = ()
     rate_limit_per_minute: int = 0  # 0: none
     max_body_bytes: int = 1 << 20
@@ -57,7 +56,7 @@ class ServerSettings(NamedTuple):
 
 
 def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
-    """Refuses to open the server to a network without a key. Raises `ConfigError`."""
+    """Raises `ConfigError` if the server would be open to a network without a key."""
     host, _ = split_bind(settings.bind)
     if (
         is_loopback(host)
@@ -74,8 +73,9 @@ def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
 
 
 def closed(settings: ServerSettings) -> bool:
-    """Whether everything needs a key: by one for the server, or by a bind beyond this machine. Keys for packs
-    and banks close those.
+    """Whether every request needs a key: a server key is set, or other machines can connect.
+
+    Keys for packs and banks protect only those.
     """
     loopback = is_loopback(split_bind(settings.bind)[0])
     return bool(settings.api_keys) or not (loopback or settings.insecure_no_auth)
@@ -86,14 +86,14 @@ _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip",
 
 
 def own_hosts(bind: str) -> frozenset[str]:
-    """The names by which this machine calls a server bound there."""
+    """The host names that reach a server at `bind` from this machine."""
     host, _ = split_bind(bind)
     bound = () if is_everywhere(host) else (url_host(host),)
     return frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
 
 
 class Policy:
-    """Which keys there are, and what needs one."""
+    """The keys of a server, and the rules for what needs a key."""
 
     def __init__(self, settings: ServerSettings, *, ring: Keys | None = None) -> None:
         host, _ = split_bind(settings.bind)
@@ -117,12 +117,14 @@ class Policy:
 
     @property
     def ring_closed(self) -> bool:
-        """Whether a bank needs a key because keys were made."""
+        """Whether banks need a key because `ctx key create` made keys."""
         return self._ring is not None and self._ring.closed
 
     def closed_to(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request needs a key for anything but the page: once keys were made, one that comes
-        through a proxy does, though the server listens on this machine alone.
+        """Whether a request needs a key for everything except the page.
+
+        If keys were created, requests through a proxy need one, even if the server listens only on this
+        machine.
         """
         if self.closed or not self.ring_closed or not self.loopback:
             return self.closed
@@ -130,7 +132,7 @@ class Policy:
         return elsewhere or any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in headers)
 
     def grant(self, key: str) -> Grant | None:
-        """What this key opens; None: nothing."""
+        """The access that a key gives; None if the key is unknown."""
         made = self._ring.candidates() if self._ring else ()
         return match_key(key, (*self._owner, *self._fixed, *made))
 
@@ -143,36 +145,42 @@ class Policy:
         return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
 
     def mcp_locked(self) -> bool:
-        """Whether MCP without a bank needs a key: it is the endpoint of the pack at the banks, which was
-        given one (seed 000).
+        """Whether `/mcp` without a bank needs a key: it also serves the pack that serves banks, and needs
+        a key if that pack has one (seed 000).
         """
         return any(pack.at_banks and pack.keys for pack in self.packs.values())
 
 
 @dataclass(slots=True)
 class Access:
-    """What the middlewares know about one request. It is in `scope["ctx.access"]`."""
+    """What the middlewares found out about one request, and checks based on it.
+
+    It is stored in the ASGI scope under `ACCESS`.
+    """
 
     policy: Policy
     request_id: str
     headers: Mapping[str, str]
-    window: Window | None = None  # the caller's calls are counted here
+    window: Window | None = None  # counts the calls of each caller
     closed: bool = True  # to callers without a key
     door: str = "rest"
     error_body: errors.Shape = errors.body  # of the route
-    foreign: bool = False  # a web page of another site asks
+    foreign: bool = False  # the request comes from a web page of another site
     grant: Grant | None = None
     bank: str | None = None
     bank_fixed: bool = False
-    pack: str | None = None  # the pack whose own MCP endpoint it is
+    pack: str | None = None  # the pack, if the request is for a pack's own MCP endpoint
     session_id: str | None = None
     spender: str = ""
 
     def settle(self, client: tuple[str, int] | None) -> None:
-        """Once the key is known: whose calls are counted, and the bank of a key that opens one alone."""
+        """Sets the name that calls are counted under, and the bank if the key is for a single one.
+
+        Call it after the key was checked.
+        """
         grant = self.grant
         address = client[0] if client else "local"
-        # All pages of other sites count together, and not against the programs on the machine.
+        # Pages of other sites are counted together, apart from the programs on the machine.
         keyless = f"pages at {address}" if self.foreign else address
         self.spender = keyless if grant is None else grant.name
         if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
@@ -184,7 +192,7 @@ class Access:
         return self.grant is not None or not self.closed
 
     def admit(self, tool: Tool) -> None:
-        """Whether this caller may call this tool. Raises `Unauthorized` or `OriginNotAllowed`."""
+        """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not call this tool."""
         if tool.pack is not None:
             self.admit_pack(tool.pack)
             return
@@ -193,8 +201,9 @@ class Access:
             self._admit_effect(f"tool '{tool.name}'")
 
     def admit_documents(self) -> None:
-        """Whether this caller may see the documents. Raises `Unauthorized`: on a closed server a pack's key
-        opens that pack alone, and a bank's key that bank.
+        """Raises `Unauthorized` if this caller may not see the documents.
+
+        On a closed server, a pack's key is only for that pack, and a bank's key only for that bank.
         """
         grant = self.grant
         if grant is None or self.shows(None):
@@ -205,8 +214,9 @@ class Access:
         raise Unauthorized(f"this key is only for memories of the bank {banks}", presented=True)
 
     def shows(self, pack: str | None) -> bool:
-        """Whether lists show this caller what belongs to a pack, or to none (None: documents, tools, agents).
-        A key for memories alone shows nothing else.
+        """Whether lists show this caller the tools and agents of a pack, or with None everything else.
+
+        A key that is only for memories shows nothing else.
         """
         grant = self.grant
         if not self.closed or grant is None or grant.whole:
@@ -214,7 +224,7 @@ class Access:
         return pack is not None and grant.pack in (None, pack)
 
     def admit_agent(self, agent: Agent) -> None:
-        """The same for an agent: those of packs read memories, those of scripts run code."""
+        """As `admit`, for an agent: agents of packs read memories, agents of scripts run code."""
         if agent.pack is not None:
             self.admit_pack(agent.pack)
             return
@@ -223,7 +233,10 @@ class Access:
             self._admit_effect(f"agent '{agent.name}'")
 
     def admit_pack(self, name: str, *, required: bool = False) -> None:
-        """Whether this caller may use this pack. `required`: only with a key, whatever the pack's policy."""
+        """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not use this pack.
+
+        `required`: a key is needed, whatever the pack's policy says.
+        """
         grant = self.grant
         if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
             return
@@ -241,8 +254,9 @@ class Access:
             )
 
     def admit_log(self) -> None:
-        """Whether this caller may see what clients asked: only the page itself, and programs, with a key
-        where there is one. Raises `Unauthorized`, `OriginNotAllowed`.
+        """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not see the log of calls.
+
+        Only the server's own page and programs may, with a key for everything if the server has keys.
         """
         origin = self.headers.get("origin", "").partition("://")[2]
         if self.foreign or (origin and origin.lower() != self.headers.get("host", "").lower()):
@@ -251,12 +265,13 @@ class Access:
             raise Unauthorized("send 'Authorization: Bearer KEY'", presented=self.grant is not None)
 
     def opens_bank(self, bank: str) -> bool:
-        """Whether the caller's key opens that bank, or no key is asked of anybody."""
+        """Whether the caller's key gives access to this bank. True for a caller without a key."""
         return self.grant is None or self.grant.covers(bank)
 
     def admit_mcp(self) -> None:
-        """Whether this caller may come to MCP at all, and to the pack or bank it names. Raises `NotFound`,
-        `Unauthorized`.
+        """Checks that this caller may use MCP, and the pack or bank in the request.
+
+        Raises `NotFound`, `Unauthorized`, or `OriginNotAllowed`.
         """
         if self.pack is not None:
             if self.pack not in self.policy.packs:
@@ -287,7 +302,7 @@ class Access:
             self.window.spend(self.spender)
 
     def caller(self, *, pack: str | None = None) -> Caller:
-        """The Caller of a call. `pack`: whose own route it came by."""
+        """The `Caller` to pass to tools. `pack`: the pack whose own REST route was called."""
         grant = self.grant
         return Caller(
             door=self.door,
@@ -303,8 +318,9 @@ class Access:
 
 
 def client_name(headers: Mapping[str, str]) -> str | None:
-    """What a client calls itself: the page, a program by its User-Agent, or a browser. None: a preview of the
-    page, which nobody asked for.
+    """The name of a client, from `X-Ctx-Client` or `User-Agent`; "browser" for browsers.
+
+    None for a preview of the page, which is not logged.
     """
     name = headers.get("x-ctx-client") or headers.get("user-agent", "").partition("/")[0]
     if name == "preview":
@@ -313,10 +329,10 @@ def client_name(headers: Mapping[str, str]) -> str | None:
 
 
 def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
-    """Whether a web page of any site that CORS lets in may call this tool without a key.
+    """Whether web pages of other sites, if CORS allows them, may call this tool without a key.
 
-    What only reads, and what the operator named in the configuration; not `refresh`, nor what merely lies in
-    a folder of tools.
+    True for tools that only read and for tools named in the configuration. False for `refresh`, and for
+    other tools that are only files in a folder of tools.
     """
     if tool.pack is not None:
         return False
@@ -324,7 +340,7 @@ def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
 
 
 def plain_origin(origin: str) -> str:
-    """An origin as two of them are compared."""
+    """The normalized form of an origin, for comparisons."""
     return origin.lower().rstrip("/")
 
 
@@ -335,7 +351,7 @@ def _effect_open(named: bool, settings: ServerSettings) -> bool:
 def setting_doubts(
     allowed_hosts: Sequence[str], cors_origins: Sequence[str], allowed_origins: Sequence[str]
 ) -> list[str]:
-    """Warnings about entries of these [server] lists that can never match a request."""
+    """Warnings about entries of these `[server]` lists that can never match a request."""
     lines = [
         f"[server] allowed_hosts: '{one_line(host)}' is not a host (write it as box.lan)"
         for host in allowed_hosts
@@ -356,8 +372,8 @@ def setting_doubts(
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header or an entry of `allowed_hosts`: without port and final dot, lower case. ""
-    where it is none.
+    """The host name in a Host header or an entry of `allowed_hosts`, in lower case, without port and final
+    dot; "" if it is not valid.
     """
     match = _HOST.fullmatch(host.strip())
     return match[1].lower().rstrip(".") if match else ""

@@ -1,7 +1,7 @@
-"""`ctx mcp` as a proxy: passes the messages of a client on standard input to a server over HTTP.
+"""`ctx mcp` as a proxy: forwards the messages of a client on standard input to a server over HTTP.
 
-Each message is a POST of its own, and each reply goes back to the client. Nothing is kept between requests,
-so the server may restart. A failed request gets a JSON-RPC error that says what to do.
+Each message is a separate POST, and its replies go back to the client. The server has no session, so it may
+restart between requests. A failed request gets a JSON-RPC error that says what to do.
 """
 
 import logging
@@ -32,22 +32,23 @@ logger = logging.getLogger(__name__)
 CONNECT_S = 10.0
 RESTART_S = 10.0  # how long a request waits for the project's server to come back
 LOOK_S = 0.1
-OWN_REPLY_BYTES = 256 << 20  # of a server of the same user
+OWN_REPLY_BYTES = 256 << 20  # limit for replies from a server of the same user
 
 
 _CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 
 class _Unreadable(ValueError):
-    """A reply that is no MCP message."""
+    """A reply that cannot be read: it is too large or compressed."""
 
 
 class Proxy:
-    """One client and one server."""
+    """Forwards the messages of one MCP client to one HTTP server, and the replies back."""
 
     def __init__(self, server: Upstream, find: Callable[[], Upstream | None] | None = None) -> None:
-        """`find` looks for the server before each message, for one of this user that may restart at another
-        address and with another key. It gives None while there is none.
+        """`find` is called before each message and returns the current server, or None while there is none.
+
+        It is for a server of this user, which may restart at another address and with another key.
         """
         self._server = server
         self._find = find
@@ -61,13 +62,13 @@ class Proxy:
             "X-Session-Id": f"stdio-{uuid.uuid4().hex}",  # this process is one memory session
         }
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
-        # The environment's HTTP proxy is not asked for this machine.
+        # The HTTP proxy in the environment is not used for this machine.
         self._http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(host))
         self._version: str | None = None  # negotiated by `initialize`
         self._calls: dict[str | int, anyio.CancelScope] = {}  # requests in flight
 
     async def run(self, reading: Incoming, writing: Outgoing) -> None:
-        """Carries messages until those of the client end."""
+        """Forwards messages until the client's input ends."""
         async with self._http, writing, anyio.create_task_group() as tasks:
             async for item in reading:
                 message = item.message.model_dump(by_alias=True, exclude_unset=True)
@@ -75,7 +76,7 @@ class Proxy:
                     self._cancel((message.get("params") or {}).get("requestId"))
                 else:
                     tasks.start_soon(self._carry, message, writing)
-            tasks.cancel_scope.cancel()  # what is left are subscriptions
+            tasks.cancel_scope.cancel()  # only subscriptions are still open
 
     def _cancel(self, id: Any) -> None:
         """Cancels a request by closing its connection."""
@@ -84,7 +85,7 @@ class Proxy:
             scope.cancel()
 
     async def _carry(self, message: dict[str, Any], writing: Outgoing) -> None:
-        if message.get("method") == "initialize":  # later requests do not say who asks
+        if message.get("method") == "initialize":  # later requests do not name the client
             info = (message.get("params") or {}).get("clientInfo")
             if isinstance(info, dict) and info.get("name"):
                 self._http.headers["X-Ctx-Client"] = encode_header_value(str(info["name"])[:80])
@@ -102,8 +103,9 @@ class Proxy:
             del self._calls[id]
 
     async def _deliver(self, message: dict[str, Any], writing: Outgoing) -> str | None:
-        """Sends a message, if need be to the server that takes the place of this one; what went wrong, None
-        if nothing did.
+        """Sends a message. With `find`, waits up to `RESTART_S` for the server to be reachable.
+
+        Returns an error message, or None on success.
         """
         if self._find is None:
             try:
@@ -120,8 +122,9 @@ class Proxy:
         return "this project's server has stopped: start it with `ctx serve`, or reconnect the client"
 
     async def _exchange(self, message: dict[str, Any], writing: Outgoing) -> str | None:
-        """Sends a message and hands its replies to the client; what went wrong, None if nothing did. Raises
-        what httpx raises if no connection comes about.
+        """Sends a message and passes the replies to the client.
+
+        Returns an error message, or None on success. Raises the errors in `_CONNECT_ERRORS`.
         """
         try:
             async with self._http.stream(
@@ -177,7 +180,7 @@ class Proxy:
 
 
 def _is_refusal(reply: httpx2.Response, answer: types.JSONRPCMessage, message: dict[str, Any]) -> bool:
-    """Whether an answer is not for the request but about it: refused by the guard, or for another id."""
+    """Whether the server refused the request before MCP handled it: by its status, or by a wrong id."""
     if isinstance(answer, types.JSONRPCNotification):
         return False
     return answer.id != message.get("id") or reply.status_code in (401, 403, 413, 421, 429)

@@ -1,7 +1,7 @@
 """REST: `/tools/{name}`, `/agents/{name}/prompt`, and the routes of packs (docs/http-api.md).
 
-Tools and agents are registered while the server runs, and the Toolbox checks their arguments for every
-interface. So these are plain Starlette routes; the fixed endpoints are FastAPI's (endpoints.py).
+These are plain Starlette routes, because tools and agents are registered while the server runs, and the
+Toolbox checks the arguments for all interfaces. The fixed endpoints use FastAPI (endpoints.py).
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from ctx.tools.toolbox import Agents, Toolbox
 
 T = TypeVar("T")
 
-MAX_DEPTH = 64  # of a body; the arguments of a tool are not a tree
+MAX_DEPTH = 64  # of nested values in a body
 
 
 class PackRoute(NamedTuple):
     """A route that a pack adds.
 
-    `answer(texts of path and query string, body, caller)` runs in a thread and gives the reply, un-wrapped,
-    or raises a `CtxError`. `keyed`: it always needs a key; else as the pack's tools do. `error_body` shapes
-    errors; None: our shape.
+    `answer(parameters of path and query string, body, caller)` runs in a thread. It returns the whole reply
+    or raises a `CtxError`. `keyed`: the route always needs a key, not only when the pack's tools do.
+    `error_body` builds the bodies of errors; None for the default.
     """
 
     method: str
@@ -46,7 +46,7 @@ class PackRoute(NamedTuple):
 
 
 class Request(requests.Request):
-    """A request, for a handler."""
+    """An HTTP request with the caller's `Access` and its parameters."""
 
     @property
     def access(self) -> Access:
@@ -54,7 +54,7 @@ class Request(requests.Request):
         return access
 
     def texts(self) -> dict[str, list[str]]:
-        """The values of the path and of the query string, by name; the path wins."""
+        """The parameters of the path and the query string by name. The path takes precedence."""
         texts = parse_qs(self.scope["query_string"].decode("latin-1"))
         return {**texts, **{name: [value] for name, value in self.path_params.items()}}
 
@@ -62,13 +62,16 @@ class Request(requests.Request):
         """The JSON object in the body; `{}` if there is no body. Raises `BadRequest`."""
         body = await self.body()
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-        # A web page may send a form or text/plain without a preflight: that must never run a tool.
+        # Web pages may send forms and text/plain without a preflight, so these must never run a tool.
         if (body or kind) and not _is_json(kind):
             raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
         return _object_in(body) if body else {}
 
     async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
-        """The answer. While all threads are busy, a call whose client has gone is dropped."""
+        """Awaits `answer` and returns its result.
+
+        While all threads of the lane are busy, a call is cancelled if its client disconnects.
+        """
         if not lane.crowded:
             return await answer
         calling = asyncio.ensure_future(answer)
@@ -87,7 +90,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Resource:
-    """The handlers of a path, by method. Other methods are 405 with `Allow`; HEAD is GET without a body."""
+    """The handlers of a path, by method. HEAD uses the handler of GET; other methods get 405 with `Allow`."""
 
     def __init__(self, **handlers: Handler) -> None:
         self._handlers = {method.upper(): handler for method, handler in handlers.items()}
@@ -104,7 +107,7 @@ class Resource:
 
 
 def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
-    """`/tools/{name}`, and `/tools/sources`, which answers GET too."""
+    """The routes `/tools/{name}` and `/tools/sources`. The latter allows GET too."""
 
     async def call(request: Request) -> Response:
         tool = toolbox.get(request.path_params.get("name", "sources"))
@@ -121,7 +124,7 @@ def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
 
 
 def agent_routes(agents: Agents, work: Work) -> list[Route]:
-    """`/agents/{name}/prompt`."""
+    """The route `/agents/{name}/prompt`."""
 
     async def prompt(request: Request) -> Response:
         name = request.path_params["name"]
@@ -138,7 +141,7 @@ def agent_routes(agents: Agents, work: Work) -> list[Route]:
 
 
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
-    """The routes of packs, those of one path together."""
+    """The routes of packs, with one entry for each path."""
     by_path: dict[str, list[PackRoute]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)

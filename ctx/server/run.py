@@ -1,4 +1,4 @@
-"""Runs the server: sockets, uvicorn with one process or several, and a stop that comes to an end."""
+"""Runs the server: sockets, uvicorn with one or several processes, and a stop with a time limit."""
 
 import errno
 import logging
@@ -21,20 +21,20 @@ from ctx.server.middleware import RequestMiddleware
 logger = logging.getLogger(__name__)
 
 BACKLOG = 512
-MAX_CONNECTIONS = 768  # with the store's files below the 1024 descriptors that a process usually gets
+MAX_CONNECTIONS = 768  # leaves room for the store's files below the usual limit of 1024 descriptors
 KEEP_ALIVE_S = 15
-GRACE_S = 1  # for requests that run when the server is asked to stop
-LEAVE_S = 2.0  # after a signal the process ends, whatever still runs in it
-START_S = 60  # a worker process has this long to start, on a busy machine too
+GRACE_S = 1  # for running requests to finish when the server is asked to stop
+LEAVE_S = 2.0  # the process ends this long after a signal, whatever still runs
+START_S = 60  # for a worker process to start, even on a busy machine
 CANNOT_START = STARTUP_FAILURE  # the exit code of a worker that would fail the same way again
-PORTS_TRIED = 20  # after one that is taken, to propose another
+PORTS_TRIED = 20  # to find a free port to suggest
 
 
 def open_sockets(bind: str) -> list[socket.socket]:
-    """Bound sockets for `HOST:PORT`: `localhost` is both 127.0.0.1 and, where there is one, ::1. Port 0: a
-    free one.
+    """Listening sockets for `HOST:PORT`. For `localhost`: 127.0.0.1, and ::1 if IPv6 is available. Port 0
+    selects a free port.
 
-    Raises `ConfigError` if the port is taken or the address is not this machine's.
+    Raises `ConfigError` if the port is in use or the address does not belong to this machine.
     """
     host, port = split_bind(bind)
     try:
@@ -48,8 +48,10 @@ def open_sockets(bind: str) -> list[socket.socket]:
 
 
 def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
-    """Sockets of one port. Raises `OSError` if the first cannot be bound, or if a named port is taken on
-    another address: clients that say `localhost` could reach another user's server there.
+    """Listening sockets for one port on all `hosts`.
+
+    Raises `OSError` if the first host cannot be bound. Also if a given port is in use on another host:
+    clients that connect to `localhost` could reach another user's server there.
     """
     opened = [_open(hosts[0], port)]
     for name in hosts[1:]:
@@ -59,18 +61,18 @@ def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
             if error.errno == errno.EADDRINUSE and port:
                 opened[0].close()
                 raise
-            # else there is no IPv6 here
+            # any other error: this machine has no IPv6
     return opened
 
 
 def proposal(bind: str) -> str:
-    """What else could be bound now, as the end of a message; empty if nothing near is free."""
+    """The end of an error message that suggests a free address; empty if no near port is free."""
     vacant = next_vacant(bind)
     return f": {vacant} is free (or use --bind {vacant} once)" if vacant else ""
 
 
 def next_vacant(bind: str) -> str | None:
-    """The next address of that host that could be bound now; None if none near is free."""
+    """`HOST:PORT` with the next free port of that host; None if none of the next 20 is free."""
     host, port = split_bind(bind)
     for candidate in range(port + 1, min(port + 1 + PORTS_TRIED, 65536)):
         try:
@@ -90,7 +92,7 @@ def _open(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         opened.bind(address)
-        # It listens now, not when the store is open: of two servers started at once the second fails here.
+        # Listen now, before the store is opened, so that of two servers started at once the second fails.
         opened.listen(BACKLOG)
     except OSError:
         opened.close()
@@ -99,23 +101,23 @@ def _open(host: str, port: int) -> socket.socket:
 
 
 def address(opened: socket.socket) -> str:
-    """`HOST:PORT` as a person would write it."""
+    """The address of a socket as `HOST:PORT`."""
     host, port = opened.getsockname()[:2]
     return f"{url_host(host)}:{port}"
 
 
 def uvicorn_config(app: Any, **options: Any) -> uvicorn.Config:
-    """How uvicorn runs an application of ours."""
+    """The uvicorn configuration for a server process."""
     return uvicorn.Config(
         app,
-        loop="asyncio",  # uvloop answers no more requests a second here, and is 14 MB
-        http="h11",  # bounds the head of a request, reads one request at a time, and drops trailers
+        loop="asyncio",  # uvloop is not faster for ctx, and needs 14 MB
+        http="h11",  # limits the size of request heads, reads one request at a time, and drops trailers
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="critical",  # what its lines say, ours say
+        log_level="critical",  # ctx logs the same events
         access_log=False,
-        proxy_headers=False,  # a header must not say who the caller is
+        proxy_headers=False,  # a header must not decide who the caller is
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -126,19 +128,19 @@ def uvicorn_config(app: Any, **options: Any) -> uvicorn.Config:
 
 
 class HttpServer(uvicorn.Server):
-    """One server on open sockets. `run` blocks until SIGINT, SIGTERM or `stop`, and returns then."""
+    """A server process on open sockets. `run` blocks until SIGINT, SIGTERM or `stop`, then returns."""
 
     def __init__(
         self, app: RequestMiddleware, sockets: Sequence[socket.socket], *, announce: Callable[[str], None]
     ) -> None:
-        """`announce` is given the address, once, when requests are answered."""
+        """`announce` is called once with the address, when the server answers requests."""
         super().__init__(uvicorn_config(app))
         self._app = app
         self._sockets = list(sockets)
         self._announce = announce
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves. Raises what kept the services from starting."""
+        """Runs the server until it is stopped. Raises the error that kept the services from starting."""
         try:
             super().run(self._sockets)
         except SystemExit:
@@ -152,19 +154,21 @@ class HttpServer(uvicorn.Server):
             self._announce(address(self._sockets[0]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Uvicorn would raise the signal again once it has stopped; we end with 0.
+        # Uvicorn would raise the signal again after its stop; ctx ends with exit code 0.
         if not self.should_exit:
             leave_in_time(lambda: os._exit(0))
         self.should_exit = True
 
     def stop(self) -> None:
-        """Begins the stop. From any thread."""
+        """Asks the server to stop. Can be called from any thread."""
         self.should_exit = True
 
 
 def serve(app: RequestMiddleware, bind: str, *, announce: Callable[[str], None]) -> None:
-    """Serves until a signal; raises `ConfigError` if `bind` cannot be had. `announce` is given HOST:PORT when
-    ready. After a signal the process ends within `LEAVE_S`.
+    """Runs the server until a signal. Raises `ConfigError` if `bind` cannot be used.
+
+    `announce` is called with HOST:PORT when the server is ready. After a signal, the process ends within
+    `LEAVE_S`.
     """
     sockets = open_sockets(bind)
     try:
@@ -175,10 +179,10 @@ def serve(app: RequestMiddleware, bind: str, *, announce: Callable[[str], None])
 
 
 def leave_in_time(end: Callable[[], None]) -> None:
-    """Calls `end`, which ends the process, `LEAVE_S` from now.
+    """Calls `end`, which must end the process, after `LEAVE_S`.
 
-    An import, a model that loads, a commit of ten thousand files: none can be interrupted, and none need be
-    waited for, since the store is made for a process that dies at any moment.
+    Some work cannot be interrupted: an import, loading a model, a commit of ten thousand files. Ending the
+    process is safe, because the store survives a process that dies at any moment.
     """
 
     def leave() -> None:
@@ -196,8 +200,9 @@ def leave_in_time(end: Callable[[], None]) -> None:
 
 
 class Workers(Multiprocess):
-    """`count` worker processes on open sockets. Uvicorn replaces one that dies. `run` blocks the main thread
-    until SIGINT or SIGTERM, and returns once all have ended.
+    """`count` worker processes on open sockets. Uvicorn replaces workers that die.
+
+    `run` blocks the main thread until SIGINT or SIGTERM, and returns when all workers have ended.
     """
 
     def __init__(
@@ -208,8 +213,8 @@ class Workers(Multiprocess):
         *,
         announce: Callable[[str], None],
     ) -> None:
-        """`make_app` is pickled and called in each worker. `announce` is given the address, once, when all
-        workers answer.
+        """`make_app` is pickled and called in each worker. `announce` is called once with the address, when
+        all workers are ready.
         """
         config = uvicorn_config(make_app, factory=True, workers=count, timeout_worker_healthcheck=START_S)
         super().__init__(config, list(sockets))
@@ -217,7 +222,7 @@ class Workers(Multiprocess):
         self._signalled = False
 
     def run(self) -> None:
-        """Raises `CtxError` if a worker cannot start."""
+        """Runs the workers until a signal. Raises `CtxError` if a worker cannot start."""
         super().run()
         if not self._signalled:
             raise CtxError("a worker process could not start; see its messages above")
@@ -246,7 +251,7 @@ class Workers(Multiprocess):
         super().handle_term()
 
     def handle_hup(self) -> None:
-        self.handle_term()  # as without workers: the terminal has gone
+        self.handle_term()  # the terminal was closed: stop, as a server without workers does
 
     def terminate_all(self) -> None:
         super().terminate_all()

@@ -1,4 +1,4 @@
-"""What the server serves, made from a workspace: tools, keys, MCP, packs and its settings."""
+"""Builds the parts of a server from a workspace: tools, keys, MCP, the routes of packs, and settings."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -26,8 +26,9 @@ from ctx.workspace import Workspace
 
 
 class Endpoint(Protocol):
-    """MCP over HTTP, within its `lifespan`. `handle` answers every POST on an MCP path; the `Access` of the
-    request is in `scope["ctx.access"]`.
+    """An MCP endpoint over HTTP. `handle` answers a POST on any MCP path, and works within `lifespan`.
+
+    The `Access` of the request is in `scope["ctx.access"]`.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -36,12 +37,11 @@ class Endpoint(Protocol):
 
 
 class Services(NamedTuple):
-    """What the server serves. `start` and `stop` run in a thread, before the first request and after the
-    last.
+    """The parts of a server. `start` and `stop` run in a thread, before the first request and after the last.
 
-    `begin` is called on the event loop once the first requests are answered: what grows with the sources
-    waits for it. `health` gives at least `{"status": "ok"}`. `mcp` makes the MCP endpoint; its calls share
-    the server's `Work`.
+    `begin` is called on the event loop after the first requests were answered; it starts work that takes
+    longer with more sources. `health` returns at least `{"status": "ok"}`. `mcp` creates the MCP endpoint,
+    whose calls share the server's `Work`.
     """
 
     toolbox: Toolbox
@@ -53,14 +53,14 @@ class Services(NamedTuple):
     mcp: Callable[[Work], Endpoint] | None = None
     pack_routes: Iterable[PackRoute] = ()
     keys: Keys | None = None
-    work: Work | None = None  # None: of the usual size
+    work: Work | None = None  # None: a `Work` of the default size
     window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
     semantic: bool = True  # documents have embeddings, so semantic and hybrid search work
-    overview: Overview | None = None  # what else the page shows
+    overview: Overview | None = None  # data for the web page
 
 
 def services(workspace: Workspace) -> Services:
-    """What the server serves of a workspace."""
+    """The `Services` of a workspace."""
     config = workspace.config
     mcp = config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
     keys = key_ring(config)
@@ -87,7 +87,7 @@ def services(workspace: Workspace) -> Services:
 
 
 def mcp_endpoint(workspace: Workspace) -> Callable[[Work], Endpoint]:
-    """MCP over HTTP for a workspace."""
+    """Returns a function that creates the MCP endpoint of a workspace."""
     return lambda work: McpEndpoint(mcp_server(workspace, work, http_auth))
 
 
@@ -109,7 +109,7 @@ def _pack_routes(toolbox: Toolbox, packs: Sequence[Pack]) -> list[PackRoute]:
 def server_settings(
     workspace: Workspace, *, insecure_no_auth: bool = False, owner_key: str = ""
 ) -> ServerSettings:
-    """The server's values. Raises `ConfigError` where a key is named that the environment lacks."""
+    """The settings of the server. Raises `ConfigError` if the variable of `api_key_env` is not set."""
     server = workspace.config.server
     keys: tuple[str, ...] = ()
     if server.api_key_env:

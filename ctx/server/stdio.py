@@ -1,7 +1,7 @@
 """MCP on standard input and output: `ctx mcp`.
 
-The SDK's stdio transport behind a line filter: the SDK does not answer a broken line, the filter answers
--32700 or -32600. Only JSON-RPC reaches standard output, whatever else the process prints.
+Uses the SDK's stdio transport behind a filter for lines. The SDK does not answer an invalid line; the filter
+answers with the error -32700 or -32600. Only JSON-RPC reaches standard output, whatever the process prints.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from ctx.server.mcp_shapes import MessageFault, read_message
 logger = logging.getLogger(__name__)
 
 LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has ended (`echo ... | ctx mcp`)
-ANNOUNCE_DELAY_S = 0.02  # a reload replaces several tools at once
+ANNOUNCE_DELAY_S = 0.02  # merges the announcements of a reload, which replaces several tools
 
 Incoming = Any  # a stream of SessionMessage; the SDK has no public name for its type
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 class StdioAuth:
-    """The user who started the process. They own the files, so nothing is refused."""
+    """The user who started the process. Nothing is refused, since the user owns the files."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -63,14 +63,15 @@ class StdioAuth:
 
 
 def stdio_auth(caller: Caller) -> Callable[[Context], Auth]:
-    """Every request of this process comes from `caller`."""
+    """An `auth` function for `McpServer`: every request comes from `caller`."""
     auth = StdioAuth(caller)
     return lambda context: auth
 
 
 def take_stdio() -> tuple[TextIO, TextIO]:
-    """Standard input and output, for the protocol alone. From here on, `print`, C libraries and child
-    processes write to standard error.
+    """Reserves standard input and output for the protocol, and returns them.
+
+    From then on, `print`, C libraries and child processes write to standard error.
     """
     sys.stdout.flush()
     source = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
@@ -86,10 +87,11 @@ def take_stdio() -> tuple[TextIO, TextIO]:
 async def client_streams(
     source: TextIO, sink: TextIO, *, lenient: bool = False
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """The messages of the client at `source`, and a stream to it at `sink`. When the input ends, the
-    messages end after the last reply.
+    """Two streams: messages from the client at `source`, and messages to the client at `sink`.
 
-    `lenient`: complete an `initialize` without parameters, which Claude Recall's own client sends.
+    After the input has ended, the first stream ends when all requests have their replies.
+
+    `lenient`: completes an `initialize` without parameters, which the client of Claude Recall sends.
     """
     outgoing, replies = anyio.create_memory_object_stream[SessionMessage]()
     pending = _Pending()
@@ -124,7 +126,7 @@ async def client_streams(
 
 
 async def serve_stdio(mcp: McpServer, reading: Incoming, writing: Outgoing) -> None:
-    """Serves one client until its messages end."""
+    """Serves one client until its input ends."""
     _announce_changes(mcp)
     changes = NotificationOptions(tools_changed=True, prompts_changed=True)
     await mcp.server.run(reading, writing, mcp.server.create_initialization_options(changes))
@@ -142,7 +144,7 @@ async def _lines(source: TextIO) -> AsyncIterator[str]:
         except RuntimeError:
             pass  # the loop has ended
 
-    # A daemon: a thread that waits for input must not keep the process from ending.
+    # A daemon thread: one that waits for input must not keep the process from ending.
     threading.Thread(target=read, name="ctx-stdin", daemon=True).start()
     while (line := await arrived.get()) is not None:
         if line.strip():
@@ -175,7 +177,7 @@ class _Pending:
             self._changed.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Waits until every request has its reply."""
+        """Waits until every request has its reply, at most `timeout_s`."""
         with anyio.move_on_after(timeout_s):
             while self._ids:
                 self._changed.clear()
@@ -233,9 +235,9 @@ def _announce_changes(mcp: McpServer) -> None:
 
 
 def run(serving: Coroutine[Any, Any, None], sink: TextIO) -> None:
-    """Serves a client until it closes its end of either stream."""
+    """Runs `serving` until it ends or the client closes one of the streams."""
     try:
         asyncio.run(serving)
     except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         logger.info("the client stopped reading")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # what is left unsent goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # discards unsent output

@@ -1,8 +1,9 @@
-"""Tool calls in threads, off the event loop.
+"""Runs tool calls in threads, off the event loop.
 
-Searches, whole documents and scripts have a lane each, so that slow calls never delay a search; one more lane
-is for `/health`. A lane has a number of threads and a bounded queue; further calls are `Busy`. In the lane of
-scripts, one tool and one caller can take only a share of both.
+Searches, whole documents and scripts each have their own thread pool (a `Lane`), so that slow calls do not
+delay a search. Another pool is for `/health` and similar requests. A pool has a fixed number of threads and a
+bounded queue; when the queue is full, calls raise `Busy`. In the pool for scripts, one tool and one caller
+can use only a share of threads and queue.
 """
 
 import asyncio
@@ -22,18 +23,21 @@ from ctx.tools.toolbox import Agent, Agents, Prompt, Tool, Toolbox
 
 T = TypeVar("T")
 Share = tuple[str, str]
-"""A tool and a caller, whose calls are counted together."""
+"""A tool and a caller. The calls of each are limited to a share of a lane."""
 
-# Searches are arithmetic: more threads than cores only take turns.
+# Searches use the CPU all the time, so more threads than cores do not help.
 SEARCH_THREADS = max(2, min(8, os.cpu_count() or 2))
 SCRIPT_THREADS = 32  # each waits for a child process or an index run
 DOCUMENT_THREADS = 2  # one reads while the other assembles
-QUEUE = 128  # at 1 ms a search the last one waits a tenth of a second
+QUEUE = 128  # calls; at 1 ms per search, the last one waits about a tenth of a second
 NO_SHARE = ("", "")
 
 
 class Lane:
-    """`threads` threads and a queue of at most `waiting` calls. Its methods are called on the event loop."""
+    """A pool of `threads` threads with a queue of at most `waiting` calls.
+
+    Its methods must be called on the event loop.
+    """
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self.name = name
@@ -53,9 +57,9 @@ class Lane:
         return self.unfinished >= self._threads or bool(self._aside)
 
     async def run(self, function: Callable[[], T], share: Share = NO_SHARE) -> T:
-        """What `function` returns or raises in a thread. Raises `Busy` if the queue is full.
+        """Calls `function` in a thread and returns its result. Raises `Busy` if the queue is full.
 
-        If cancelled while it waits, the call is never made; while it runs, its result is thrown away.
+        If the caller is cancelled, a waiting call is not made, and the result of a running call is dropped.
         """
         if self._closed or self.unfinished >= self._capacity:
             raise Busy("the server is busy; try again shortly")
@@ -77,14 +81,14 @@ class Lane:
         future.add_done_callback(ended)
         if self._started < min(self._threads, self.unfinished):
             self._started += 1
-            # A daemon: a tool that never returns must not keep a stopping server alive.
+            # A daemon thread: a tool that never returns must not keep the server from stopping.
             name = f"ctx-{self.name}-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
         self._jobs.put((future, function))
         return await asyncio.wrap_future(future)
 
     async def _take_share(self, share: Share) -> None:
-        """Takes a share, once there is one."""
+        """Takes a share. Waits until one is free."""
         if self._shares.allow(*share):
             self._shares.acquire(*share)
             return
@@ -104,7 +108,7 @@ class Lane:
             self._aside_shares.release(*share)
 
     def _give_back(self, share: Share) -> None:
-        """Gives a share to the first call that waits for it."""
+        """Releases a share, and gives it to the first waiting call that may take it."""
         self._shares.release(*share)
         for entry in self._aside:
             waiting, granted = entry
@@ -124,7 +128,7 @@ class Lane:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(function())
-                except StopIteration:  # asyncio cannot pass it on
+                except StopIteration:  # cannot be raised through an asyncio future
                     future.set_exception(RuntimeError("a tool raised StopIteration"))
                 except BaseException as error:
                     future.set_exception(error)
@@ -140,7 +144,7 @@ class Lane:
 
 
 class Work:
-    """The lanes of one server."""
+    """The thread pools of one server."""
 
     def __init__(
         self,
@@ -155,17 +159,21 @@ class Work:
         self.probes = Lane("probe", 1, waiting)
 
     def lane(self, tool: Tool) -> Lane:
-        """The lane for a tool. Built-in tools that only read are quick, except for whole documents."""
+        """The lane for a tool.
+
+        Built-in tools that only read are fast, so they use `searches`; those that return whole documents use
+        `documents`, and all others `scripts`.
+        """
         if not (tool.builtin and tool.annotations.read_only):
             return self.scripts
         return self.documents if tool.lengthy else self.searches
 
     def agent_lane(self, agent: Agent | None) -> Lane:
-        """The lane for an agent; None: its script may have yet to load."""
+        """The lane for an agent; None for an unknown one, whose script may not be loaded yet."""
         return self.searches if agent is not None and agent.source == "toml" else self.scripts
 
     async def call(self, toolbox: Toolbox, tool: Tool, arguments: JSON, caller: Caller) -> JSON:
-        """`toolbox.call` in the tool's lane. Also raises `Busy`."""
+        """Runs `toolbox.call` in the tool's lane. Also raises `Busy`."""
         lane = self.lane(tool)
         share = (tool.name, caller.share) if lane is self.scripts else NO_SHARE
         return await lane.run(lambda: toolbox.call(tool.name, arguments, caller), share)
@@ -173,7 +181,7 @@ class Work:
     async def prompt(
         self, agents: Agents, agent: Agent | None, name: str, arguments: JSON, caller: Caller
     ) -> Prompt:
-        """`agents.prompt` in the agent's lane. Also raises `Busy`."""
+        """Runs `agents.prompt` in the agent's lane. Also raises `Busy`."""
         lane = self.agent_lane(agent)
         share = (f"agent {name}", caller.share) if lane is self.scripts else NO_SHARE
         return await lane.run(lambda: agents.prompt(name, arguments, caller), share)

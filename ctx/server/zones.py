@@ -1,8 +1,8 @@
-"""Zones: which route belongs to which, and who may call it.
+"""Zones: groups of routes with the same access rules.
 
-`RouteMiddleware` looks a path up in `Routes` once; the other middlewares check its zone, and that very route
-is run, so that they cannot disagree about a path. The server does not start with a route that the table does
-not name.
+`RouteMiddleware` looks up each path in `Routes` once. The other middlewares check the zone of the route they
+get, and the application runs that same route, so they cannot disagree about a path. The server does not start
+if a route is missing from `TABLE`.
 """
 
 import re
@@ -19,7 +19,7 @@ from ctx.server import errors
 from ctx.server.policy import Access
 
 MATCH = "ctx.match"  # the key of the `Match` in the ASGI scope
-# With and without the final slash: a redirect loses a client's POST.
+# With and without the final slash: with a redirect instead, clients would lose the body of a POST.
 MCP_PATHS = (
     *("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/"),
     *("/packs/{pack}/mcp", "/packs/{pack}/mcp/"),
@@ -33,30 +33,30 @@ Parameters = Mapping[str, str]
 
 
 class Zone(NamedTuple):
-    """A kind of route, and who may call it.
+    """A group of routes, and who may call them.
 
-    `private`: a web page of another site must be listed in `allowed_origins` or bring a key; else CORS
-    decides. `admit` raises for a caller whose key opens the server but not this.
+    `private`: a web page of another site must be listed in `allowed_origins` or send a key; if false, CORS
+    decides. `admit` raises an error for a caller that may not use these routes.
     """
 
     private: bool
     admit: Callable[[Access], None] = lambda access: None
-    shown: bool = False  # may be read without a key, on a closed server too
+    shown: bool = False  # may be read without a key, even on a closed server
     counted: bool = False  # every request counts against the caller's rate
-    rpc: bool = False  # errors of a POST are JSON-RPC
+    rpc: bool = False  # errors of a POST are in JSON-RPC format
     door: str = "rest"
 
 
 OPEN = Zone(private=False)
 CALLS = Zone(private=False, counted=True)
 SHOWN = Zone(private=False, shown=True)
-PAGE = Zone(private=True, admit=Access.admit_documents)  # only our own page asks for it, and Prometheus
+PAGE = Zone(private=True, admit=Access.admit_documents)  # used by the server's own page and by Prometheus
 LOG = Zone(private=True, admit=Access.admit_log)
 MCP = Zone(private=True, admit=Access.admit_mcp, rpc=True, door="mcp")
 PACK = Zone(private=True)  # each route checks its caller itself
 
 TABLE: Mapping[str, Zone] = {
-    "/": SHOWN,  # to MCP's clients MCP: see `Entry.serves`
+    "/": SHOWN,  # requests of MCP clients have another entry: see `Entry.serves`
     "/activity": PAGE,
     "/agents/list": CALLS,
     "/banks": PACK,
@@ -76,8 +76,10 @@ TABLE: Mapping[str, Zone] = {
 
 
 class Entry(NamedTuple):
-    """A route and its zone. `serves(method, headers)` tells routes of one path apart; `error_body` makes the
-    bodies of a pack's errors.
+    """A route and its zone.
+
+    `serves(method, headers)` chooses between routes with the same path. `error_body` builds the bodies of a
+    pack's errors.
     """
 
     route: Route
@@ -87,7 +89,7 @@ class Entry(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The route of a path. Without an `entry` the answer is 404, after all checks."""
+    """The route found for a request. Without an `entry` the reply is 404, after all checks."""
 
     zone: Zone
     entry: Entry | None = None
@@ -95,7 +97,7 @@ class Match(NamedTuple):
 
 
 class Routes:
-    """The routes of one server, in order: the first whose path fits is taken, whatever its methods."""
+    """The routes of one server, in order. The first with a matching path is used, whatever its methods."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
@@ -103,7 +105,9 @@ class Routes:
     def match(self, path: str, method: str, headers: Headers) -> Match:
         """The route of a request."""
         for entry in self._entries:
-            found = entry.route.path_regex.fullmatch(path)  # its `$` alone would let a newline pass
+            found = entry.route.path_regex.fullmatch(
+                path
+            )  # with `match`, its `$` would allow a final newline
             if found is not None and (entry.serves is None or entry.serves(method, headers)):
                 return Match(entry.zone, entry, found.groupdict())
         return Match(OPEN)
@@ -112,7 +116,7 @@ class Routes:
 def check_path(scope: Scope) -> None:
     """Raises `BadRequest` for a path with control characters, or with an encoded slash, backslash or dot.
 
-    No path of ours has any, and a proxy may read them differently.
+    No route needs them, and a proxy may interpret them differently.
     """
     raw: bytes = scope.get("raw_path") or b""
     if _CONTROL.search(scope["path"]) or _ENCODED_STEP.search(raw):
@@ -120,13 +124,13 @@ def check_path(scope: Scope) -> None:
 
 
 def note(access: Access, match: Match, headers: Headers) -> None:
-    """Notes the interface, bank and session of a request. Raises `BadRequest` for a bad bank name."""
+    """Stores the interface, pack, bank and session of a request. Raises `BadRequest` for a bad bank name."""
     access.door = match.zone.door
     access.session_id = headers.get("x-session-id", "")[:128] or None
     named = match.parameters if match.zone is MCP else {}
     access.pack = named.get("pack")
     access.bank = bank = named.get("bank") or headers.get("x-bank-id")
-    access.bank_fixed = bank is not None  # a connection with a bank is bound to it for every tool
+    access.bank_fixed = bank is not None  # a request with a bank uses it for every tool
     if bank == "":
         raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
     if bank is not None and not BANK.fullmatch(bank):
@@ -134,7 +138,9 @@ def note(access: Access, match: Match, headers: Headers) -> None:
 
 
 def error_body(match: Match, method: str) -> errors.Shape:
-    """What makes the error bodies of a route: its pack, JSON-RPC, or the usual shape."""
+    """The function that formats a route's errors: the route's own if it has one, JSON-RPC for POST in an RPC
+    zone, else the default.
+    """
     if match.entry is not None and match.entry.error_body is not None:
         return match.entry.error_body
     return errors.rpc_body if match.zone.rpc and method == "POST" else errors.body

@@ -1,5 +1,5 @@
-"""One bank of memories, and the rules for it: what counts as the same memory, what replaces another, what a
-search shows and in which order. The tables below only store.
+"""One bank of memories, with its rules: which memories are equal, which replace others, and which a search
+shows in which order. The layers below only store data.
 
 Texts are embedded before a transaction begins, so that no write waits for a model.
 """
@@ -11,7 +11,7 @@ from ctx.memory.bank.read import Reading
 
 
 class MemoryBank(Putting, Changing, Reading, Moving):
-    """One bank. Nothing it does reads or changes another; `source` is recorded with every change."""
+    """One bank. It changes no other bank, except in `absorb`. `source` is recorded with every change."""
 
 
 __all__ = ["MemoryBank"]

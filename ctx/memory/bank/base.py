@@ -1,4 +1,4 @@
-"""What all operations on a bank need: transactions, finding a memory by its names, repeated requests."""
+"""The base of all operations on a bank: transactions, finding a memory by its names, repeated requests."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ MAX_KEY_CHARS = 200
 
 
 class Resources(NamedTuple):
-    """What all banks of a store share."""
+    """The objects and settings that all banks of a store share."""
 
     rows: MemoryRows
     embedding: Embedding
@@ -48,22 +48,22 @@ class BankView:
         self._embedding = resources.embedding
 
     def with_id(self, id: str) -> Self:
-        """The same bank for one `put`, which stores its memory under this id."""
+        """The same bank, but new memories get this id. Use it for a single `put`."""
         return type(self)(self._resources._replace(new_id=lambda: id), self.id, self.source)
 
     def _view(self) -> AbstractContextManager[Reader]:
-        """One snapshot of the bank, which may not exist."""
+        """A snapshot of the bank for reading. The bank need not exist."""
         return self._resources.rows.reading(self.id)
 
     def _writing(self, op: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
-        """One operation on the bank, which is created if it does not exist."""
+        """A transaction for one operation on the bank. Creates the bank if it does not exist."""
         return self._resources.rows.writing(self.id, op, self._now(), self.source.to_json(), durable=durable)
 
     def _now(self) -> int:
         return self._resources.clock()
 
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
-        """Applies the policy on secrets. Returns the columns and the flags of their content."""
+        """Applies the policy for secrets to `columns`. Returns them and the flags of their content."""
         flags: set[str] = set()
         for name in SCREENED:
             if columns.get(name):
@@ -72,13 +72,14 @@ class BankView:
         return columns, flags
 
     def _shown(self, as_of: JSON, include_superseded: bool) -> Condition:
-        # A date means the end of that day, so that it includes what was said on it.
+        # A date means the end of that day, so that memories of the day are included.
         as_of_ms = last_moment("as_of", as_of)
         return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
 
     def _find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory | None:
-        """The memory with this id, given alias or dialect's alias; None if there is none. Deleted and expired
-        memories are found only with `deleted`.
+        """The memory with this id, with an alias that a caller gave, or with a dialect's alias; else None.
+
+        Deleted and expired memories are found only with `deleted`.
         """
         if not isinstance(id, str) or not 0 < len(id) <= MAX_ID_CHARS:
             raise BadRequest(f"id: must be a text of 1 to {MAX_ID_CHARS} characters")
@@ -114,16 +115,16 @@ class BankView:
 
     def _count_reading(self, nos: Sequence[int]) -> None:
         if not nos:
-            return  # reading does not create a bank
+            return  # a read must not create a bank
         try:
             with self._writing("touch", durable=False) as writer:
                 writer.touch(nos, self.source.session)
         except StoreError as error:
-            # A search need not fail because its count cannot be written.
+            # A search must not fail only because its access count cannot be written.
             logger.warning("memory=touch outcome=%s count=%d", error.word, len(nos))
 
     def _answered(self, request: "Request") -> JSON | None:
-        """As `Request.answered`, in a snapshot of its own."""
+        """As `Request.answered`, in a separate snapshot."""
         if request.key is None:
             return None
         with self._view() as view:
@@ -131,16 +132,14 @@ class BankView:
 
 
 class Request(NamedTuple):
-    """A call that may be repeated, and then gets the reply of the first: the caller's idempotency key and a
-    digest of the arguments.
-    """
+    """An idempotency key with a digest of the call's arguments. A repeated call gets the stored reply."""
 
     key: str | None
     digest: str
 
     @classmethod
     def of(cls, key: JSON, op: str, arguments: dict[str, JSON]) -> "Request":
-        """Raises `BadRequest`."""
+        """The request for a key and arguments. Raises `BadRequest` for a bad key."""
         try:
             content = json.dumps([op, arguments], sort_keys=True, default=str)
         except (TypeError, ValueError):
@@ -149,8 +148,9 @@ class Request(NamedTuple):
         return cls(given_name("idempotency_key", key), digest)
 
     def answered(self, reader: Reader) -> JSON | None:
-        """The reply of the first call, with `repeated`; None if this is the first call. Raises `Conflict` if
-        the key was used for another request, or if the first call's memory was erased.
+        """The reply of the first call, with `repeated` set; None if this is the first call.
+
+        Raises `Conflict` if the key was used for another request, or if the first call's memory was erased.
         """
         kept_reply = reader.reply(self.key) if self.key is not None else None
         if kept_reply is None:
@@ -167,7 +167,7 @@ class Request(NamedTuple):
 
 
 def given_name(name: str, value: JSON) -> str | None:
-    """A name that a caller gives. Raises `BadRequest`."""
+    """Checks a name that a caller gives, and returns it. Raises `BadRequest`."""
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
         raise BadRequest(f"{name}: must be a text of 1 to {MAX_KEY_CHARS} characters")
     return short_text(name, value)

@@ -1,4 +1,4 @@
-"""Changing, deleting and erasing memories of a bank, and undoing that."""
+"""Updating, deleting and erasing memories of a bank, and undoing changes."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from ctx.models import JSON
 
 _NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
 _HOUR_MS = 3_600_000
-# Local dates differ from that of UTC by a day at most, so these three offsets cover all zones.
+# A local date differs from the UTC date by a day at most, so these three offsets cover all time zones.
 _ZONES_MS = (0, 14 * _HOUR_MS, -12 * _HOUR_MS)
 _NO_OPERATION = (
     "no such operation in this bank (the reply to a change has its op_id, and so does a memory's history)"
@@ -25,10 +25,10 @@ _NO_OPERATION = (
 
 
 class Changing(BankView):
-    """Changes memories."""
+    """The operations that change, delete and restore memories."""
 
     def update(self, id: str, patch: JSON, *, expect_version: int | None = None) -> JSON:
-        """Changes fields of a memory: `{"record", "changed", "op_id"}`; its history keeps what was before.
+        """Changes fields of a memory: `{"record", "changed", "op_id"}`. Its history keeps the old values.
 
         Raises `Conflict` if the memory has another version than expected, `NotFound`, `BadRequest`.
         """
@@ -89,17 +89,17 @@ class Changing(BankView):
     def delete(
         self, id: str, *, reason: str | None = None, hard: bool = False, dry_run: bool = False
     ) -> JSON:
-        """Forgets a memory and what it contains, as `delete_all` does with several."""
+        """Forgets one memory and its contents. See `delete_all`."""
         return self.delete_all([id], reason=reason, hard=hard, dry_run=dry_run)
 
     def delete_all(
         self, ids: Sequence[str], *, reason: str | None = None, hard: bool = False, dry_run: bool = False
     ) -> JSON:
-        """Forgets memories and what they contain, in one operation: `{"count", "op_id"}`.
+        """Forgets memories and their contents, in one operation: `{"count", "op_id"}`.
 
         `hard` erases them, which cannot be undone: text, words, vectors and history are overwritten in the
-        file, and only the ids stay in the journal. A dry run only counts. Raises `NotFound` if one of them
-        does not exist; then none is forgotten.
+        file, and only the ids stay in the journal. `dry_run` only counts. Raises `NotFound`, and forgets
+        nothing, if an id does not exist.
         """
         if not isinstance(hard, bool) or not isinstance(dry_run, bool):
             raise BadRequest("hard, dry_run: must be true or false")
@@ -119,7 +119,7 @@ class Changing(BankView):
         return reply
 
     def _doomed(self, reader: Reader, ids: Sequence[str], *, deleted: bool) -> list[Memory]:
-        """Memories with what they contain; without `deleted`, only those that are not deleted."""
+        """The memories with these ids and their contents. Deleted ones are included only with `deleted`."""
         memories = [self._must_find(reader, id, deleted=deleted) for id in ids]
         return [member for member in reader.with_contents(memories) if deleted or member.deleted_ms is None]
 
@@ -132,11 +132,11 @@ class Changing(BankView):
         idempotency_key: str | None = None,
         anew: bool = False,
     ) -> JSON:
-        """Forgets what the filter matches, with what it contains: `{"count", "op_id"}`; `undo(op_id)` brings
-        it back.
+        """Forgets the memories that match the filter, and their contents: `{"count", "op_id"}`. `undo(op_id)`
+        restores them.
 
-        A dry run only counts. A second call with one `idempotency_key` deletes nothing more. `anew`: also
-        drops stored replies, so that a repeated request runs again.
+        `dry_run` only counts. A second call with the same `idempotency_key` deletes nothing more. `anew` also
+        drops the stored replies, so that repeated requests run again.
         """
         condition = compile_filter(filter)
         if condition == EVERYTHING:
@@ -162,8 +162,8 @@ class Changing(BankView):
             return reply
 
     def touch(self, ids: Sequence[str]) -> int:
-        """Counts a read of these memories (access_count, last_accessed, the session). Returns how many there
-        are.
+        """Counts a read of these memories (access_count, last_accessed, sessions). Returns how many of them
+        exist.
         """
         with self._view() as view:
             memories = [self._find(view, id) for id in ids]
@@ -174,11 +174,11 @@ class Changing(BankView):
     # -- undoing ---------------------------------------------------------------------------------------------
 
     def undo(self, op_id: str) -> JSON:
-        """Reverts an operation, as an operation of its own: `{"count", "skipped", "op_id", "undone"}`.
+        """Reverts an operation, with a new operation: `{"count", "skipped", "op_id", "undone"}`.
 
-        Memories that the operation created are deleted; those that it changed or deleted get their earlier
-        state. Memories changed since are skipped and listed. Raises `Conflict` if nothing could be reverted;
-        an erasure cannot be.
+        Memories that the operation created are deleted. Those that it changed or deleted get their earlier
+        state. Memories that were changed again since are skipped, and `skipped` lists them. Raises `Conflict`
+        if nothing could be reverted. Erased memories cannot be restored.
         """
         embedded = self._embedded_before([op_id])
         with self._writing("undo") as writer:
@@ -190,12 +190,14 @@ class Changing(BankView):
                     reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
                 )
             reply = {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
-        self._embedding.stored([[]])  # a long text that came back may lack its vectors
+        self._embedding.stored([[]])  # a restored long text may lack its vectors
         return reply
 
     def take_back(self, op_ids: Sequence[str], made: Sequence[str]) -> None:
-        """Reverts these operations completely: undoes them in one step, forgets the memories they created,
-        and drops their stored replies, so that a repeated request runs again.
+        """Reverts these operations completely, in one operation.
+
+        Undoes them, forgets the memories that they created (`made`), and drops their stored replies, so that
+        a repeated request runs again.
         """
         embedded = self._embedded_before(op_ids)
         with self._writing("undo") as writer:
@@ -206,9 +208,10 @@ class Changing(BankView):
         self._embedding.stored([[]])
 
     def restore(self, id: str) -> JSON:
-        """Restores a forgotten memory with everything forgotten with it, or makes a replaced memory current
-        again without removing its replacement: `{"count", "op_id"}`. Raises `NotFound`, and `Conflict` if
-        its container is forgotten.
+        """Restores a forgotten memory, or makes a replaced memory current again: `{"count", "op_id"}`.
+
+        Contents that were forgotten in the same operation are restored too. The replacement of a replaced
+        memory is kept. Raises `NotFound`, and `Conflict` if the memory's container is forgotten.
         """
         with self._writing("restore") as writer:
             memory = self._must_find(writer, id, deleted=True)
@@ -235,7 +238,7 @@ class Changing(BankView):
     def _undo_all(
         self, writer: Writer, op_ids: Sequence[str], embedded: dict[str, list[bytes]]
     ) -> tuple[int, list[str]]:
-        """Reverts operations: how many changes, and the memories that were changed since."""
+        """Reverts operations. Returns the number of reverted changes, and the ids of the skipped memories."""
         states = _states_before(writer, op_ids)
         memories = writer.rows(states)
         count, skipped = 0, []
@@ -255,7 +258,7 @@ class Changing(BankView):
         return count, skipped
 
     def _embedded_before(self, op_ids: Sequence[str]) -> dict[str, list[bytes]]:
-        """The texts that these operations replaced, with their vectors. Raises `NotFound`."""
+        """The vectors of the texts that these operations replaced, by text. Raises `NotFound`."""
         with self._view() as view:
             texts = {
                 before["text"]: None for _, _, before in _changes(view, op_ids) if before and "text" in before
@@ -264,13 +267,13 @@ class Changing(BankView):
 
 
 def _matching(reader: Reader, conditions: Sequence[Condition]) -> list[Memory]:
-    """The memories that meet the conditions, and the undeleted ones that they contain."""
+    """The memories that meet the conditions, with their contents; deleted ones are left out."""
     members = reader.with_contents(list(reader.select(conditions)))
     return [member for member in members if member.deleted_ms is None]
 
 
 def _changes(reader: Reader, op_ids: Sequence[str]) -> list[tuple[int, int, dict[str, JSON] | None]]:
-    """What operations changed, as `Reader.changes_of`. Raises `NotFound`."""
+    """The changes by these operations, as `Reader.changes_of` returns them. Raises `NotFound`."""
     changes = []
     for op_id in op_ids:
         op_no = reader.operation(op_id)
@@ -281,12 +284,14 @@ def _changes(reader: Reader, op_ids: Sequence[str]) -> list[tuple[int, int, dict
 
 
 def _states_before(writer: Writer, op_ids: Sequence[str]) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """For each memory, by number: the last version that these operations made, and the columns before them
-    (None: it did not exist). If another operation changed it in between, the columns are those after that
-    change.
+    """The state of each memory before these operations, by its number.
+
+    A state is the last version that these operations made, and the earlier values of the changed columns;
+    None if the memory did not exist. If another operation changed the memory in between, the values are
+    those after that change.
     """
     states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
-    following = (0, 0)  # the memory, and the version before the last one that was read
+    following = (0, 0)  # the number of the memory in the last change, and the version before that change
     for no, version, before in sorted(_changes(writer, op_ids), key=lambda change: (change[0], -change[1])):
         if no not in states:
             states[no] = (version, before)
@@ -303,21 +308,23 @@ def _states_before(writer: Writer, op_ids: Sequence[str]) -> dict[int, tuple[int
 
 
 def _event_changes(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
-    """The changes to an event's time that follow from other changes: a given day clears the last day, and a
-    time that was read from the text is read again. `timestamp`: as the caller gave it.
+    """The changes of a memory's event time that follow from its other changes.
+
+    A new event date clears the end date, unless a new one is given too. A time that was read from the text
+    is read again. `timestamp` is the caller's value.
     """
     if "event_ms" in changes:
         return {} if "event_last_ms" in changes else {"event_last_ms": None}
     if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
         return {}
-    # The zone used to read the text is not stored, so any zone that gives the stored times is used.
+    # The time zone of the first reading is not stored. Any zone that gives the stored times is taken.
     stored = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
     ahead_ms = next(
         (zone for zone in _ZONES_MS if _times(memory, zone) == stored),
         None,
     )
     if ahead_ms is None:
-        return {}  # the caller gave them
+        return {}  # the times are not from the text: the caller gave them
     corrected = memory._replace(**changes)
     named_ms = zone_ms(timestamp)
     if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
@@ -331,9 +338,12 @@ def _times(memory: Memory, ahead_ms: int) -> dict[str, JSON]:
 
 
 def _validity(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
-    """The validity of a memory whose said time was corrected. Also moves the end of what it replaced."""
+    """The new validity of a memory whose said time was corrected.
+
+    Also moves the end of the memories that it replaced.
+    """
     if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
-        return {}  # it was said before, too
+        return {}  # an equal memory was also said earlier
     replaced = Condition("m.superseded_by = ?", (memory.id,))
     for older in list(writer.select([UNDELETED, replaced])):
         writer.patch(older, {"valid_to_ms": max(said_ms, older.valid_from_ms)})

@@ -1,4 +1,4 @@
-"""Exporting a bank as lines of JSON, importing them, and merging another bank."""
+"""Exporting a bank as lines of JSON, importing such lines, and merging another bank."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,13 +28,12 @@ class _Line(NamedTuple):
 
 
 class Moving(BankView):
-    """Takes memories out of a bank and into it."""
+    """The operations that export, import and merge memories."""
 
     def export(self, filter: JSON = None, *, include_deleted: bool = False) -> Iterator[str]:
-        """One line of JSON for each memory, also superseded ones, oldest first, without a newline.
+        """Yields a line of JSON for each memory, including superseded ones, oldest first, without newlines.
 
-        Imported into any bank and exported again, the lines are the same bytes. Journal and history are not
-        exported.
+        After an import into any bank, an export gives the same bytes. Journal and history are not exported.
         """
         conditions = [EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
         with self._view() as view:
@@ -43,11 +42,12 @@ class Moving(BankView):
                 yield to_line(memory, aliases, view.sessions(memory.no))
 
     def import_(self, lines: Iterable[str]) -> JSON:
-        """Reads an export: `{"imported", "skipped", "conflicts"}`. Batches of 200 are each all or nothing.
+        """Imports the lines of an export: `{"imported", "skipped", "conflicts"}`.
 
-        A memory that already exists is skipped, also if it was read, replaced or forgotten since. A memory
-        with the same id and other content is a conflict: it is reported and not changed. An alias that
-        another memory has here is not imported. Raises `BadRequest` with the number of an invalid line.
+        Each batch of 200 lines is one transaction. A memory that already exists is skipped, even if it was
+        read, replaced or forgotten since. If a memory has the same id but other content, the line is
+        reported as a conflict and not imported. An alias that another memory of this bank has is dropped.
+        Raises `BadRequest` with the number of an invalid line.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         parsed = self._parsed(lines)
@@ -68,7 +68,7 @@ class Moving(BankView):
                 raise BadRequest(f"line {number}: {error.message}") from error
 
     def _admitted(self, memory: Memory) -> Memory:
-        """A memory after the policy on secrets, with its own flags and those of its content."""
+        """Applies the policy for secrets to a memory. Adds the flags of its content to its own flags."""
         columns, flags = self._screened({name: getattr(memory, name) for name in SCREENED})
         admitted = memory._replace(**columns, flags=sorted({*memory.flags, *flags}))
         if any(getattr(memory, name) != value for name, value in columns.items()):
@@ -119,7 +119,7 @@ class Moving(BankView):
 
 
 def _is_same(stored: Memory, memory: Memory) -> bool:
-    """Whether a stored memory is that of a line, whatever happened to it here since."""
+    """Whether a stored memory equals an imported one, except for changes such as reads or deletion since."""
     return (
         all(getattr(stored, COLUMN_OF[name]) == getattr(memory, COLUMN_OF[name]) for name in SETTABLE)
         and (memory.superseded_by is None or memory.superseded_by == stored.superseded_by)
@@ -142,6 +142,6 @@ def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
 
 
 def _unread_line(view: Reader, memory: Memory) -> str:
-    """The line of a memory without its count of readings."""
+    """The exported line of a memory, without its access count."""
     unread = memory._replace(accessed_ms=memory.created_ms, access_count=0)
     return to_line(unread, view.aliases([memory.no]).get(memory.no, []), ())

@@ -15,15 +15,15 @@ from ctx.memory.writer import Writer
 from ctx.models import JSON
 
 DEDUPES = ("exact", "off")
-MAX_ITEMS = 1000  # of one put_many
+MAX_ITEMS = 1000  # in one put_many
 MAX_COMPARED = 20  # messages of a new conversation that are compared with others
 CONVERSATION = "conversation"
-# What two memories must share, besides the gist, to be merged.
+# Two memories are merged only if their gists and these fields are equal.
 _PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
 
 
 class Putting(Searching):
-    """Stores memories."""
+    """The operations that store and replace memories."""
 
     def ensure(self) -> None:
         """Creates the bank if it does not exist."""
@@ -34,7 +34,7 @@ class Putting(Searching):
             pass
 
     def configure(self, config: JSON) -> JSON:
-        """Replaces the configuration and returns it."""
+        """Replaces the bank's configuration and returns it."""
         if not isinstance(config, dict):
             raise BadRequest("config: must be a JSON object")
         check_json("config", config, 0)
@@ -57,14 +57,16 @@ class Putting(Searching):
         """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "similar", "flags",
         "op_id", "consolidated"}`.
 
-        `dedupe`: "exact" (the default for facts) merges the memory into one that says the same, and adds only
-        what is new (a context, a tag); "off" (the default for other kinds) merges nothing. `similar`: up to
-        three live memories close in meaning, closest first: `{"id", "text", "said", "score"}`. `supersedes`
-        names memories that this one replaces: they are kept, and found `as_of` their time; `superseded` gives
-        their texts. An id that cannot be replaced is a `BadRequest`, and nothing is stored. `consolidated`:
-        the operation by which the configured language model replaced memories, else null. A second call with
-        one `idempotency_key` gets the reply of the first. `birth_tags` are only added to a new memory.
-        `fields`: `ctx.memory.columns.SETTABLE`.
+        Arguments: `dedupe` "exact" (the default for facts) merges the memory into an equal one, and adds only
+        new contexts, tags and the like; "off" (the default for other kinds) never merges. `supersedes` has
+        the ids of memories that this one replaces: they are kept, and a search with `as_of` their time finds
+        them. If one cannot be replaced, nothing is stored and `BadRequest` is raised. A second call with the
+        same `idempotency_key` gets the reply of the first. `birth_tags` are added only to a new memory.
+        `fields` are those of `ctx.memory.columns.SETTABLE`.
+
+        Reply: `similar` has up to three live memories close in meaning, closest first: `{"id", "text",
+        "said", "score"}`. `superseded` has the replaced memories with their texts. `consolidated` is the id
+        of the operation by which the configured language model replaced memories, else null.
         """
         if dedupe is not None and dedupe not in DEDUPES:
             raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
@@ -108,8 +110,9 @@ class Putting(Searching):
         return self._consolidated(reply, memory, [older for older, _ in close])
 
     def _consolidated(self, reply: JSON, memory: Memory, similar: Sequence[Memory]) -> JSON:
-        """With `consolidate`, lets the language model judge which of the similar memories the new one
-        replaces. That is an operation of its own: the memory is stored whatever the model says.
+        """With `consolidate`, asks the language model which similar memories the new one replaces.
+
+        Returns the updated reply. This is a separate operation, after the memory was stored.
         """
         model = self._resources.language_model
         if not self._resources.consolidate or model is None or not similar or memory.kind != "fact":
@@ -119,7 +122,7 @@ class Putting(Searching):
             return reply
         try:
             decision = self.supersede([older.id for older in outdated], memory.id, op="consolidate")
-        except (BadRequest, Conflict):  # one of them was changed meanwhile
+        except (BadRequest, Conflict):  # one of the memories was changed meanwhile
             return reply
         replaced = {older["id"] for older in decision["superseded"]}
         return {
@@ -137,14 +140,14 @@ class Putting(Searching):
         supersedes: Sequence[str] = (),
         idempotency_key: str | None = None,
     ) -> JSON:
-        """Stores a container and what is in it, all or nothing: `{"id", "ids", "created", "superseded",
-        "similar", "op_id"}`.
+        """Stores items, and a container for them if one is given, all or nothing: `{"id", "ids", "created",
+        "superseded", "similar", "op_id"}`.
 
-        Each item is an object with `text` and the fields of `put`; in a container its `kind` is "message" by
-        default. The container's text is its label unless it has one, its kind "conversation". Nothing is
-        merged, except that with `supersedes` (containers that this one replaces, with their contents) an
-        equal container is not stored again. `similar`: up to three containers that hold something close in
-        meaning: `{"id", "label", "text", "said", "score"}`.
+        Each item is an object with `text` and the fields of `put`. In a container, its default `kind` is
+        "message". By default, a container's text is its label and its kind "conversation". `supersedes` has
+        the ids of containers that the new one replaces, with their contents. Nothing is merged; but with
+        `supersedes`, an equal container is not stored again. `similar`: up to three containers with contents
+        close in meaning: `{"id", "label", "text", "said", "score"}`.
         """
         _check_items(items, container)
         _check_ids(supersedes)
@@ -188,7 +191,7 @@ class Putting(Searching):
         return reply
 
     def _conversation(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
-        """The container, then its items."""
+        """The new memories: the container, then its items."""
         parent = self._draft({"kind": CONVERSATION, "text": container.get("label"), **container}, now_ms)
         drafts = [parent]
         for ordinal, item in enumerate(items):
@@ -198,7 +201,7 @@ class Putting(Searching):
         return drafts
 
     def _similar_containers(self, drafts: Sequence[Memory], vectors: Sequence[Sequence[bytes]]) -> list[JSON]:
-        """The containers of messages that are close in meaning to one of a new container, closest first."""
+        """The containers with messages close in meaning to those of a new container, closest first."""
         best: dict[str, tuple[Memory, float]] = {}
         for message, packed in zip(drafts[1 : 1 + MAX_COMPARED], vectors[1:], strict=False):
             for older, score in self.similar(message, packed):
@@ -214,9 +217,10 @@ class Putting(Searching):
         return sorted(found, key=lambda entry: (-entry["score"], entry["id"]))
 
     def supersede(self, ids: Sequence[str], by: str, *, op: str = "supersede") -> JSON:
-        """Replaces memories by an existing one: `{"superseded": [{"id", "text", "said"}], "op_id"}`. Raises
-        `BadRequest`, and replaces none, if an id is unknown, of another kind, the memory's own, or would make
-        a memory its own successor.
+        """Replaces memories by an existing one: `{"superseded": [{"id", "text", "said"}], "op_id"}`.
+
+        Raises `BadRequest`, and replaces nothing, if an id is unknown, equal to `by`, of another kind, or
+        would make a memory its own successor. Raises `Conflict` if another memory already replaced one.
         """
         _check_ids(ids)
         if not ids:
@@ -230,14 +234,14 @@ class Putting(Searching):
             }
 
     def _named(self, writer: Writer, id: str, argument: str) -> Memory:
-        """The memory of an id in a request. Raises `BadRequest` that names the argument."""
+        """The memory with an id from a request. Raises `BadRequest` that names the argument."""
         try:
             return self._must_find(writer, id)
         except NotFound as error:
             raise BadRequest(f"{argument}: {error.message}") from error
 
     def _supersede(self, writer: Writer, memory: Memory, ids: Sequence[str]) -> list[Memory]:
-        """Replaces memories and what they contain; returns the replaced ones. Raises `BadRequest`."""
+        """Replaces memories with their contents; returns the memories. Raises `BadRequest`, `Conflict`."""
         successors: set[str] = set()
         following = memory.superseded_by
         while following is not None and following not in successors:
@@ -281,7 +285,7 @@ class Putting(Searching):
         return memory._replace(flags=sorted(flags))
 
     def _placed(self, writer: Writer, memory: Memory) -> Memory:
-        """The memory with its container's id and the next place in it."""
+        """The memory with its container's id, and with the next position there unless it has one."""
         if memory.parent is None:
             return memory
         parent = self._must_find(writer, memory.parent)
@@ -299,8 +303,10 @@ def _shown(memory: Memory) -> dict[str, JSON]:
 
 
 def _twin(writer: Writer, memory: Memory) -> Memory | None:
-    """The oldest visible memory that says the same about the same time, whose metadata does not disagree, and
-    that has room for what this one adds.
+    """The oldest visible memory that the new one can be merged into; None if there is none.
+
+    It has the same gist and the same fields `_PLACE`, its metadata does not contradict the new one, and the
+    merged tags, contexts and metadata are within the limits.
     """
     for twin in writer.same_gist(memory.gist, writer.at_ms):
         if (
@@ -315,8 +321,8 @@ def _twin(writer: Writer, memory: Memory) -> Memory | None:
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
-    """Adds to an existing memory what the repetition adds: contexts, tags, metadata, a later expiry, a later
-    day. Returns the changed memory.
+    """Merges a new memory into an equal one: contexts, tags, metadata, flags, and later times of expiry and
+    saying. Returns the changed memory.
     """
     known_contexts = all_contexts(twin)
     changes: dict[str, JSON] = {
@@ -327,11 +333,11 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     }
     if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
         changes["expires_ms"] = memory.expires_ms
-    repeated = writer.bank.seq != twin.seq  # if not, an equal memory within a day is a retry
+    repeated = writer.bank.seq != twin.seq  # if false, the twin was written last: within a day it is a retry
     if memory.uttered_ms - twin.uttered_ms > (0 if repeated else DAY_MS):
         changes["said_ms"] = memory.uttered_ms
     if memory.session and twin.session != memory.session:
-        changes["session"] = None  # it belongs to several sessions, so it is not deleted with one
+        changes["session"] = None  # it belongs to several sessions now, so no session deletes it
     changes["content_hash"] = content_hash(twin._replace(**changes))
     return writer.patch(twin, changes)
 
@@ -356,20 +362,21 @@ def _same_container(writer: Writer, drafts: Sequence[Memory]) -> list[Memory]:
 
 
 def zone_ms(timestamp: JSON) -> int:
-    """How far local clocks were ahead of UTC at a timestamp; 0 if it names no zone."""
+    """The UTC offset of a timestamp in milliseconds; 0 if it names no zone."""
     return ahead_of_utc_ms(timestamp) if isinstance(timestamp, str) else 0
 
 
 def read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
-    """The columns for when the event in a text happened; none if the text does not say. `ahead_ms`: how far
-    the speaker's clock was ahead of UTC.
+    """The columns `event_ms` and `event_last_ms` for the time named in a text; {} if it names none.
+
+    `ahead_ms` is the speaker's UTC offset.
     """
     span = happened(text, said_ms, ahead_ms)
     return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
 
 
 def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
-    """The columns, with a said time more than a day in the future moved to the event's time."""
+    """The columns. A said time more than a day in the future becomes the event's time instead."""
     said_ms = columns.get("said_ms")
     if said_ms is None or said_ms <= now_ms + DAY_MS:
         return columns

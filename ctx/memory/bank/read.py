@@ -19,7 +19,7 @@ _FOLLOWING = ("content_hash", "updated_ms", "gist")  # columns that follow from 
 
 
 class Reading(BankView):
-    """Reads what is in a bank."""
+    """The operations that read a bank."""
 
     def exists(self) -> bool:
         """Whether anything was ever written to the bank."""
@@ -27,23 +27,23 @@ class Reading(BankView):
             return view.exists
 
     def neighbours(self) -> list[str]:
-        """All banks of the store."""
+        """The ids of all banks of the store, including this one."""
         with self._view() as view:
             return view.banks()
 
     def config(self) -> JSON:
-        """The configuration: `mission`, `skepticism`, `literalism`, `empathy` (1 to 5) for `synthesize`, and
-        other keys.
+        """The bank's configuration, such as `mission`, `skepticism`, `literalism` and `empathy` (1 to 5) for
+        `synthesize`.
         """
         with self._view() as view:
             return view.bank.config
 
     def get(self, id: str, *, include_deleted: bool = False) -> JSON | None:
-        """The record of an id or alias, also if it was superseded; None if there is none."""
+        """The record with this id or alias, even if it was superseded; None if there is none."""
         return self.get_many([id], include_deleted=include_deleted)[0]
 
     def get_many(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[JSON | None]:
-        """The records in the order of the ids, None for those that do not exist."""
+        """The records in the order of the ids; None for each id that does not exist."""
         _check_few(ids)
         with self._view() as view:
             memories = [self._find(view, id, deleted=include_deleted) for id in ids]
@@ -69,9 +69,10 @@ class Reading(BankView):
         as_of: JSON = None,
         forgotten: bool = False,
     ) -> JSON:
-        """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page. `order` is one of
-        `ctx.memory.columns.ORDERS`, with `-` in front for descending. Pages neither repeat nor skip records
-        while others write. `forgotten`: only forgotten memories.
+        """A page of records: `{"items", "cursor"}`; `cursor` is None on the last page.
+
+        `order` is one of `ctx.memory.columns.ORDERS`, with `-` in front for descending. Pages neither repeat
+        nor skip records while others write. `forgotten` lists only forgotten memories.
         """
         descending, name = order.startswith("-"), order.removeprefix("-")
         if name not in ORDERS:
@@ -89,7 +90,7 @@ class Reading(BankView):
         return {"items": records, "cursor": _make_cursor(order, page[-1]) if len(memories) > limit else None}
 
     def every(self, filter: JSON = None, **options: JSON) -> Iterator[JSON]:
-        """All records of `browse`, read a page at a time."""
+        """Yields all records that `browse` finds, and reads them page by page."""
         cursor = None
         while True:
             page = self.browse(filter, limit=MAX_LIMIT, cursor=cursor, **options)
@@ -116,17 +117,17 @@ class Reading(BankView):
         as_of: JSON = None,
         forgotten: bool = False,
     ) -> int:
-        """How many records `browse` would return."""
+        """The number of records that `browse` finds."""
         condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
         with self._view() as view:
             return view.count([condition, compile_filter(filter)])
 
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
-        """`{"count", "average_importance", "first_created", "last_created", "characters", "groups"}`; a group
-        has `value` and the same keys.
+        """Statistics of visible memories: `{"count", "average_importance", "first_created", "last_created",
+        "characters", "groups"}`. A group has the same keys and `value`.
 
-        `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY (a
-        group's value may be null), or tags (a memory counts for each of its tags).
+        `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY, or
+        tags. The value of a group may be null. With tags, a memory counts once for each of its tags.
         """
         column, values = _group_column(group_by)
         conditions = [visible(self._now()), compile_filter(filter)]
@@ -137,7 +138,7 @@ class Reading(BankView):
         return {**whole_bank, "groups": [{"value": row[0], **_summary(row)} for row in groups]}
 
     def contents(self, ids: Sequence[str]) -> JSON:
-        """By the ids of containers: `{"count", "characters", "first"}`; empty ones are left out."""
+        """For each container, by id: `{"count", "characters", "first"}`; empty ones are left out."""
         _check_few(ids)
         with self._view() as view:
             return {
@@ -146,13 +147,13 @@ class Reading(BankView):
             }
 
     def sessions(self, id: str) -> list[str]:
-        """The sessions that wrote or read a memory or anything in it. Raises `NotFound`."""
+        """The sessions that wrote or read a memory or its contents, sorted. Raises `NotFound`."""
         with self._view() as view:
             members = view.with_contents([self._must_find(view, id)])
             return sorted({session for member in members for session in view.sessions(member.no)})
 
     def history(self, id: str) -> list[JSON]:
-        """Every change of a memory, also of a deleted one, oldest first: `{"version", "op", "op_id", "at",
+        """All changes of a memory, which may be deleted, oldest first: `{"version", "op", "op_id", "at",
         "by", "changed": {field: {"from", "to"}}}`. Raises `NotFound`.
         """
         with self._view() as view:
@@ -181,12 +182,12 @@ class Reading(BankView):
         return entries[::-1]
 
     def replaced_by_rule(self) -> list[JSON]:
-        """The memories that earlier versions replaced by language rules, and that are still replaced: `{"id",
-        "text", "by"}`.
+        """The memories that language rules of earlier versions of ctx replaced, and that are still replaced:
+        `{"id", "text", "by"}`.
         """
         found = []
         with self._view() as view:
-            # Only a put by rule noted a reason.
+            # Only puts that replaced by rule have a reason in the journal.
             by_rule = {
                 line.op_id for line in view.journal() if line.op == "put" and '"reason"' in line.detail
             }
@@ -263,6 +264,6 @@ def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
 
 
 def _check_few(ids: JSON) -> None:
-    """Raises `BadRequest` for too many ids, and for anything but a list."""
+    """Raises `BadRequest` unless `ids` is a list of at most `MAX_LIMIT` entries."""
     if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
         raise BadRequest(f"ids: must be a list of at most {MAX_LIMIT}")

@@ -1,4 +1,4 @@
-"""Searching a bank: memories that answer a question, memories similar to a text, and an answer from many."""
+"""Searching a bank: memories for a query, similar memories, and answers from many memories."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -21,20 +21,20 @@ from ctx.text.analyze import MAX_QUERY_CHARS
 DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each search
 CHARS_PER_TOKEN = 4
 MAX_SIMILAR = 3
-# From these values on a memory counts as close in meaning to a new one. Of all pairs of LoCoMo facts from
-# different sessions, 6 % reach the cosine. The other two values admit the same share: the quantile for other
-# models, the share of words without vectors.
+# Thresholds from which a memory counts as close in meaning to a new one. 6 % of the pairs of LoCoMo facts
+# from different sessions reach the cosine. The other thresholds give the same share: the quantile is for
+# models without a known calibration, the share of words for memories without vectors.
 SIMILAR_COSINE = 0.62
 SIMILAR_QUANTILE = 0.94
-SIMILAR_WORDS = 0.23  # of the text's own BM25
-_NEIGHBOURS = 20  # of a new memory, that are compared with it
-_COMPARED_PASSAGES = 8  # of a new memory
+SIMILAR_WORDS = 0.23  # the share of the BM25 of the text with itself
+_NEIGHBOURS = 20  # compared with each passage of a new memory
+_COMPARED_PASSAGES = 8  # the passages of a new memory that are compared
 
 _DATED = Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
 
 
 class Question(NamedTuple):
-    """What is searched for. `asked_ms`: the moment against which times in the query are read; None: now."""
+    """A query and its options. Times in the query are relative to `asked_ms`; None for now."""
 
     query: str
     mode: str = "hybrid"
@@ -47,7 +47,7 @@ class Question(NamedTuple):
     asked_ms: int | None = None
 
     def check(self) -> "Question":
-        """The question with its query cut to `MAX_QUERY_CHARS`. Raises `BadRequest`."""
+        """Checks the question. Returns it with the query cut to `MAX_QUERY_CHARS`. Raises `BadRequest`."""
         if not isinstance(self.query, str) or not self.query.strip():
             raise BadRequest("query: must be a text with at least one character")
         if self.mode not in MODES:
@@ -58,15 +58,15 @@ class Question(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Candidates from each search. All pages of a query have the same depth, so that they are ranked
-        alike.
+        """How many candidates each search returns. It is the same for most pages of a query, so that they are
+        ranked in the same way.
         """
         depth = DEPTHS[self.budget]
         return max(depth, -(-self.needed // 1000) * 1000 if self.needed > depth else 0)
 
 
 class Searching(BankView):
-    """Finds memories by what they say."""
+    """The operations that search memories."""
 
     def search(
         self,
@@ -90,17 +90,17 @@ class Searching(BankView):
         """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?,
         "newer"?, "signals"?}], "total", "confidence", "degraded"}`.
 
-        `budget`: candidates from each search: low 100, mid 300, high 1000. `order`: "rank" sorts by
-        relevance, "score" by the calibrated score alone. `max_tokens` ends the page before it is exceeded (a
-        token is four characters), but never before the first result. `window`: "auto" ranks memories of a
-        time named in the query higher, `{"since", "until"}` leaves out all others. `asked_at`: the moment
-        against which times in the query are read; now by default. `touch` counts a read of each result.
+        Arguments: `budget` sets the number of candidates from each search: low 100, mid 300, high 1000.
+        `order` "rank" sorts by relevance, "score" only by the calibrated score. `max_tokens` limits the page
+        (a token is four characters), which always has at least one result. `window` "auto" ranks memories
+        higher if they are from a time named in the query; `{"since", "until"}` leaves out all memories of
+        other times. Times in the query are relative to `asked_at`, by default now. `touch` counts a read of
+        each result.
 
-        In the reply, `total` counts the candidates of at least `min_score`, before `offset` and `limit`.
-        `confidence` is the best score, in [0, 1]: how likely it is that any memory answers the query.
-        `newer`: the ids of later results that are close in meaning to this one, or that replaced it.
-        `degraded`: "no_embedder", or null. `missing`, if not zero: the number of memories that the store has
-        lost.
+        Reply: `total` counts the candidates with at least `min_score`, before `offset` and `limit`.
+        `confidence` is the best score in [0, 1]: how likely it is that any memory answers the query. `newer`
+        has the ids of later results that are close in meaning to this one, or that replaced it. `degraded` is
+        "no_embedder" or null. `missing`, if not zero, is the number of memories that the store has lost.
         """
         if order not in ("rank", "score"):
             raise BadRequest("order: rank or score")
@@ -144,10 +144,10 @@ class Searching(BankView):
         filter: JSON = None,
         as_of: JSON = None,
     ) -> JSON:
-        """An answer from memories, with citations: see `ctx.memory.reflect.reflect`.
+        """An answer from memories, with citations. See `ctx.memory.reflect.reflect` for the reply.
 
-        `disposition` ({"mission", "skepticism", "literalism", "empathy"}) replaces what the bank configures.
-        Without a language model the same memories, query and clock give the same bytes.
+        `disposition` ({"mission", "skepticism", "literalism", "empathy"}) overrides the bank's configuration.
+        Without a language model, the same memories, query and clock give the same bytes.
         """
         if context is not None and not isinstance(context, str):
             raise BadRequest("context: must be a text")
@@ -178,14 +178,16 @@ class Searching(BankView):
             )
 
     def similar(self, memory: Memory, packed: Sequence[bytes]) -> list[tuple[Memory, float]]:
-        """Live memories of the same kind and label that are close in meaning to one that is being stored,
-        closest first, without those of its own session and moment. `packed`: its vectors.
+        """Live memories of the same kind, close in meaning to a new memory, with scores, closest first.
+
+        Facts must have the same label too. Memories said in the same session at the same moment are left
+        out. `packed` has the vectors of the new memory.
         """
         with self._view() as view:
             if not view.exists:
                 return []
             conditions = [visible(self._now()), same("m.kind", memory.kind)]
-            if memory.kind == "fact":  # what holds in one project says nothing about another
+            if memory.kind == "fact":  # facts of one project (label) say nothing about another
                 conditions.append(same("m.label", memory.label))
             scored = self._close_in_meaning(view, packed, conditions)
             if scored is None:
@@ -202,7 +204,7 @@ class Searching(BankView):
     def _close_in_meaning(
         self, view: Reader, packed: Sequence[bytes], conditions: Sequence[Condition]
     ) -> dict[int, float] | None:
-        """Cosines of the nearest memories by number; None if there are no vectors to compare."""
+        """Cosines of close memories by their number; None if there are no vectors to compare."""
         vectors = self._embedding.of_bank(view) if packed else None
         if vectors is None:
             return None
@@ -216,7 +218,7 @@ class Searching(BankView):
         return {no: round(cosine, 4) for no, cosine in cosines.items() if cosine >= least}
 
     def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
-        """Everything that was found, best rank first, and why it may be less than asked."""
+        """All hits, best rank first, and the value of `degraded`."""
         if self._embedding.model is None and question.mode == "semantic":
             raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
         now_ms = self._now()
@@ -227,7 +229,8 @@ class Searching(BankView):
         conditions = [self._shown(question.as_of, question.include_superseded), *narrowed]
         if not view.exists:
             return [], None
-        # A replaced memory leads to the one that replaced it, which may use other words than the question.
+        # Replaced memories are searched too. Each leads to the memory that replaced it, which may use other
+        # words than the question.
         follows = question.as_of is None and not question.include_superseded
         searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
         hits, failed = find(view, self._embedding, question.query, question.mode, searched, question.depth)
@@ -293,7 +296,7 @@ def _end(id: str, step: Mapping[str, str]) -> str:
 
 
 def _windows(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
-    """(window whose memories are lifted, window outside which nothing is shown)."""
+    """(window whose memories are ranked higher, window that all results must be in)."""
     if value is None:
         return None, None
     if value == "auto":
@@ -303,7 +306,7 @@ def _windows(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Windo
     until = value.get("until")
     last_ms = moment_ms("window.until", until)
     if isinstance(until, str) and len(until.strip()) == 10 and last_ms is not None:
-        last_ms += DAY_MS - 1  # a date alone is the whole day
+        last_ms += DAY_MS - 1  # a date without a time includes the whole day
     return None, Window(moment_ms("window.since", value.get("since")), last_ms)
 
 
@@ -327,7 +330,7 @@ def _within_tokens(hits: list[MemoryHit], max_tokens: int) -> list[MemoryHit]:
 
 
 def _close_in_words(view: Reader, memory: Memory, conditions: Sequence[Condition]) -> dict[int, float]:
-    """Shares of the text's own BM25 that other memories reach, by number."""
+    """The BM25 of close memories for a memory's text, divided by that of the memory itself, by number."""
     question, frequencies = words_of(view, memory.text)
     itself = bm25(question, segments(memory))
     nos = view.by_words(frequencies, conditions, _NEIGHBOURS)

@@ -6,18 +6,18 @@ from ctx.models import JSON
 
 
 class Source(NamedTuple):
-    """A source to read: a file with its path, a folder (without content), or a pipe (without a path)."""
+    """The data to import: a file (path and content), a folder (path), or a pipe (content)."""
 
     path: str | None
     content: bytes
-    user: str | None = None  # whose memories to read, if there are several people's
+    user: str | None = None  # imports only the memories of this user
 
 
 class Item(NamedTuple):
-    """One memory: its position in the source, the product's id, and the fields of `put`.
+    """One memory: its position in the source, the product's id, and the fields for `put`.
 
-    With `messages` it is a conversation, and the fields are its container's. `replaces` names the memories it
-    replaced.
+    With `messages` it is a conversation, and `fields` are those of its container. `replaces` has the
+    product's ids of the memories that it replaced.
     """
 
     where: str
@@ -28,7 +28,7 @@ class Item(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """An entry that could not be read, and why."""
+    """The position of an entry that could not be read, and the reason."""
 
     where: str
     reason: str

@@ -1,4 +1,4 @@
-"""Reads notes of basic-memory: Markdown files with observations and relations on lines of a known form.
+"""Reads notes of basic-memory: Markdown files with observations and relations, one per line.
 
     - [category] what is known #tag (context)
     - relation_type [[Other note]] (context)
@@ -24,7 +24,7 @@ from ctx.models import JSON
 
 _OBSERVATION = re.compile(r"^\s*[-*]\s+\[(?P<category>[^\[\]()]{1,60})\](?!\()\s+(?P<text>\S.*)$")
 _TASK = re.compile(r"^\s*[-*]\s+\[[ xX/-]\]\s")
-# A possessive quantifier: a line of blanks would otherwise take quadratic time.
+# A possessive quantifier (`++`): without it, a line of blanks would take quadratic time.
 _RELATION = re.compile(
     r"^\s*[-*]\s++(?P<kind>[^\[\]]{0,80}?)\s*\[\[(?P<target>[^\[\]]{1,200})\]\]\s*(?P<context>\(.*\))?\s*$"
 )
@@ -58,7 +58,7 @@ def read(source: Source) -> Iterator[Item | Unread]:
         raise BadRequest(f"no notes (*.md) in {source.path}")
     folder = os.path.realpath(source.path)
     for path in paths:
-        try:  # `beneath`: a link in a received folder could point to a private file
+        try:  # `beneath`: a link in a folder from somebody else could point to a private file
             content = files.read_file(os.path.join(folder, path), beneath=folder, most=MAX_NOTE_BYTES + 1)
         except OSError as error:
             yield Unread(path, str(error.strerror))
@@ -109,7 +109,7 @@ def _items(note: _Note, lines: list[str], first_line: int) -> Iterator[Item | Un
 
 
 def _listed(note: _Note, line: str, number: int) -> Item | Unread | None:
-    """The observation or relation in a line; None for any other."""
+    """The observation or relation in a line; None for other lines."""
     position = f"{note.path} line {number}"
     relation = _RELATION.match(line)
     if relation is not None:
@@ -151,7 +151,7 @@ def _tags(value: JSON) -> list[str]:
 
 
 def _moment(metadata: dict[str, JSON]) -> str | None:
-    """When a note was last written, according to its front matter."""
+    """The time of the last change of a note, according to its front matter; None if unknown."""
     for name in ("modified", "updated", "created", "date"):
         value = metadata.get(name)
         try:

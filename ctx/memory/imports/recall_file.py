@@ -1,4 +1,4 @@
-"""Reads Claude Recall's file, `~/.claude-recall/claude-recall.db`: a table `memories` with values in JSON.
+"""Reads the database of Claude Recall, `~/.claude-recall/claude-recall.db`, with values in JSON.
 
 Source: https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11). Files of older
 versions with fewer columns are read too.
@@ -22,8 +22,9 @@ _MAX_DEPTH = 4
 
 
 def read(source: Source) -> Iterator[Item | Unread]:
-    """The memories of the file, also superseded ones. The file is not changed, and the product may be
-    running.
+    """Yields the memories of the file, including superseded ones. Raises `BadRequest`.
+
+    The file is not changed, and Claude Recall may be running.
     """
     if source.path is None:
         raise BadRequest("a database file cannot be piped: give its path")
@@ -41,8 +42,10 @@ def read(source: Source) -> Iterator[Item | Unread]:
 
 
 def _allowed(action: int, table: str | None, column: str | None, _: str | None, source: str | None) -> int:
-    """A SQLite authorizer that allows only reading the table. A view or virtual table with its name could run
-    forever, and SQLite could not be interrupted. `source`: the view through which it is read, if any.
+    """A SQLite authorizer that allows only reading the table.
+
+    A view or virtual table of that name could run forever, without a way to interrupt it. `source` is the
+    view or trigger that causes the access, if any.
     """
     own = action == sqlite3.SQLITE_READ and (table or "").lower() == _TABLE and source is None
     looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
@@ -93,7 +96,7 @@ def _item(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item 
 
 
 def _text(value: JSON, depth: int = 0) -> str | None:
-    """The sentence in a value: the value itself, or its first known text field."""
+    """The text of a memory's value: the value itself, or its first known text field; None without one."""
     if isinstance(value, str):
         return value if value.strip() else None
     if not isinstance(value, dict) or depth == _MAX_DEPTH:

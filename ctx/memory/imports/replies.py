@@ -1,4 +1,4 @@
-"""Reads JSON of other products: the replies of their tools and APIs, as one document or one a line.
+"""Reads JSON from other products: replies of their tools and APIs, as one document or one per line.
 
 Sources: the documents of Claude Recall, Hindsight's tools and Sekha; Hindsight's REST API 1.x; mem0's
 `get_all` and https://docs.mem0.ai/cookbooks/essentials/exporting-memories (2026-11).
@@ -12,7 +12,7 @@ from ctx.errors import BadRequest
 from ctx.memory.imports import Item, Source, Unread, present
 from ctx.models import JSON, as_table
 
-_LISTS = ("memories", "results", "items")  # the keys with the list in a reply
+_LISTS = ("memories", "results", "items")  # the possible keys of the list in a reply
 
 
 class _Entry(NamedTuple):
@@ -21,13 +21,15 @@ class _Entry(NamedTuple):
 
     @property
     def user(self) -> JSON:
-        """Whose memory it is, in mem0."""
+        """The user that a memory of mem0 belongs to."""
         return as_table(self.value).get("user_id")
 
 
 def read(source: Source, product: str) -> Iterator[Item | Unread]:
-    """The memories of a source. Raises `BadRequest` if it has mem0's memories of several people and none was
-    chosen, because a bank is for one person.
+    """Yields the memories of a source.
+
+    Raises `BadRequest` if it has no JSON. Also if it has mem0 memories of several users and `source.user` is
+    not set, because a bank is for one user.
     """
     entries = list(_entries(source, product))
     if product == "mem0":
@@ -59,8 +61,9 @@ def _item(entry: "_Entry | Unread", product: str) -> Item | Unread:
 
 
 def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
-    """The memories or conversations in one document, or in one on each line. Raises `BadRequest` if there is
-    no JSON at all.
+    """The memories or conversations in one JSON document, or in JSON lines.
+
+    Raises `BadRequest` if the source has no JSON at all.
     """
     try:
         text = source.content.decode("utf-8-sig")
@@ -104,7 +107,7 @@ def _listed(document: JSON, place: str, product: str) -> Iterator["_Entry | Unre
 
 
 def _unwrapped(reply: JSON) -> JSON:
-    """The content of Sekha's envelope (`data`) or the REST route's (`result`)."""
+    """The content of a reply that Sekha (`data`) or a REST route (`result`) wrapped in an object."""
     for name in ("result", "data"):
         if isinstance(reply, dict) and isinstance(reply.get(name), dict):
             reply = reply[name]
@@ -161,7 +164,7 @@ def _sekha(entry: dict[str, JSON]) -> Item | Unread:
 
 
 def _mem0(entry: dict[str, JSON]) -> Item:
-    """A memory of mem0. Owners other than the user (agent, app) become metadata, the run the session."""
+    """A memory of mem0. Other owners than the user (agent, app) become metadata, and the run the session."""
     owners = present({name: entry.get(name) for name in ("agent_id", "app_id", "actor_id", "role")})
     optional = {
         "metadata": {**(entry.get("metadata") or {}), **owners},
