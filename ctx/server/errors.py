@@ -6,10 +6,9 @@ They depend on the class of the error. A class without a row in TABLE uses the r
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
-from starlette.responses import Response
 
 from ctx.errors import (
     AccessError,
@@ -31,6 +30,9 @@ from ctx.errors import (
 )
 from ctx.models import JSON, is_whole
 from ctx.text.strings import sound
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 logger = logging.getLogger(__name__)
 
@@ -150,12 +152,14 @@ def storable(value: JSON) -> JSON:
     return value
 
 
-def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> "Response":
     """An HTTP reply with a JSON body."""
+    from starlette.responses import Response  # 33 ms, which `ctx doctor` and each help can do without
+
     return Response(encode(value), status, headers=headers, media_type="application/json")
 
 
-def error_reply(error: CtxError, shape: Shape = body) -> Response:
+def error_reply(error: CtxError, shape: Shape = body) -> "Response":
     """The HTTP reply for this error. `shape` builds its body."""
     return json_reply(shape(error), row(error).status, headers(error))
 
