@@ -57,7 +57,7 @@ _READ_CHARS = 4000
 
 # Points for code (positive) or pages (negative). A query without any pattern wants pages.
 POINTS = {
-    "change": 2, "commit": 4, "trace": 4, "body": 2, "symptom": 1, "identifier": 1, "code": 6,
+    "change": 3, "commit": 4, "trace": 4, "body": 2, "symptom": 1, "identifier": 1, "code": 6,
     "question": -3, "heading": -1, "guide": -1,
 }  # fmt: skip
 NO_SIGNAL = -2
