@@ -143,11 +143,12 @@ def test_the_figures_of_all_workers_are_added_up(folder: Path) -> None:
 def test_a_worker_that_dies_is_replaced_and_said(server: Server) -> None:
     first, second = server.workers()
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: len(server.workers()) == 2 and first not in server.workers())
-    (new,) = {*server.workers()} - {second}
+    line = f"worker ended pid={first} code=-9 replaced_by="
+    eventually(lambda: line in server.errors.read_text())
+    new = int(server.errors.read_text().split(line)[1].split()[0])
+    eventually(lambda: sorted(server.workers()) == sorted((second, new)))
     with server.alone(new) as client:
         assert client.get("/health").json()["status"] == "ok"
-    assert f"worker ended pid={first} code=-9 replaced_by={new}" in server.errors.read_text()
 
 
 def test_sigterm_ends_all(server: Server) -> None:
