@@ -86,7 +86,7 @@ def parsed(stored: StoredDocument) -> Iterator[tuple[str, int, int]]:
         if not (node.is_named and NODES.match(node.type)) or node.has_error:
             continue
         if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
-            continue  # in C, `struct name *variable` is no definition
+            continue  # in C, `struct name *variable` only uses `name`
         named = node.child_by_field_name("name")
         if named is not None and named.text:
             name = named.text.decode("utf-8", "replace")

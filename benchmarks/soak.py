@@ -1,7 +1,7 @@
 """A long-running test: clients search while files change, sources are indexed again and scripts time out.
 
-It checks that there is no 5xx reply except declared 503s, that memory (RSS) grows by at most 10 %, and that
-file descriptors do not leak. It also reports the p99 of searches. Use `--minutes 30` or `--minutes 480` for a
+The test passes if every 5xx reply is a declared 503, memory (RSS) grows by at most 10 %, and no file
+descriptors leak. It also reports the p99 of searches. Use `--minutes 30` or `--minutes 480` for a
 thorough test. A run of a few minutes exercises the same paths.
 """
 

@@ -146,7 +146,7 @@ class Configuration:
     """Notices changes of the configuration file while a server runs."""
 
     def __init__(self, path: str | None) -> None:
-        """`path` None means that there is no file to watch."""
+        """If `path` is None, no file is watched."""
         self.path = path or os.devnull
         self._stamp = files.stamp(self.path)
         self._content = self._read()

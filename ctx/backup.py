@@ -242,8 +242,8 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
-    """The manifest of a backup. Raises `BadRequest` if there is no valid one, and `StoreError` for a backup
-    of a newer ctx.
+    """Reads the manifest of a backup. Raises `BadRequest` if it is missing or invalid, and `StoreError` if a
+    newer ctx wrote it.
     """
     try:
         with archive.open(MANIFEST) as member:
@@ -435,7 +435,7 @@ def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, 
     which SQLite would then apply to the new file.
     """
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # Merges and deletes the log. SQLite allows this only if there is no other connection.
+    # Merges and deletes the log, which SQLite only does if no other connection is open.
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # the lock is kept

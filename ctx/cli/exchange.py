@@ -2,7 +2,7 @@
 
 A Parquet table has one row per chunk: `document_id`, `source`, `source_id`, `title`, `source_url`,
 `updated_at`, `chunk_index`, `heading`, `text`, `text_hash` (16 bytes; the hash of the embedded text, which is
-title, heading path and text), `model` and `embedding` (both null if there is no embedding).
+title, heading path and text), `model` and `embedding` (both null for a chunk that is not embedded).
 """
 
 import json

@@ -327,7 +327,7 @@ def _with_hint(name: str, registry: Toolbox | Agents) -> Iterator[None]:
 
 
 def _hint(kind: str, name: str) -> str | None:
-    """A hint for a script of that name that exists but is not served; None if there is no such script."""
+    """A hint if a script of that name is installed but not served, else None."""
     installed = installed_registries(os.environ)
     try:
         scripts = [script for registry in installed.registries() for script in registry.scripts]

@@ -148,9 +148,7 @@ class Part:
     # -- making and replacing ------------------------------------------------------------------------------
 
     def create(self, mappings: JSON, settings: Mapping[str, JSON]) -> str:
-        """Creates an empty index and returns its name. If there is no current index, it becomes the current
-        one.
-        """
+        """Creates an empty index and returns its name. The first index answers searches at once."""
         self.drop_building()
         answers = bool(self._names_behind(self.alias))
         name = f"{self.alias}-{os.urandom(4).hex()}"

@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool, transactions, errors and migrations.
 
 Other modules write SQL in SQLite's style, with `?` for a value. psycopg_pool replaces broken connections, so
-that after a failover the next transaction runs on the new server. No write is sent twice. If there is no
-reply to a commit, the error says that the result is unknown (`LOST`).
+that after a failover the next transaction runs on the new server. No write is sent twice. If the reply to a
+commit is lost, the error says that the result is unknown (`LOST`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

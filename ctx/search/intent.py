@@ -40,7 +40,7 @@ _QUESTION = re.compile(
 _HOW_TO = re.compile(
     r"how (?:do|can|could|should|would) (?:i|we|you|one)\b|how to\b"
     r"|(?:can|could|may|should|do) (?:i|we|you)\b"
-    r"|why (?:do|does|is|are|can(?:no|')t) (?:i|we|my|our)\b|(?:my|our|i|we)\b",
+    r"|why (?:do|does|is|are|can(?:no|')t) (?:i|we|my|our)\b|(?:my|our|i|we)(?=\s)",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"\b(?:code|function|class|method|defined|implement\w*)\b", re.IGNORECASE)

@@ -245,7 +245,8 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     """
     asked = arguments["name"].strip().removesuffix("()")
     name = re.split(r"::|->|[.#]", asked)[-1] or asked
-    source, known = arguments.get("source"), library.searched_names()
+    source = arguments.get("source")
+    known = library.searched_names() if source else ()
     names = resolve_sources([source] if source else [], known)
     filters = library.searcher.resolved(
         Filters(sources=names), [arguments["path"]] if arguments.get("path") else []

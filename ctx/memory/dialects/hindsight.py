@@ -107,6 +107,12 @@ def same_id(id: str) -> str:
     return id
 
 
+def successor(record: JSON, name: Callable[[str], str]) -> str | None:
+    """The id of the memory that replaced this one; None if it is still valid."""
+    later = record["superseded_by"]
+    return name(later) if later else None
+
+
 def shown(record: JSON, id: str) -> dict[str, JSON]:
     kinds = {"type": record["type"] or "world", "context": record["context"] or "general"}
     return {"id": id, "text": record["text"], **kinds}
@@ -124,7 +130,7 @@ def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str
             **pick(record, "happened", "tags", "flags"),
             replaced=[{"text": older["text"], "said": iso_utc(older["timestamp"])} for older in replaced],
             newer=[name(later) for later in hit.get("newer") or ()],
-            superseded_by=record["superseded_by"] and name(record["superseded_by"]),
+            superseded_by=successor(record, name),
         ),
     }
 
@@ -290,7 +296,7 @@ def list_memories(
         {
             **shown(record, record["aliases"]["hindsight"]),
             **pick(record, "tags", "flags", "said", "happened"),
-            "superseded_by": record["superseded_by"] and fact_id(record["superseded_by"]),
+            "superseded_by": successor(record, fact_id),
         }
         for record in page["items"]
     ]
@@ -314,7 +320,7 @@ def get_memory(call: Call, memory_id: Id) -> JSON:
     return {
         **shown(record, record["aliases"]["hindsight"]),
         **pick(record, *fields, "version"),
-        "superseded_by": record["superseded_by"] and fact_id(record["superseded_by"]),
+        "superseded_by": successor(record, fact_id),
         "created_at": iso_utc(record["created"]),
         "history": history,
     }

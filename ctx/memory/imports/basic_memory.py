@@ -31,7 +31,6 @@ _RELATION = re.compile(
 _TRAILING_CONTEXT = re.compile(r"\((?P<context>[^()]{1,300})\)\s*$")
 _TAG = re.compile(r"(?:^|\s)#(?P<tag>[^\s#]{1,100})")
 _HEADING = re.compile(r"^#{1,6}\s")
-_SECTIONS = ("observations", "relations")
 MAX_NOTE_BYTES = 16 << 20
 
 
