@@ -110,6 +110,31 @@ def blocks(lines: Sequence[str], first: int, last: int) -> list[tuple[int, int, 
     return found
 
 
+def block_around(lines: Sequence[str], first: int, last: int, number: int) -> tuple[int, int] | None:
+    """(first line, last line) of the largest block, by indentation, of at most `WHOLE_LINES` lines around a
+    line of the definition `first..last`; None if there is none.
+    """
+    block, depth = None, _indentation(lines[number - 1])
+    while True:
+        start = next((n for n in range(number, first, -1) if _indentation(lines[n - 1]) < depth), None)
+        if start is None:
+            return block
+        depth = _indentation(lines[start - 1])
+        end = next((n for n in range(start + 1, last + 1) if _indentation(lines[n - 1]) <= depth), last + 1)
+        if end > last or any(
+            map(str.isalnum, lines[end - 1])
+        ):  # not a closing bracket, but the next statement
+            end -= 1
+        if end - start >= WHOLE_LINES:
+            return block
+        block = (start, end)
+
+
+def _indentation(line: str) -> int:
+    """The width of the white space before the text; a blank line counts as deeply indented."""
+    return len(line) - len(line.lstrip()) if line.strip() else 1 << 16
+
+
 def best_lines(
     lines: Sequence[str], first: int, last: int, weight: Weight, count: int = 3
 ) -> list[tuple[int, str]]:

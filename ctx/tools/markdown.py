@@ -1,9 +1,11 @@
 """Replies of the document tools as compact Markdown, for models and terminals."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
-from ctx.code.outline import Weight, best_lines, enclosing
+from ctx.code.outline import Weight, best_lines, block_around, enclosing
+from ctx.code.symbols import Definition
 from ctx.models import JSON, Document
 from ctx.search.searcher import Searcher
 from ctx.search.snippets import Matcher
@@ -19,6 +21,7 @@ MEASURED_LINES = 150  # lines of a symbol in which to look for words of the quer
 # except the first one of each of the LEADING best files.
 FLOOR = 0.5
 LEADING = 3
+LONG = 60  # lines from which on a definition's best block is named
 
 
 class _Shown(NamedTuple):
@@ -66,6 +69,7 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
 def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
     lines = document.body.split("\n")
     seen: set[tuple[int, int]] = set()
+    told: set[int] = set()  # lines shown already
     for passage in (row, *row.get("passages", ())):
         first, last = passage["start_line"], passage["end_line"]
         if not is_code(document.media_type):
@@ -74,18 +78,41 @@ def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
             share = matcher.share_in(f"{passage['heading']}\n{passage['snippet']}")
             yield _Shown([f"  {first}-{last}{heading}", *text], share)
             continue
-        found = enclosing(document.definitions, first + _best(passage, matcher.share_in))
-        label = ""
-        if found is not None:
-            first, last = found.start_line, found.end_line
-            label = f"  {found.kind} {found.qualified}"
+        around = enclosing(document.definitions, first + _best(passage, matcher.share_in))
+        if around is not None:
+            first, last = around.start_line, around.end_line
         if (first, last) in seen:
             continue
         seen.add((first, last))
         best = best_lines(lines, first, last, matcher.share_in, LINES)
-        text = [f"    {number}| {_clipped(line)}" for number, line in best if number != first or not found]
-        share = matcher.share_in("\n".join([document.source_id, *lines[first - 1 : last][:MEASURED_LINES]]))
-        yield _Shown([f"  {first}-{last}{label}", *text], share)
+        fresh = [line for line in best if line[0] not in told]
+        told.update(number for number, _ in fresh)
+        if not best:
+            yield _code(document, around, (first, last), [], matcher)
+        # Lines of an inner definition, such as a method of a class, are listed under it.
+        for definition, group in groupby(fresh, lambda line: enclosing(document.definitions, line[0])):
+            span = (definition.start_line, definition.end_line) if definition else (first, last)
+            seen.add(span)
+            yield _code(document, definition, span, list(group), matcher)
+
+
+def _code(
+    document: Document,
+    definition: Definition | None,
+    span: tuple[int, int],
+    best: list[tuple[int, str]],
+    matcher: Matcher,
+) -> _Shown:
+    """The range and name of a definition and its best lines; in a long one, also the block to read first."""
+    lines, (first, last) = document.body.split("\n"), span
+    label = f"  {definition.kind} {definition.qualified}" if definition else ""
+    if best and last - first >= LONG:
+        block = block_around(lines, first, last, best[0][0])
+        if block and best[-1][0] <= block[1]:
+            label += f"  (block {block[0]}-{block[1]})"
+    text = [f"    {number}| {_clipped(line)}" for number, line in best if number != first or not definition]
+    share = matcher.share_in("\n".join([document.source_id, *lines[first - 1 : last][:MEASURED_LINES]]))
+    return _Shown([f"  {first}-{last}{label}", *text], share)
 
 
 def _best(passage: JSON, weight: Weight) -> int:

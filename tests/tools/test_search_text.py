@@ -1,0 +1,59 @@
+"""Search results as text: which definition a line is listed under, and the block of a long one."""
+
+from pathlib import Path
+
+from kit import project, workspace
+
+from ctx.models import Caller
+from ctx.tools.markdown import search_text
+
+FILLER = "".join(f"        step_{n} = advance(step_{n})\n" for n in range(45))
+POND = f'''class Pond:
+    """A pond where otters swim."""
+
+    depth = 3
+
+    def fill(self) -> None:
+        pour(self.depth)
+
+    def drain(self, otters: int) -> None:
+{FILLER}
+        if otters:
+            warn(otters)
+            for otter in range(otters):
+                move_to_the_salmon_river(otter)
+{FILLER}
+
+def around(pond: Pond) -> None:
+    def inside() -> None:
+        pond.fill_with_trout()
+
+    inside()
+'''
+CONFIG = """
+[connectors.filesystem.code]
+root = "./docs"
+include_globs = ["**"]
+[embedding]
+provider = "disabled"
+"""
+
+
+def shown(folder: Path, query: str) -> list[str]:
+    with workspace(project(folder, {"pond.py": POND}, CONFIG)) as space:
+        space.indexer.run()
+        reply = space.toolbox.call("search", {"query": query, "mode": "keyword"}, Caller("test"))
+        return search_text(reply, query, space.searcher, space.catalog).splitlines()
+
+
+def test_a_line_is_listed_once_under_its_innermost_definition(tmp_path: Path) -> None:
+    lines = shown(tmp_path, "fill with trout")
+    trout = [line for line in lines if "pond.fill_with_trout()" in line]
+    assert len(trout) == 1
+    assert lines[lines.index(trout[0]) - 1].endswith("around.inside")
+
+
+def test_a_long_definition_names_the_block_around_its_best_lines(tmp_path: Path) -> None:
+    lines = shown(tmp_path, "move to the salmon river")
+    first = POND.split("\n").index("        if otters:") + 1
+    assert any(line.endswith(f"method Pond.drain  (block {first}-{first + 3})") for line in lines), lines
