@@ -1,5 +1,6 @@
 """Splits a query into words, names and filters for the search."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -126,9 +127,15 @@ def unknown_words_note(words: Words) -> str | None:
     return f"no document has {named}; outside English only whole words and word beginnings match"
 
 
+def _and_inside(glob: str) -> list[str]:
+    """The glob; if it is a path, which may be that of a folder, also a glob for the files in it."""
+    path = glob.strip().removeprefix("./").rstrip("/")
+    return [glob, path, f"{path}/**"] if path and not re.search(r"[*?[{]", path) else [glob]
+
+
 def path_test(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Returns a function that tells whether a path matches one of the globs; without globs all paths match.
-    Raises `BadRequest` for a bad or excluding glob.
+    """Returns a function that tells whether a path matches one of the globs or is in a folder that does;
+    without globs all paths match. Raises `BadRequest` for a bad or excluding glob.
     """
     if not globs:
         return lambda path: True
@@ -136,7 +143,7 @@ def path_test(globs: Sequence[str]) -> Callable[[str], bool]:
         if glob.startswith("!"):
             raise BadRequest(f"path: '{cut(glob, 40)}' excludes files; a glob must say which files to search")
     try:
-        top = Rules(parse_globs(globs)).top()
+        top = Rules(parse_globs([each for glob in globs for each in _and_inside(glob)])).top()
     except ConfigError as error:
         raise BadRequest(f"path: {error.message}") from error
 

@@ -48,7 +48,7 @@ VIEWS: Mapping[str, View] = {
         "Find code and pages by words, names or meaning: paths, line ranges, symbols and the best lines.",
         {
             "query": _about("a question, words or an identifier; quotes for an exact phrase"),
-            "path": _about("glob: src/**, *.py"),
+            "path": _about("folder or glob: src, *.py"),
             "type": _about("code, prose or a media type"),
             "source": _about("source name"),
             "limit": _about(f"files, {FILES} by default", "integer"),

@@ -49,7 +49,9 @@ _FILTERS = {
     "description": "Narrow the search",
     "properties": {
         "source": _SOURCE,
-        "path": _one_or_more("Only paths that match a glob (docs/**, *.py); or a list of globs"),
+        "path": _one_or_more(
+            "Only paths in a folder (docs) or that match a glob (docs/**/*.md, *.py); or a list of them"
+        ),
         "type": _one_or_more(
             "Only prose, only code, or only a media type (text/markdown); or a list of them"
         ),
@@ -209,7 +211,7 @@ def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> 
     globs = " or ".join(f"'{glob[:80]}'" for glob in paths[:_NAMED])
     return [
         f"no document{f' of type {kinds}' if types else ''} has a path like {globs}: write paths as "
-        "in results, from the root of their source; a folder is docs/ or docs/**"
+        "in results, from the root of their source"
     ]
 
 

@@ -122,6 +122,9 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
         "tests/test_app.py",
         "data.json",
     }
+    for folder in ("guide", "guide/", "./guide"):
+        assert paths(search(space, "kubernetes", filters={"path": folder})) == ["guide/install.md"]
+        assert paths(search(space, "blueprint", filters={"path": folder})) == []
     assert paths(search(space, "blueprint", filters={"type": "prose"})) == ["a.md"]
     assert paths(search(space, "blueprint", filters={"type": "application/json"})) == ["data.json"]
 
@@ -135,11 +138,11 @@ def test_filters_that_are_no_object_are_named_to_a_model(space: Workspace, filte
 
 
 def test_a_path_or_type_that_no_document_has_is_told(space: Workspace) -> None:
-    reply = search(space, "blueprint", filters={"path": ["nowhere/**", "src"], "type": "prose"})
+    reply = search(space, "blueprint", filters={"path": ["nowhere/**", "sr"], "type": "prose"})
     assert reply == {
         "results": [],
-        "note": "no document of type 'prose' has a path like 'nowhere/**' or 'src': write paths as in results, "
-        "from the root of their source; a folder is docs/ or docs/**",
+        "note": "no document of type 'prose' has a path like 'nowhere/**' or 'sr': write paths as in results, "
+        "from the root of their source",
     }
     assert "'/src/app.py.bak'" in search(space, "x", filters={"path": "/src/app.py.bak"})["note"]
     assert search(space, "x", filters={"type": "text/csv"})["note"] == "no document is of type 'text/csv'"
