@@ -36,7 +36,7 @@ MAX_QUERY = 2_000  # the number of characters of a message that are used as a qu
 RG_WORDS, RG_LINES, RG_FILES, RG_WINDOW = 4, 40, 8, 40
 PAGES = 2
 GOAL = 0.4  # ctx should need at most this share of ripgrep's characters
-_HIT = re.compile(r"  (\d+)-(\d+)(?:  (\S+) (.+))?\Z")
+_HIT = re.compile(r"  (\d+)-(\d+)(?:  (\S+) (.+?))?(?:  \(block [\d-]+\))?\Z")
 _NUMBERED = re.compile(r"\s*(\d+)\| ")
 
 Lines = set[tuple[str, int]]

@@ -27,8 +27,8 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def quality() -> ModuleType:
-    return load(ROOT / "benchmarks" / "quality.py")
+def judged() -> ModuleType:
+    return load(ROOT / "benchmarks" / "judged.py")
 
 
 def benchmark(*arguments: str, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def write_set(
     return folder
 
 
-def test_the_scorer_agrees_with_the_reference(quality: ModuleType) -> None:
+def test_the_scorer_agrees_with_the_reference(judged: ModuleType) -> None:
     reference = load(shared("tools", "ireval.py"))
     chance = random.Random(5)
     names = [f"d{number}" for number in range(40)]
@@ -70,7 +70,7 @@ def test_the_scorer_agrees_with_the_reference(quality: ModuleType) -> None:
     run = {query["id"]: chance.choices(names, k=chance.randint(0, 30)) for query in queries}
     expected = reference.per_query(queries, qrels, run)
     for query in queries:
-        value = quality.ndcg(run[query["id"]], qrels[query["id"]])
+        value = judged.ndcg(run[query["id"]], qrels[query["id"]])
         assert value == pytest.approx(expected[query["id"]][0]) if query["id"] in expected else value is None
 
 
