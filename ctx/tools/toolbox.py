@@ -223,18 +223,20 @@ class Toolbox(Registry[Tool]):
     def call(self, name: str, arguments: JSON, caller: Caller) -> JSON:
         """Call a tool and return its answer. Raises `CtxError`; anything else is a bug in the tool."""
         began_s = time.perf_counter()
-        outcome = "internal"
+        outcome, ignored = "internal", list[str]()
         try:
             tool = self._used(name, arguments)
-            ignored: list[str] = []
             if tool.lenient and not (tool.builtin and caller.door == "script"):
                 # Check a script's call of a built-in tool strictly, because its author can correct it.
                 arguments, ignored = put_right(tool.parameters, arguments, tool.also, strict=not tool.builtin)
+                ignored = [name[:80] for name in ignored[:20]]
             result = tool.run(tool.check(arguments), caller)
             outcome = "ok"
             return _with_ignored(result, ignored, tool.builtin) if ignored else result
         except CtxError as error:
             outcome = error.word
+            if ignored and isinstance(error, BadRequest):  # a misspelt name explains a missing one
+                raise BadRequest(f"{error.message} (unknown: {', '.join(ignored)})") from error
             raise
         finally:
             call = Call(name, caller, time.perf_counter() - began_s, outcome)
@@ -250,7 +252,6 @@ def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
     """The result with the names of ignored arguments added: as a field of an object, or as a line
     of a text.
     """
-    names = [name[:80] for name in names[:20]]
     if isinstance(result, dict) and builtin:
         ignored = f"ignored unknown arguments: {', '.join(names)}"
         return {**result, "note": "; ".join(filter(None, [result.get("note"), ignored]))}

@@ -205,6 +205,16 @@ def test_arguments_sent_as_text_are_read_and_unknown_ones_named(space: Workspace
         call(space, "search", door="script", query="lookup", wibble=1)
 
 
+def test_an_error_names_the_arguments_that_it_does_not_know(space: Workspace) -> None:
+    for tool, arguments, message in (
+        ("search", {"q": "otter"}, "missing required parameter: query (unknown: q)"),
+        ("symbol", {"symbol": "find"}, "missing required parameter: name (unknown: symbol)"),
+    ):
+        with pytest.raises(BadRequest) as caught:
+            call(space, tool, "mcp", **arguments)
+        assert caught.value.message == message
+
+
 @pytest.mark.parametrize(
     ("place", "first", "last"),
     [
