@@ -13,7 +13,6 @@ from ctx.errors import SourceError, ToolError
 from ctx.lua.fetch import (
     FAILURES,
     TIMEOUTS,
-    Deadline,
     Reply,
     Resolve,
     Target,
@@ -25,6 +24,7 @@ from ctx.lua.fetch import (
     resolve_host,
     target_of,
 )
+from ctx.lua.frames import Deadline
 
 AGENT = "ctx"  # our name in robots.txt
 USER_AGENT = f"{AGENT}/{__version__} (+https://github.com/ctx-server/ctx)"

@@ -10,7 +10,6 @@ import ipaddress
 import re
 import socket
 import ssl
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -20,6 +19,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import httpcore
 
 from ctx.errors import ToolError
+from ctx.lua.frames import Deadline
 from ctx.models import JSON
 
 MAX_URL = 8192
@@ -126,22 +126,6 @@ def same_host(before: Target, following: Target) -> bool:
     """Whether a redirect may carry the body: to the same origin, or from http to https on the same host."""
     upgraded = (before.scheme, before.port, following.scheme, following.port) == ("http", 80, "https", 443)
     return before.host == following.host and (upgraded or before.origin == following.origin)
-
-
-class Deadline:
-    """The time when a request must end, on the clock of `time.monotonic()`. A reused connection may get a new
-    time.
-    """
-
-    def __init__(self, ends_s: float) -> None:
-        self.ends_s = ends_s
-
-    def left_s(self) -> float:
-        """The seconds left. Raises `TimeoutError` if there are none."""
-        left_s = self.ends_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        return left_s
 
 
 def open_pool(target: Target, deadline: Deadline, resolve: Resolve = resolve_host) -> httpcore.ConnectionPool:
@@ -358,26 +342,14 @@ IPV4_SPECIAL = tuple(
     )
 )
 IPV6_GLOBAL_UNICAST = IPv6Network("2000::/3")
-IPV6_SPECIAL = tuple(
+IPV6_SPECIAL = tuple(  # in global unicast
     IPv6Network(block)
     for block in (
-        "::/96",  # unspecified, loopback, and IPv4-compatible, RFC 4291
-        "::ffff:0:0/96",  # IPv4-mapped, RFC 4291
-        "::ffff:0:0:0/96",  # IPv4-translated (SIIT), RFC 2765
-        "64:ff9b::/96",  # NAT64's well-known prefix, RFC 6052
-        "64:ff9b:1::/48",  # NAT64 for local use, RFC 8215
-        "100::/64",  # discard-only, RFC 6666
-        "100:0:0:1::/64",  # dummy prefix, RFC 9780
         "2001::/23",  # protocol assignments, RFC 2928: Teredo, ORCHID, benchmarking, anycasts in it
         "2001:db8::/32",  # documentation, RFC 3849
         "2002::/16",  # 6to4, RFC 3056
         "2620:4f:8000::/48",  # AS112 by delegation, RFC 7534
         "3fff::/20",  # documentation, RFC 9637
-        "5f00::/16",  # segment routing identifiers, RFC 9602
-        "fc00::/7",  # unique local, RFC 4193
-        "fe80::/10",  # link-local, RFC 4291
-        "fec0::/10",  # site-local, withdrawn, RFC 3879
-        "ff00::/8",  # multicast, RFC 4291
     )
 )
 # Azure's WireServer has an ordinary public address. Other metadata services are in a block above.

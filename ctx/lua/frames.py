@@ -1,6 +1,6 @@
 """Messages between the server and a worker: four bytes of length, one letter, the payload.
 
-    server -> worker   C  a marshalled `JobMessage`    h  the answer to a host call: "+" bytes, or "-" JSON
+    server -> worker   C  a marshalled job (a tuple)   h  the answer to a host call: "+" bytes, or "-" JSON
     worker -> server   H  a host call: op NUL payload   R  the end: "+" result, or "-" failure, both JSON
 
 A hostile script may control the worker. So the length is checked before the payload is read, an unknown
@@ -10,7 +10,6 @@ letter ends the call, and the worker may send only one frame at a time.
 import select
 import socket
 import struct
-import threading
 import time
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ REPORT = struct.Struct("=cii")  # (F forked, X exited), (pid), (wait status)
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}
 _READ_BYTES = 1 << 18
-_CANCEL_CHECK_S = 0.02  # how often a wait looks at the cancel event
 
 
 class FrameError(Exception):
@@ -40,48 +38,22 @@ class JobNotRead(WorkerGone):
     """The worker closed its socket before it had read the job."""
 
 
-class DeadlinePassed(Exception):
+class DeadlinePassed(TimeoutError):
     """The deadline has passed."""
 
 
-class Cancelled(Exception):
-    """The caller cancelled the call."""
-
-
 class Deadline:
-    """The end of a call (`at_s`, on the clock of `time.monotonic()`) and an event that cancels it."""
+    """The end of a call, on the clock of `time.monotonic()`. It may be moved."""
 
-    __slots__ = ("at_s", "cancel")
+    def __init__(self, ends_s: float) -> None:
+        self.ends_s = ends_s
 
-    def __init__(self, timeout_s: float, cancel: threading.Event | None = None) -> None:
-        self.at_s = time.monotonic() + timeout_s
-        self.cancel = cancel
-
-    def step_s(self) -> float:
-        """How many seconds the next wait may last. Raises `DeadlinePassed` or `Cancelled`."""
-        left_s = self.at_s - time.monotonic()
+    def left_s(self) -> float:
+        """The seconds left. Raises `DeadlinePassed` if there are none."""
+        left_s = self.ends_s - time.monotonic()
         if left_s <= 0:
             raise DeadlinePassed
-        if self.cancel is None:
-            return left_s
-        if self.cancel.is_set():
-            raise Cancelled
-        return min(left_s, _CANCEL_CHECK_S)
-
-
-class JobMessage(NamedTuple):
-    """A job in the form in which it is sent to a worker. All fields except the source are short
-    text or JSON.
-    """
-
-    kind: bytes
-    entry: bytes
-    name: bytes
-    source: bytes
-    arguments: bytes
-    context: bytes
-    grants: bytes
-    seed: int
+        return left_s
 
 
 class ItemProblem(NamedTuple):
@@ -106,7 +78,7 @@ class Channel:
         self._socket.close()
 
     def send(self, letter: bytes, payload: bytes, deadline: Deadline) -> None:
-        """Send a frame. Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`, `Cancelled`."""
+        """Send a frame. Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`."""
         if len(payload) > MAX_FRAME_BYTES:
             raise FrameError(f"{len(payload)} bytes are more than a worker accepts ({MAX_FRAME_BYTES})")
         pending = memoryview(len(payload).to_bytes(4, "big") + letter + payload)
@@ -123,7 +95,7 @@ class Channel:
             if writer is None:
                 writer = select.poll()
                 writer.register(self._socket, select.POLLOUT)
-            writer.poll(deadline.step_s() * 1000)  # checks the deadline even if the worker reads all the time
+            writer.poll(deadline.left_s() * 1000)  # checks the deadline even if the worker reads all the time
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
         """The next frame as (letter, payload). Raises the same errors as `send`."""
@@ -154,7 +126,7 @@ class Channel:
 
     def _read(self, deadline: Deadline) -> bytes:
         while True:
-            if not self._reader.poll(deadline.step_s() * 1000):
+            if not self._reader.poll(deadline.left_s() * 1000):
                 continue
             try:
                 data = self._socket.recv(_READ_BYTES)

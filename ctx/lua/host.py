@@ -23,7 +23,6 @@ from ctx.lua.fetch import (
     FAILURES,
     MAX_REDIRECTS,
     TIMEOUTS,
-    Deadline,
     Reply,
     Resolve,
     Target,
@@ -36,6 +35,7 @@ from ctx.lua.fetch import (
     shown,
     target_of,
 )
+from ctx.lua.frames import Deadline
 from ctx.models import JSON, is_number
 from ctx.text.strings import sound
 
@@ -48,42 +48,17 @@ MAX_GLOB_CHARS = 256  # in `fs.list`; file names are not longer
 DEFAULT_TIMEOUT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 # Only the HTTP client sets these. With them a script could smuggle a second request or name another host.
-REFUSED_HEADERS = frozenset(
-    {
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "te",
-        "trailer",
-        "upgrade",
-        "keep-alive",
-        "expect",
-        "proxy-authorization",
-        "proxy-connection",
-    }
-)
+REFUSED_HEADERS = {
+    *("host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "keep-alive"),
+    *("expect", "proxy-authorization", "proxy-connection"),
+}
 # Headers to keep on a redirect to another origin. Others may contain a key, such as GitLab's PRIVATE-TOKEN.
-CROSS_ORIGIN_HEADERS = frozenset(
-    {
-        "accept",
-        "accept-charset",
-        "accept-encoding",
-        "accept-language",
-        "cache-control",
-        "content-encoding",
-        "content-language",
-        "content-type",
-        "if-match",
-        "if-modified-since",
-        "if-none-match",
-        "if-unmodified-since",
-        "pragma",
-        "prefer",
-        "range",
-        "user-agent",
-    }
-)
+CROSS_ORIGIN_HEADERS = {
+    *("accept", "accept-charset", "accept-encoding", "accept-language", "cache-control"),
+    *("content-encoding", "content-language", "content-type"),
+    *("if-match", "if-modified-since", "if-none-match", "if-unmodified-since"),
+    *("pragma", "prefer", "range", "user-agent"),
+}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
 Identity = tuple[int, int]
@@ -106,17 +81,6 @@ class Policy(NamedTuple):
 # -- http ----------------------------------------------------------------------------------------------------
 
 
-def _for_redirect(
-    headers: list[tuple[str, str]], *, same_origin: bool, drop_body: bool
-) -> list[tuple[str, str]]:
-    """The headers to send to the target of a redirect."""
-    if not same_origin:
-        headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
-    if drop_body:
-        headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
-    return headers
-
-
 def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = resolve_host) -> bytes:
     """Send a request and follow redirects. Returns JSON {status, ok, headers}, NUL, the body."""
     head, _, body = payload.partition(b"\0")
@@ -124,7 +88,9 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     method = str(request.get("method", "GET")).upper()
     if method not in METHODS:
         raise ToolError(f"http: method {method[:16]} is not one of {', '.join(sorted(METHODS))}")
-    deadline = Deadline(min(deadline_s, time.monotonic() + _timeout_s(request.get("timeout_s"))))
+    timeout_s = request.get("timeout_s")
+    timeout_s = float(timeout_s) if is_number(timeout_s) and timeout_s > 0 else DEFAULT_TIMEOUT_S
+    deadline = Deadline(min(deadline_s, time.monotonic() + timeout_s))
     headers = _headers(request.get("headers"))
     target = target_of(_with_params(str(request.get("url", "")), request.get("params")), policy.allow_hosts)
     try:
@@ -135,10 +101,11 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
                 return orjson.dumps(answer) + b"\0" + reply.body
             following = redirected(target, reply.location, policy.allow_hosts)
             drop_body = reply.status == 303 or (reply.status in (301, 302) and method == "POST")
-            same_origin = following.origin == target.origin
-            headers = _for_redirect(headers, same_origin=same_origin, drop_body=drop_body)
+            if following.origin != target.origin:
+                headers = [pair for pair in headers if pair[0].lower() in CROSS_ORIGIN_HEADERS]
             if drop_body:
                 method, body = "HEAD" if method == "HEAD" else "GET", b""
+                headers = [pair for pair in headers if not pair[0].lower().startswith("content-")]
             elif body and not same_host(target, following):
                 raise ToolError(
                     f"HTTP {method} {shown(target.url)} failed: it redirects to another host "
@@ -150,10 +117,6 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     except FAILURES as error:
         raise ToolError(f"HTTP {method} {shown(target.url)} failed: {reason(error)}") from error
     raise ToolError(f"HTTP {method} {shown(target.url)} failed: more than {MAX_REDIRECTS} redirects")
-
-
-def _timeout_s(wanted: JSON) -> float:
-    return float(wanted) if is_number(wanted) and wanted > 0 else DEFAULT_TIMEOUT_S
 
 
 def _with_params(url: str, params: JSON) -> str:

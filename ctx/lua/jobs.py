@@ -44,16 +44,8 @@ MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
 
 _LAST_MOMENT_S = 0.02
 _THREAD_WAIT_S = 1.0  # shorter than most deadlines, so that the caller gets `Busy` early
-_LEVELS = frozenset({b"debug", b"info", b"warn", b"error"})
-# First part of an operation's name -> the grant it needs. `log` and `sleep` need none.
-GRANTS = {
-    "http": "http",
-    "fs": "fs",
-    "env": "env",
-    "context": "context",
-    "memory": "memory",
-    "bank": "memory",
-}
+# The first part of an operation's name is the grant it needs, but `log` and `sleep` need none.
+GRANTS = frozenset({"http", "fs", "env", "context", "memory"})
 # Kinds of error for `error.throw` -> the exception that the caller gets.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
@@ -79,10 +71,10 @@ class DeadlineThreads:
     def call(self, function: Callable[[], T], deadline: Deadline) -> T:
         """Return what `function` returns, or raise what it raises.
 
-        Raises `DeadlinePassed` or `Cancelled` if that comes first, and `Busy` if no thread is free.
+        Raises `DeadlinePassed` if that comes first, and `Busy` if no thread is free.
         """
-        if not self._free.acquire(timeout=min(deadline.step_s(), _THREAD_WAIT_S)):
-            deadline.step_s()  # the deadline may have come first
+        if not self._free.acquire(timeout=min(deadline.left_s(), _THREAD_WAIT_S)):
+            deadline.left_s()  # the deadline may have come first
             raise Busy("all host calls of the sandbox are busy; try again")
         answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
@@ -98,7 +90,7 @@ class DeadlineThreads:
         threading.Thread(target=run, name="lua-host-call", daemon=True).start()
         while True:
             try:
-                value, error = answers.get(timeout=deadline.step_s())
+                value, error = answers.get(timeout=deadline.left_s())
             except Empty:
                 continue
             if error is not None:
@@ -139,7 +131,7 @@ def run_job(channel: Channel, message: bytes, job: JobContext) -> Generator[JSON
     """Send the job, yield a scan's items, and return the worker's last frame ("+" or "-" and JSON).
 
     The time the caller takes for an item does not count against the script's deadline. Raises
-    `DeadlinePassed`, `Cancelled`, `FrameError`, `WorkerGone`, and `Busy` when no thread is free for a host
+    `DeadlinePassed`, `FrameError`, `WorkerGone`, and `Busy` when no thread is free for a host
     call.
     """
     log = _ScriptLog()
@@ -159,7 +151,7 @@ def run_job(channel: Channel, message: bytes, job: JobContext) -> Generator[JSON
         if name in ("emit", "emit_problem"):
             began_s = time.monotonic()
             yield _parse_item(name, argument)
-            job.deadline.at_s += time.monotonic() - began_s
+            job.deadline.ends_s += time.monotonic() - began_s
             answer = b"+"
         elif name == "log":
             answer = log.write(argument, job)
@@ -193,8 +185,7 @@ class _ScriptLog:
         text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"), MAX_LOG_LINE)
         if self.lines == MAX_LOG_LINES:
             text += " (further lines of this call are dropped)"
-        word = level if level in _LEVELS else b"info"
-        _answer("log", word + b"\0" + text.encode(), job)
+        _answer("log", level + b"\0" + text.encode(), job)
         return b"+"
 
 
@@ -203,21 +194,22 @@ def _host_call(name: str, argument: bytes, job: JobContext) -> bytes:
         return _sleep(argument, job.deadline)
     if name == "time.now":
         return b"+%d" % (time.time_ns() // 1_000_000)
-    grant = GRANTS.get(name.partition(".")[0])
-    if grant is None:
+    first = name.partition(".")[0]
+    grant = "memory" if first == "bank" else first
+    if grant not in GRANTS:
         raise FrameError("unknown host call")
     if grant not in job.grants:
         hint = "" if job.grants else "; while a script loads it has no grants: call it inside the function"
         return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
     answer = job.threads.call(lambda: _answer(name, argument, job), job.deadline)
-    if answer[:1] == b"-" and job.deadline.at_s - time.monotonic() < _LAST_MOMENT_S:
+    if answer[:1] == b"-" and job.deadline.ends_s - time.monotonic() < _LAST_MOMENT_S:
         raise DeadlinePassed  # the host call has the same deadline and reached it a moment earlier
     return answer
 
 
 def _answer(name: str, argument: bytes, job: JobContext) -> bytes:
     try:
-        answer = job.host(name, argument, job.deadline.at_s)
+        answer = job.host(name, argument, job.deadline.ends_s)
         if len(answer) >= MAX_FRAME_BYTES:
             raise ToolError(
                 f"{name}: the answer has {len(answer):,} bytes; a script accepts {MAX_FRAME_BYTES:,}"
@@ -241,10 +233,10 @@ def _sleep(argument: bytes, deadline: Deadline) -> bytes:
         until_s = time.monotonic() + float(argument)
     except ValueError as error:
         raise FrameError("sleep without a number") from error
-    if not until_s < deadline.at_s + 1e9:  # also true for NaN
-        until_s = deadline.at_s + 1
+    if not until_s < deadline.ends_s + 1e9:  # also true for NaN
+        until_s = deadline.ends_s + 1
     while (left_s := until_s - time.monotonic()) > 0:
-        time.sleep(min(left_s, deadline.step_s()))
+        time.sleep(min(left_s, deadline.left_s()))
     return b"+"
 
 

@@ -54,12 +54,10 @@ from typing import NamedTuple
 
 from ctx.errors import Busy, ScriptTimeout, ToolError
 from ctx.lua.frames import (
-    Cancelled,
     Deadline,
     DeadlinePassed,
     FrameError,
     ItemProblem,
-    JobMessage,
     JobNotRead,
     WorkerGone,
 )
@@ -74,7 +72,6 @@ logger = logging.getLogger(__name__)
 
 _KINDS = frozenset({"tool", "connector", "agent"})
 _ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
-_CANCEL_CHECK_S = 0.05  # how often a wait for a slot looks at the cancel event
 _MAX_DEPTH = 64  # levels of a result that are fitted to its schema
 _EXIT_REPORT_S = 0.5  # how long to wait for the zygote to report how a worker died
 _MIN_SHARED = 4  # a smaller total is not divided into shares
@@ -214,10 +211,10 @@ class Pool:
             self._strict = is_strict(self._layers)
             self._started = True
         layers = [layer.name for layer in self._layers if layer.held]
-        missing = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
+        absent_layers = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
         logger.info("the Lua sandbox has started: level=%s layers=%s", self.level, ", ".join(layers))
-        if missing:
-            logger.warning("sandbox layers missing on this machine: %s", "; ".join(missing))
+        if absent_layers:
+            logger.warning("sandbox layers missing on this machine: %s", "; ".join(absent_layers))
 
     def close(self) -> None:
         """End every process of the sandbox. Running calls fail with a `ToolError`."""
@@ -247,29 +244,20 @@ class Pool:
         self.start()
         return list(self._layers)
 
-    def run(
-        self,
-        job: Job,
-        host: Host,
-        timeout_s: float,
-        *,
-        cancel: threading.Event | None = None,
-    ) -> JSON:
+    def run(self, job: Job, host: Host, timeout_s: float) -> JSON:
         """Run a job and return its result.
 
         `timeout_s` does not include the wait for a worker. Raises `ScriptTimeout`, `ToolError` (the script
-        failed or was refused, killed or cancelled), `Busy`, and the typed errors of `error.throw`.
+        failed, or was refused or killed), `Busy`, and the typed errors of `error.throw`.
         """
-        items = self.scan(job, host, timeout_s, cancel=cancel)
+        items = self.scan(job, host, timeout_s)
         while True:
             try:
                 next(items)
             except StopIteration as stop:
                 return stop.value
 
-    def scan(
-        self, job: Job, host: Host, timeout_s: float, *, cancel: threading.Event | None = None
-    ) -> Generator[JSON, None, JSON]:
+    def scan(self, job: Job, host: Host, timeout_s: float) -> Generator[JSON, None, JSON]:
         """Run a job and yield its items; an item that cannot be written as JSON is yielded as `ItemProblem`.
 
         The scan is complete if this ends without an error. Raises the same errors as `run`. The script waits
@@ -281,12 +269,12 @@ class Pool:
         if not self._started:
             self.start()
         self._check_level(job)
-        self._acquire_slot(job, cancel)
+        self._acquire_slot(job)
         worker: Worker | None = None
         try:
-            worker = self._take_worker(job, cancel)
+            worker = self._take_worker(job)
             timeout_s = max(0.001, min(timeout_s, round(job.ends_s - time.monotonic(), 2)))
-            deadline = Deadline(timeout_s, cancel)
+            deadline = Deadline(time.monotonic() + timeout_s)
             context = JobContext(
                 f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level
             )
@@ -298,8 +286,6 @@ class Pool:
                 job.level, "a script was stopped at its deadline: script=%s timeout_s=%g", job.name, timeout_s
             )
             raise ScriptTimeout(f"{job.shown} timed out after {timeout_s:g} s") from None
-        except Cancelled:
-            raise ToolError(f"{job.shown} was cancelled") from None
         except FrameError as error:
             logger.error("a worker broke the protocol: script=%s error=%s", job.name, error)
             raise ToolError(f"{job.shown} failed: {error}") from error
@@ -327,7 +313,7 @@ class Pool:
                 "have (see `ctx doctor`)"
             )
 
-    def _acquire_slot(self, job: Job, cancel: threading.Event | None) -> None:
+    def _acquire_slot(self, job: Job) -> None:
         share = job.shown, job.caller
         with self._slots:
             if not self._has_slot(share):
@@ -341,7 +327,7 @@ class Pool:
                 self._waiting += 1
                 self._waiting_shares.acquire(*share)
                 try:
-                    self._wait_for_slot(job, share, cancel)
+                    self._wait_for_slot(job, share)
                 finally:
                     self._waiting -= 1
                     self._waiting_shares.release(*share)
@@ -351,16 +337,14 @@ class Pool:
     def _has_slot(self, share: tuple[str, str]) -> bool:
         return self._running < self._workers and self._running_shares.allow(*share)
 
-    def _wait_for_slot(self, job: Job, share: tuple[str, str], cancel: threading.Event | None) -> None:
+    def _wait_for_slot(self, job: Job, share: tuple[str, str]) -> None:
         began_s = time.monotonic()
         until_s = min(began_s + self._patience_s, job.ends_s)
         while not self._has_slot(share):
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise Busy(f"no script ended within {until_s - began_s:.3g} s; try again later")
-            self._slots.wait(min(left_s, _CANCEL_CHECK_S) if cancel else left_s)
-            if cancel is not None and cancel.is_set():
-                raise ToolError(f"{job.shown} was cancelled")
+            self._slots.wait(left_s)
 
     def _release_slot(self, job: Job) -> None:
         with self._slots:
@@ -369,8 +353,8 @@ class Pool:
             if self._waiting:
                 self._slots.notify_all()  # the free slot may not be in the share of the oldest waiter
 
-    def _take_worker(self, job: Job, cancel: threading.Event | None) -> Worker:
-        return self._processes.take(min(self._patience_s, job.ends_s - time.monotonic()), cancel)
+    def _take_worker(self, job: Job) -> Worker:
+        return self._processes.take(min(self._patience_s, job.ends_s - time.monotonic()))
 
     def _retire_worker(self, worker: Worker) -> None:
         self._processes.retire(worker)
@@ -392,17 +376,11 @@ def _death_of(worker: Worker, job: Job) -> ToolError:
 
 
 def _message(job: Job) -> bytes:
-    message = JobMessage(
-        kind=job.kind.encode(),
-        entry=job.entry.encode(),
-        name=job.name.encode(),
-        source=job.source,
-        arguments=job.arguments,
-        context=job.context,
-        grants=b" %s " % " ".join(sorted(job.grants)).encode(),
-        seed=int.from_bytes(os.urandom(8), "big", signed=True),
-    )
-    return marshal.dumps(tuple(message))
+    """A job as `worker.Interpreter.run` takes it."""
+    texts = job.kind.encode(), job.entry.encode(), job.name.encode()
+    grants = b" %s " % " ".join(sorted(job.grants)).encode()
+    seed = int.from_bytes(os.urandom(8), "big", signed=True)
+    return marshal.dumps((*texts, job.source, job.arguments, job.context, grants, seed))
 
 
 def _fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:

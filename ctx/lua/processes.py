@@ -5,7 +5,6 @@ Workers are forked in advance, because a fork (about 1 ms) is the largest part o
 to the zygote and starts a new one when it dies.
 """
 
-import array
 import importlib.util
 import json
 import logging
@@ -17,10 +16,11 @@ import sys
 import threading
 import time
 from collections import deque
+from itertools import chain, repeat
 from pathlib import Path
 
 from ctx.errors import Busy, ToolError
-from ctx.lua.frames import ORDER, REPORT, Cancelled, Channel
+from ctx.lua.frames import ORDER, REPORT, Channel
 from ctx.lua.lockdown import Layer
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 _SOCKET_TYPE = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
 _START_TIMEOUT_S = 20.0  # for a machine that swaps; usually 0.1 s
 _END_TIMEOUT_S = 2.0
-_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 # Variables that a Python outside the system's folders may need to find its libraries. No script sees them.
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
@@ -37,9 +36,6 @@ _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.worker import main; main(sys.argv[1])"
 _CPU_S = 3600  # in case the server cannot kill a worker; longer than any connector's deadline
 _RETRY_S = 0.5  # how often to retry a fork that the system refused
-_STALL_S = 0.4  # without a report on pending forks: check whether the zygote is stopped
-_HANG_S = 20.0  # without a report on pending forks: replace the zygote
-_CANCEL_CHECK_S = 0.05  # how often a wait for a worker looks at the cancel event
 
 
 class Worker:
@@ -67,7 +63,6 @@ class WorkerProcesses:
         self._spares: deque[Worker] = deque()
         # Pending forks: our end of the worker's socket, and whether it is a probe.
         self._forks: deque[tuple[socket.socket, bool]] = deque()
-        self._last_report_s = 0.0  # the last report of the zygote, or the first order after it
         self._probes: deque[Worker | None] = deque()  # None if the fork failed
         self._live: dict[int, Worker] = {}
         self._waiting = 0
@@ -75,7 +70,7 @@ class WorkerProcesses:
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._failed: str | None = None
+        self._failed = False  # the last zygote did not start
         self.layers: list[Layer] = []
 
     @property
@@ -126,29 +121,26 @@ class WorkerProcesses:
             end.close()
         self._forks.clear()
 
-    def take(self, timeout_s: float, cancel: threading.Event | None) -> Worker:
-        """Take an unused worker. Raises `Busy` after `timeout_s` seconds, `Cancelled`, or `ToolError` if the
-        sandbox is closed.
+    def take(self, timeout_s: float) -> Worker:
+        """Take an unused worker. Raises `Busy` after `timeout_s` seconds, and `ToolError` if the sandbox is
+        closed.
         """
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while not self._spares:
                 if self._closed:
                     raise ToolError("the Lua sandbox is closed")
-                if self._failed is not None:
+                if self._failed:
                     raise Busy("the Lua sandbox is not running; it is restarting", retry_after_s=5.0)
                 self._waiting += 1
                 try:
                     self._refill()
-                    self._end_stalled_zygote()
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         raise Busy("no sandbox worker became free in time")
-                    self._changed.wait(min(left_s, _CANCEL_CHECK_S if cancel else _RETRY_S))
+                    self._changed.wait(min(left_s, _RETRY_S))
                 finally:
                     self._waiting -= 1
-                if cancel is not None and cancel.is_set():
-                    raise Cancelled
             worker = self._spares.popleft()
             if len(self._spares) * 2 < self._spares_wanted:
                 self._refill()
@@ -227,9 +219,9 @@ class WorkerProcesses:
             control = self._control
             assert control is not None
             try:
-                message, ancillary, _, _ = control.recvmsg(REPORT.size, socket.CMSG_SPACE(4), _CLOSE_ON_EXEC)
+                message, fds, _, _ = socket.recv_fds(control, REPORT.size, 1)
             except OSError:
-                message, ancillary = b"", []
+                message, fds = b"", []
             if len(message) < REPORT.size:
                 if not self._closed:
                     self._replace_zygote()
@@ -238,46 +230,40 @@ class WorkerProcesses:
             if letter == b"X":
                 self._note_exit(pid, status)
             else:
-                self._note_fork(pid, _descriptor(ancillary))
+                self._note_fork(pid, fds[0] if fds else None)
 
     def _replace_zygote(self) -> None:
         # The workers died with the zygote, so running calls find their sockets closed.
         logger.error("the sandbox's zygote ended; starting another")
         assert self._process is not None
         assert self._control is not None
-        if _kill(self._process):
-            self._process.wait()
+        self._process.wait()
         with self._changed:
             self._control.close()
             self._drop_unused()
             for worker in self._live.values():
                 worker.ended.set()
             self._live.clear()
-        self._start_zygote_again()
+        for pause_s in chain(_BACKOFF_S, repeat(_BACKOFF_S[-1])):
+            if self._closed:
+                return
+            try:
+                self._start_zygote()
+                break
+            except (ToolError, OSError) as error:
+                self._failed = True
+                logger.error("the sandbox's zygote did not start: %s", error)
+            with self._changed:
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._closed, pause_s)
+        self._failed = False
         with self._changed:
             self._refill()
             self._changed.notify_all()
 
-    def _start_zygote_again(self) -> None:
-        """Try to start a zygote until that works or `close` is called."""
-        attempts = 0
-        while not self._closed:
-            try:
-                self._start_zygote()
-                self._failed = None
-                return
-            except (ToolError, OSError) as error:
-                self._failed = str(error)
-                logger.error("the sandbox's zygote did not start: %s", error)
-            with self._changed:
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._closed, _BACKOFF_S[min(attempts, len(_BACKOFF_S) - 1)])
-            attempts += 1
-
     def _note_fork(self, pid: int, pidfd: int | None) -> None:
         with self._changed:
             end, probe = self._forks.popleft()
-            self._last_report_s = time.monotonic()
             worker = Worker(pid, pidfd, end) if pid else None
             if worker is None:
                 end.close()
@@ -315,36 +301,20 @@ class WorkerProcesses:
         ours, theirs = socket.socketpair()
         with theirs:
             if self._order(letter, number, theirs):
-                if not self._forks:
-                    self._last_report_s = time.monotonic()
                 self._forks.append((ours, letter == b"P"))
             else:
                 ours.close()
-
-    def _end_stalled_zygote(self) -> None:
-        """Kill a zygote that is stopped (SIGSTOP) or hangs. The listening thread then starts another."""
-        silent_s = time.monotonic() - self._last_report_s
-        process, control = self._process, self._control
-        if not self._forks or silent_s < _STALL_S or process is None or control is None:
-            return
-        if silent_s < _HANG_S and not _is_stopped(process.pid):
-            return
-        logger.error("the sandbox's zygote does not answer; ending it and its calls")
-        self._last_report_s = time.monotonic()
-        if not _kill(process):
-            control.shutdown(socket.SHUT_RDWR)  # the zygote ends when it notices
 
     def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
         control = self._control
         if control is None:
             return False
-        passed = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pass_end.fileno()]))]
-            if pass_end
-            else []
-        )
+        order = ORDER.pack(letter, number)
         try:
-            control.sendmsg([ORDER.pack(letter, number)], passed)
+            if pass_end is None:
+                control.send(order)
+            else:
+                socket.send_fds(control, [order], [pass_end.fileno()])
         except OSError:
             return False  # the zygote has just died; the next one gets the order
         return True
@@ -357,26 +327,6 @@ class WorkerProcesses:
             worker.pidfd = None
 
 
-def _kill(process: subprocess.Popen[bytes]) -> bool:
-    """Kill a process. Returns False if that is not permitted: root may lack the capability to signal other
-    users.
-    """
-    try:
-        process.kill()
-    except PermissionError:
-        return False
-    return True
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process is stopped and waits for SIGCONT. False without /proc."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
-
-
 def _read_line(control: socket.socket) -> bytes | None:
     """The first line that a zygote sends; None if it ended or sent no line in time."""
     line = b""
@@ -386,13 +336,6 @@ def _read_line(control: socket.socket) -> bytes | None:
     except OSError:
         return None
     return line if line.endswith(b"\n") else None
-
-
-def _descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    fds = array.array("i")
-    for _, _, data in ancillary:
-        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return fds[0] if fds else None
 
 
 # -- self-test -----------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ has exited. When the server ends, the zygote and all workers end.
 A worker reads one job from its socket, runs it, sends the answer and ends. No other module imports lupa.
 """
 
-import array
 import binascii
 import gc
 import hashlib
@@ -37,7 +36,6 @@ from ctx.lua.frames import (
     ORDER,
     REPORT,
     RESULT,
-    JobMessage,
 )
 
 _READ_BYTES = 1 << 16
@@ -115,7 +113,8 @@ class Interpreter:
     def connect(self, end: socket.socket) -> None:
         self._socket = end
 
-    def run(self, message: JobMessage) -> bytes:
+    def run(self, message: tuple[bytes | int, ...]) -> bytes:
+        """Runs a job: (kind, entry, name, source, arguments, context, grants, seed)."""
         try:
             answer: bytes = self._run(*message)
         except BaseException:  # out of memory outside a protected call, in Lua or in Python
@@ -151,10 +150,10 @@ def receive(end: socket.socket) -> tuple[bytes, bytes]:
     while len(data) < HEADER_BYTES:
         data += _read(end, _READ_BYTES)  # usually the whole frame
     parts = [data]
-    missing = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
-    while missing > 0:
-        parts.append(_read(end, missing))
-        missing -= len(parts[-1])
+    bytes_left = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
+    while bytes_left > 0:
+        parts.append(_read(end, bytes_left))
+        bytes_left -= len(parts[-1])
     frame = data if len(parts) == 1 else b"".join(parts)
     return frame[4:5], frame[HEADER_BYTES:]
 
@@ -176,20 +175,14 @@ def serve(end: socket.socket, interpreter: Interpreter) -> None:
     letter, payload = receive(end)
     if letter == JOB:
         interpreter.connect(end)
-        message = JobMessage(*marshal.loads(payload))  # noqa: S302 - the server wrote it
-        send(end, RESULT, interpreter.run(message))
+        send(end, RESULT, interpreter.run(marshal.loads(payload)))  # noqa: S302 - the server wrote it
     os._exit(0)  # at once, so that no finalizer of the script runs
 
 
-_WARM = JobMessage(
-    b"tool",
-    b"execute",
-    b"warm",
+_WARM = (
+    *(b"tool", b"execute", b"warm"),
     b"tool = {} function tool.execute(p) return {p.a, os.date(), string.format('%5.1f', 1.5)} end",
-    b'{"a":1}',
-    b"{}",
-    b"",
-    0,
+    *(b'{"a":1}', b"{}", b"", 0),
 )
 
 
@@ -331,9 +324,11 @@ class _Zygote:
     def report_fork(self, pid: int) -> None:
         self.children.add(pid)
         pidfd = _pidfd(pid)
-        passed = [] if pidfd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
-        self.control.sendmsg([REPORT.pack(b"F", pid, 0)], passed)
-        if pidfd is not None:
+        report = REPORT.pack(b"F", pid, 0)
+        if pidfd is None:
+            self.control.send(report)
+        else:
+            socket.send_fds(self.control, [report], [pidfd])
             os.close(pidfd)
 
     def become_worker(self, fd: int, probe: int | None) -> NoReturn:

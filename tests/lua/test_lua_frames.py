@@ -2,7 +2,6 @@
 
 import random
 import socket
-import threading
 
 import pytest
 from redteam_run import poor_host, tool
@@ -29,7 +28,7 @@ class HostilePool(Pool):
     def _check_level(self, job: Job) -> None:
         pass
 
-    def _take_worker(self, job: Job, cancel: threading.Event | None) -> Worker:
+    def _take_worker(self, job: Job) -> Worker:
         ours, self.theirs = socket.socketpair()
         self.theirs.send(self.script)
         self.theirs.shutdown(socket.SHUT_WR)
