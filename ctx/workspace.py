@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from ctx.background import Background, WorkerBackground
 from ctx.config import Config
-from ctx.config.find import user_folder
 from ctx.config.settings import PackSettings
-from ctx.config.trust_file import TrustFile, pins_of, trust_path
 from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.indexing import status
@@ -396,39 +394,24 @@ class Workspace:
 
     def doubts(self) -> list[str]:
         """Sentences about settings of scripts and agents that have no effect."""
-        from ctx.scripts.loader import missing_calls, missing_tools, script_doubts
+        from ctx.scripts.loader import doubts
 
         config = self.config
         configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
         scripts = [script_file(script, config) for script in configured]
-        return [
-            *(doubt for script in scripts for doubt in script_doubts(script)),
-            *(doubt for script in scripts for doubt in missing_calls(self.toolbox, script)),
-            *missing_tools(self.toolbox, self.agents),
-        ]
+        return list(doubts(scripts, self.toolbox, self.agents))
 
     @cached_property
     def scripts(self) -> "Scripts":
         """The loaded scripts with their tools and agents. Their `statuses` also list scripts that failed to
         load.
         """
-        from ctx.scripts.loader import REGISTRY_RANK, Scripts
-        from ctx.scripts.registry import installed_registries
+        from ctx.scripts.loader import Scripts, candidates_of
 
-        config = self.config
-        trust = TrustFile(trust_path(os.environ))
         with self._lock:
-            scripts = Scripts(self.runner, self.toolbox, self.agents)
-            scripts.load(
-                [script_file(script, config) for script in config.script_tools],
-                [script_file(script, config) for script in config.script_agents],
-                tools_dir=config.lua.tools_dir,
-                pins=pins_of(config, os.environ),
-                project=config.root,
-                trust=trust,
-                user=user_folder(os.environ),
-                registries=partial(installed_registries(os.environ, trust).served, REGISTRY_RANK),
-            )
+            candidates = candidates_of(self.config, os.environ)
+            scripts = Scripts(self.runner, self.toolbox, self.agents, candidates)
+            scripts.load()
             self._opened.append(scripts.close)
             return scripts
 

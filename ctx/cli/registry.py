@@ -16,15 +16,8 @@ from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.toml import read_toml, toml_key, toml_value
 from ctx.errors import BadRequest, ConfigError
 from ctx.models import JSON, as_table
-from ctx.scripts.registry import (
-    InstalledRegistries,
-    Registry,
-    RegistryScript,
-    installed_registries,
-    new_registry,
-)
-from ctx.scripts.registry_contents import MANIFEST
-from ctx.scripts.registry_fetching import Fetched, fetch
+from ctx.scripts.registry import InstalledRegistries, installed_registries, new_registry
+from ctx.scripts.registry_contents import MANIFEST, Fetched, Registry, RegistryScript, fetch
 from ctx.text.strings import counted, one_line
 
 

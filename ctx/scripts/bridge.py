@@ -19,7 +19,7 @@ from ctx.errors import BadRequest, CtxError, EmbeddingsDisabled, NotFound, ToolE
 from ctx.lua import host
 from ctx.lua.pool import Host
 from ctx.models import JSON, Caller, is_number
-from ctx.scripts.store import HeldScriptStore, ScriptStore
+from ctx.scripts.store import OPERATIONS, HeldScriptStore, ScriptStore
 from ctx.store.folder import is_of_store
 from ctx.text.strings import one_line
 from ctx.tools.toolbox import Toolbox
@@ -39,13 +39,6 @@ _HOST_CALLS: dict[str, Callable[[host.Policy, bytes], bytes]] = {
     "fs.read": host.fs_read,
     "fs.list": host.fs_list,
     "env.get": lambda policy, payload: host.env_get(policy, payload, os.environ),
-}
-# Operations on a script's stored values, and the names of their arguments.
-_STORE_CALLS: dict[str, tuple[Callable[..., JSON], tuple[str, ...]]] = {
-    "context.store.get": (ScriptStore.get, ("key",)),
-    "context.store.set": (ScriptStore.set, ("key", "value")),
-    "context.store.add": (ScriptStore.add, ("key", "number")),
-    "context.store.keys": (ScriptStore.keys, ()),
 }
 
 
@@ -67,8 +60,8 @@ class Bridge(NamedTuple):
         if self.store is None:
             yield self, None
             return
-        with closing(HeldScriptStore(self.store)) as held:
-            yield self._replace(store=held), held
+        with closing(HeldScriptStore(self.store)) as scan_store:
+            yield self._replace(store=scan_store), scan_store
 
     def host_for(self, policy: host.Policy, caller: Caller, bank: "BankCall | None" = None) -> Host:
         """The function that answers the host calls of a script that runs for `caller`."""
@@ -120,12 +113,12 @@ class _RunningCall:
         self._context_calls: dict[str, Callable[[dict[str, JSON], float], JSON]] = {
             "context.search": self._search,
             "context.get": self._get,
-            "context.outline": partial(self._navigate, "outline"),
-            "context.symbol": partial(self._navigate, "symbol"),
+            "context.outline": partial(self._use_builtin, "outline"),
+            "context.symbol": partial(self._use_builtin, "symbol"),
             "context.sources": self._sources,
             "context.call": self._call,
             "context.progress": self._progress.report,
-            **{name: partial(self._use_store, *entry) for name, entry in _STORE_CALLS.items()},
+            **{f"context.store.{name}": partial(self._use_store, name) for name in OPERATIONS},
         }
 
     def answer(self, operation: str, payload: bytes, deadline_s: float) -> bytes:
@@ -152,13 +145,21 @@ class _RunningCall:
         )
         return self._bridge.toolbox.call(name, arguments, inner)
 
+    def _use_builtin(self, name: str, arguments: JSON, deadline_s: float) -> JSON:
+        try:
+            return self._use_tool(name, arguments, deadline_s)
+        except EmbeddingsDisabled:
+            raise
+        except (BadRequest, NotFound) as error:
+            raise ToolError(f"context.{name}: {error.message}") from error
+
     # -- documents -------------------------------------------------------------------------------------------
 
     def _search(self, options: dict[str, JSON], deadline_s: float) -> JSON:
         """The results of the `search` tool."""
         arguments = _search_arguments(options)
         try:
-            reply = self._use_tool("search", arguments, deadline_s)
+            reply = self._use_builtin("search", arguments, deadline_s)
         except EmbeddingsDisabled:
             # The published example scripts use hybrid search; without a model, keyword search is better than
             # an error.
@@ -167,9 +168,7 @@ class _RunningCall:
                 self._policy.name,
                 arguments.get("mode"),
             )
-            reply = self._use_tool("search", {**arguments, "mode": "keyword"}, deadline_s)
-        except BadRequest as error:
-            raise ToolError(f"context.search: {error.message}") from error
+            reply = self._use_builtin("search", {**arguments, "mode": "keyword"}, deadline_s)
         return reply["results"]
 
     def _get(self, arguments: dict[str, JSON], deadline_s: float) -> JSON:
@@ -177,12 +176,6 @@ class _RunningCall:
             return self._use_tool("get", {"id": arguments.get("id"), "chunks": True}, deadline_s)
         except NotFound as error:
             raise ToolError("document not found") from error
-
-    def _navigate(self, tool: str, arguments: dict[str, JSON], deadline_s: float) -> JSON:
-        try:
-            return self._use_tool(tool, arguments, deadline_s)
-        except (BadRequest, NotFound) as error:
-            raise ToolError(f"context.{tool}: {error.message}") from error
 
     def _sources(self, _: dict[str, JSON], deadline_s: float) -> JSON:
         return [
@@ -216,12 +209,10 @@ class _RunningCall:
 
     # -- its stored values -----------------------------------------------------------------------------------
 
-    def _use_store(
-        self, act: Callable[..., JSON], names: tuple[str, ...], arguments: dict[str, JSON], deadline_s: float
-    ) -> JSON:
+    def _use_store(self, operation: str, arguments: dict[str, JSON], deadline_s: float) -> JSON:
         if self._bridge.store is None or not self._policy.store:
             raise ToolError("context.store is not available here: it needs a project")
-        return act(self._bridge.store, self._policy.store, *map(arguments.get, names), deadline_s)
+        return self._bridge.store.call(operation, self._policy.store, arguments, deadline_s)
 
 
 class _Progress:

@@ -14,13 +14,25 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from ctx.config.trust_file import FOLDERS, NotTrusted, TrustFile, Voucher, project_files, scripts_in
+from ctx.config import Config
+from ctx.config.find import user_folder
+from ctx.config.trust_file import (
+    FOLDERS,
+    NotTrusted,
+    TrustFile,
+    pins_of,
+    project_files,
+    scripts_in,
+    trust_path,
+)
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
+from ctx.scripts.registry import installed_registries
 from ctx.scripts.scripts import LOAD_S, Runner, ScriptFile, load_agent, load_tool
+from ctx.scripts.sources import script_file
 from ctx.text.strings import did_you_mean, one_line
 from ctx.tools.toolbox import RESERVED, Agents, Toolbox, name_fault
 
@@ -44,24 +56,18 @@ class ScriptStatus(NamedTuple):
     error: str | None  # why the newest version did not load
 
 
-class Candidate(NamedTuple):
-    """A script that was found. If two have the same name, the lower rank wins; equal ranks are an error."""
-
-    kind: str  # tool | agent
-    script: ScriptFile
-    rank: int = 0
-
-
 USER_RANK = 1
 REGISTRY_RANK = 2  # rank of the first registry; the others have the next numbers
 
-Ranked = Callable[[], Iterable[tuple[str, ScriptFile, int]]]
-"""Returns (kind, script, rank) for each current script of the registries."""
+Candidate = tuple[str, ScriptFile, int]
+"""A script that was found: its kind (tool or agent), the script, and its rank. If two have the same name, the
+lower rank wins; equal ranks are an error.
+"""
 
 
 class _Loaded:
-    def __init__(self, candidate: Candidate) -> None:
-        self.kind, self.script, self.rank = candidate
+    def __init__(self, kind: str, script: ScriptFile, rank: int) -> None:
+        self.kind, self.script, self.rank = kind, script, rank
         self.lock = threading.Lock()  # held while the script loads
         self.stamp: tuple[int, ...] | None = None
         self.serving = False
@@ -82,6 +88,13 @@ class _Loaded:
             and time.monotonic() >= self.tried_s + RETRIES_S[self.timeouts - 1]
         )
 
+    def changed(self, called_s: float | None) -> bool:
+        """Whether to load the script: its file has changed, or a retry is due."""
+        stamp = self.script.stamp()
+        if stamp is None and self.error is not None:
+            return False  # the file is gone, which was already reported
+        return self.stamp is None or stamp != self.stamp or self.due(called_s)
+
     @property
     def status(self) -> ScriptStatus:
         return ScriptStatus(self.kind, self.script.name, self.script.where, self.serving, self.error)
@@ -90,43 +103,27 @@ class _Loaded:
 class Scripts:
     """The scripts of one workspace. Call `load` once; `watch` reloads changed scripts until `close`."""
 
-    def __init__(self, runner: Callable[[], Runner], toolbox: Toolbox, agents: Agents) -> None:
+    def __init__(
+        self,
+        runner: Callable[[], Runner],
+        toolbox: Toolbox,
+        agents: Agents,
+        candidates: Callable[[], Iterable[Candidate]],
+    ) -> None:
+        """`candidates` returns the scripts that exist now; the first one with a name gets it."""
+        self._candidates = candidates
         self._runner = runner
         self._toolbox = toolbox
         self._agents = agents
         self._entries: dict[tuple[str, str], _Loaded] = {}
-        self._refused: dict[str, ScriptStatus] = {}  # scripts with a name that is invalid or taken
+        self._refused: list[ScriptStatus] = []  # scripts with a name that is invalid or taken
         self._record_fault = ""
-        self._lock = threading.Lock()  # protects `_entries` and `_refused`; not held while a script runs
+        self._lock = threading.Lock()  # protects `_entries`; not held while a script runs
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def load(
-        self,
-        tools: Sequence[ScriptFile],
-        agents: Sequence[ScriptFile],
-        *,
-        tools_dir: str | None,
-        pins: Voucher | None,
-        project: str,
-        trust: TrustFile,
-        user: str | None,
-        registries: Ranked,
-    ) -> None:
-        """Load every script. Raises `ConfigError` if `tools_dir` does not exist.
-
-        `pins` checks whether the scripts in `tools_dir` are trusted, `trust` those in the `.ctx/` folder of
-        `project`. `user` is the user's own folder, which contains `tools` and `agents`.
-        """
-        if tools_dir is not None and not os.path.isdir(tools_dir):
-            raise ConfigError(f"[lua] tools_dir: no such folder: {tools_dir}")
-        self._named = [  # the scripts of the configuration
-            *(Candidate("tool", script) for script in tools),
-            *(Candidate("agent", script) for script in agents),
-        ]
-        self._named_files = {os.path.realpath(candidate.script.path) for candidate in self._named}
-        self._folder, self._pins, self._project, self._trust = tools_dir, pins, project, trust
-        self._user, self._registries = user, registries
+    def load(self) -> None:
+        """Load every script."""
         self.refresh()
         self._toolbox.before_use(lambda name: self._reload_for_call("tool", name))
         self._agents.before_use(lambda name: self._reload_for_call("agent", name))
@@ -163,9 +160,8 @@ class Scripts:
         """The status of every script, sorted by kind and name, including scripts whose name is invalid or
         taken.
         """
-        with self._lock:
-            refused = list(self._refused.values())
-        return sorted([*(entry.status for entry in self._all()), *refused], key=lambda status: status[:3])
+        statuses = [*(entry.status for entry in self._all()), *self._refused]
+        return sorted(statuses, key=lambda status: status[:3])
 
     def _all(self) -> list[_Loaded]:
         with self._lock:
@@ -180,59 +176,32 @@ class Scripts:
 
     # -- finding scripts -------------------------------------------------------------------------------------
 
-    def _candidates(self) -> Iterator[Candidate]:
-        """Every script that is found. The first one with a name gets it."""
-        yield from self._named
-        for script in _scripts_of(self._folder, os.path.basename(self._folder or "")):
-            if os.path.realpath(script.path) not in self._named_files:
-                yield Candidate("tool", script._replace(vouched_by=self._pins))
-        for kind, name, path in project_files(self._project):
-            shown = f".ctx/{kind}s/{name}.lua"
-            script = ScriptFile(
-                name, path, trust="untrusted", shown=shown, vouched_by=self._trust, named=False
-            )
-            yield Candidate(kind, script)
-        if self._user is not None:
-            for inner, kind in FOLDERS.items():
-                for script in _scripts_of(os.path.join(self._user, inner), f"your own {inner}"):
-                    yield Candidate(kind, script, USER_RANK)
-        yield from self._in_registries()
-
-    def _in_registries(self) -> list[Candidate]:
-        try:
-            candidates = [Candidate(*row) for row in self._registries()]
-        except ConfigError as error:  # a damaged record must not stop the other scripts
-            if error.message != self._record_fault:
-                logger.error("scripts of registries not loaded reason=%s", error.message)
-            self._record_fault = error.message
-            return []
-        self._record_fault = ""
-        return candidates
-
     def _find_new(self) -> None:
         """Register every new script; if its name is invalid or taken, log that once."""
         with self._lock:
             registered = {(entry.kind, entry.script.path) for entry in self._entries.values()}
-        refused = {}
-        for candidate in self._candidates():
-            kind, script = candidate.kind, candidate.script
-            if (kind, script.path) in registered:
-                continue
-            reason = self._claim(candidate)
-            if reason is not None:
-                status = ScriptStatus(kind, one_line(script.name), one_line(script.where), False, reason)
-                refused[f"{kind} {script.name} {script.path}"] = status
-        with self._lock:
-            new = [status for key, status in refused.items() if self._refused.get(key) != status]
-            self._refused = refused
-        for status in new:
-            logger.error("%s not loaded reason=%s", status.kind, status.error)
+        refused = []
+        try:
+            for kind, script, rank in self._candidates():
+                if (kind, script.path) in registered:
+                    continue
+                reason = self._claim(kind, script, rank)
+                if reason is not None:
+                    name, where = one_line(script.name), one_line(script.where)
+                    refused.append(ScriptStatus(kind, name, where, False, reason))
+        except ConfigError as error:  # a damaged record of the registries, whose scripts come last
+            if error.message != self._record_fault:
+                logger.error("scripts of registries not loaded reason=%s", error.message)
+            self._record_fault = error.message
+        for status in refused:
+            if status not in self._refused:
+                logger.error("%s not loaded reason=%s", status.kind, status.error)
+        self._refused = refused
 
-    def _claim(self, candidate: Candidate) -> str | None:
+    def _claim(self, kind: str, script: ScriptFile, rank: int) -> str | None:
         """Register a script, unless a script of lower rank has the name. Returns an error message for an
         invalid name or another conflict.
         """
-        kind, script = candidate.kind, candidate.script
         fault = name_fault(kind, script.name, script.where)
         if fault is not None:
             if kind == "tool" and script.name not in RESERVED and script.named:
@@ -240,22 +209,20 @@ class Scripts:
             return fault
         with self._lock:
             holder = self._entries.get((kind, script.name))
-            if holder is not None and holder.rank < candidate.rank:
+            if holder is not None and holder.rank < rank:
                 return None
-            overridden = holder is not None and holder.rank > candidate.rank
-            if overridden:
+            if holder is not None and holder.rank > rank:
                 self._registry(kind).remove(script.name)
                 holder = None
             owner = holder.script.where if holder is not None else self._origin(kind, script.name)
             if owner is None:
-                self._entries[kind, script.name] = _Loaded(candidate)
+                self._entries[kind, script.name] = _Loaded(kind, script, rank)
                 return None
         return f"two {kind}s are called '{script.name}': {owner} and {script.where}; rename one"
 
     def _origin(self, kind: str, name: str) -> str | None:
         """Where the tool or agent with this name is defined; None if there is none."""
-        entries = self._toolbox.list() if kind == "tool" else self._agents.list()
-        return next((entry.origin for entry in entries if entry.name == name), None)
+        return next((entry.origin for entry in self._registry(kind).list() if entry.name == name), None)
 
     def _drop_deleted(self) -> None:
         for entry in self._all():
@@ -286,17 +253,14 @@ class Scripts:
 
     def _reload(self, entry: _Loaded, called_s: float | None = None) -> bool:
         """Load a script if its file has changed, or if a retry is due. Returns whether it timed out.
-
         `called_s` is the time of the call, None in the background.
         """
-        if entry.stamp is not None and entry.script.stamp() == entry.stamp and not entry.due(called_s):
+        if not entry.changed(called_s):
             return False
         with entry.lock:
             stamp = entry.script.stamp()
-            if entry.stamp is not None and stamp == entry.stamp and not entry.due(called_s):
-                return False  # another caller has just loaded it
-            if stamp is None and entry.error is not None:
-                return False  # the file is gone, which was already reported
+            if not entry.changed(called_s):  # another caller has just loaded it
+                return False
             try:
                 failure = self._try_load(entry)
             except Busy:
@@ -360,6 +324,38 @@ class Scripts:
         )
 
 
+def candidates_of(config: Config, environ: Mapping[str, str]) -> Callable[[], Iterator[Candidate]]:
+    """Returns a function that yields the scripts of a configuration, its project, the user and registries.
+    Raises `ConfigError` if `tools_dir` does not exist.
+    """
+    folder = config.lua.tools_dir
+    if folder is not None and not os.path.isdir(folder):
+        raise ConfigError(f"[lua] tools_dir: no such folder: {folder}")
+    named: list[Candidate] = [
+        *(("tool", script_file(script, config), 0) for script in config.script_tools),
+        *(("agent", script_file(script, config), 0) for script in config.script_agents),
+    ]
+    named_files = {os.path.realpath(script.path) for _, script, _ in named}
+    pins, trust, user = pins_of(config, environ), TrustFile(trust_path(environ)), user_folder(environ)
+    registries = installed_registries(environ, trust)
+
+    def candidates() -> Iterator[Candidate]:
+        yield from named
+        for script in _scripts_of(folder, os.path.basename(folder or "")):
+            if os.path.realpath(script.path) not in named_files:
+                yield "tool", script._replace(vouched_by=pins), 0
+        for kind, name, file in project_files(config.root):
+            script = ScriptFile(name, file, trust="untrusted", shown=f".ctx/{kind}s/{name}.lua", named=False)
+            yield kind, script._replace(vouched_by=trust), 0
+        for inner, kind in FOLDERS.items():
+            path = None if user is None else os.path.join(user, inner)
+            for script in _scripts_of(path, f"your own {inner}"):
+                yield kind, script, USER_RANK
+        yield from registries.served(REGISTRY_RANK)
+
+    return candidates
+
+
 def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
     """The scripts in a folder, by name; empty if the folder does not exist. `shown` is the folder's name in
     messages.
@@ -369,34 +365,23 @@ def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
     ]
 
 
-def missing_tools(toolbox: Toolbox, agents: Agents) -> list[str]:
-    """An error message for each unknown tool in the `tools` of an agent."""
+def doubts(scripts: Iterable[ScriptFile], toolbox: Toolbox, agents: Agents) -> Iterator[str]:
+    """A warning for each setting of a script or an agent that has no effect."""
     names = toolbox.names()
-    return [
-        f"agent '{agent.name}': there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
-        for agent in agents.list()
-        for name in agent.tools
-        if name not in names
-    ]
-
-
-def missing_calls(toolbox: Toolbox, script: ScriptFile) -> list[str]:
-    """An error message for each unknown tool in a script's `calls`."""
-    names = toolbox.names()
-    return [
-        f"script '{script.name}' ({script.where}): calls: there is no tool '{one_line(name)}'; "
-        f"{did_you_mean(name, names)}"
-        for name in script.calls
-        if name not in names
-    ]
-
-
-def script_doubts(script: ScriptFile) -> list[str]:
-    """A warning for each setting of a script that has no effect."""
-    folders = [f"fs: no such folder: {one_line(folder)}" for folder in script.fs if not os.path.isdir(folder)]
-    hosts = [
-        f"allow_hosts: '{one_line(host)}' is not a host (write it as example.org or example.org:8443)"
-        for host in script.allow_hosts
-        if "/" in host or "@" in host or not host.strip()
-    ]
-    return [f"script '{script.name}' ({script.where}): {doubt}" for doubt in (*folders, *hosts)]
+    for script in scripts:
+        label = f"script '{script.name}' ({script.where})"
+        for folder in script.fs:
+            if not os.path.isdir(folder):
+                yield f"{label}: fs: no such folder: {one_line(folder)}"
+        for host in script.allow_hosts:
+            if "/" in host or "@" in host or not host.strip():
+                wrong = f"'{one_line(host)}' is not a host"
+                yield f"{label}: allow_hosts: {wrong} (write it as example.org or example.org:8443)"
+        for name in script.calls:
+            if name not in names:
+                yield f"{label}: calls: there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
+    for agent in agents.list():
+        for name in agent.tools:
+            if name not in names:
+                hint = did_you_mean(name, names)
+                yield f"agent '{agent.name}': there is no tool '{one_line(name)}'; {hint}"

@@ -11,15 +11,13 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from ctx import __version__, files
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust_file import TrustFile, digest_of, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.files import bundled_path
-from ctx.models import JSON
-from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, Offer, contents
+from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, Registry, RegistryScript, contents
 from ctx.scripts.scripts import ScriptFile
 from ctx.text.strings import did_you_mean
 
@@ -27,46 +25,6 @@ SHIPPED = "ctx"  # the registry of the connectors that come with ctx
 REGISTRY_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _RECORD = "registries.json"
 _SHIPPED_FOLDER = ("extensions", "connectors")
-
-
-class RegistryScript(NamedTuple):
-    """A script of a registry, with the hashes of its files at installation."""
-
-    registry: str
-    kind: str
-    name: str
-    description: str
-    tags: tuple[str, ...]
-    required_config: tuple[str, ...]
-    files: Mapping[str, str]  # path below the script's folder -> SHA-256
-    sizes: Mapping[str, int]  # path below the script's folder -> bytes
-
-    @property
-    def path(self) -> str:
-        """The script's folder, relative to the registry's folder."""
-        return f"{self.kind}s/{self.name}"
-
-    @property
-    def reference(self) -> str:
-        return f"{REGISTRY_PREFIX}{self.registry}/{self.path}"
-
-    @property
-    def digest(self) -> str:
-        """The hash over the names and hashes of the script's files."""
-        return digest_of(
-            "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items())).encode()
-        )
-
-
-class Registry(NamedTuple):
-    """An installed registry: its address, the commit that is installed, and its scripts."""
-
-    name: str
-    url: str
-    branch: str | None
-    commit: str
-    description: str
-    scripts: tuple[RegistryScript, ...]
 
 
 def new_registry(name: str, url: str, branch: str | None) -> Registry:
@@ -78,38 +36,6 @@ def new_registry(name: str, url: str, branch: str | None) -> Registry:
     return Registry(name, url, branch, "", "", ())
 
 
-def offered_script(registry: str, offer: Offer, data: Mapping[str, bytes]) -> RegistryScript:
-    """The script of an offer, with the hashes and sizes of its files. `data`: path in the repository ->
-    content.
-    """
-    hashes = {name: digest_of(data[path]) for name, path in offer.files.items()}
-    sizes = {name: len(data[path]) for name, path in offer.files.items()}
-    return RegistryScript(registry, *offer[:-1], hashes, sizes)
-
-
-def _to_json(registry: Registry) -> JSON:
-    scripts = [script._asdict() for script in registry.scripts]
-    return {**registry._asdict(), "scripts": scripts}
-
-
-def _from_json(row: JSON) -> Registry:
-    """The registry in a row of the record. Raises `LookupError`, `TypeError` or `AttributeError` if the row
-    is damaged.
-    """
-    scripts = tuple(
-        RegistryScript(
-            **{
-                **entry,
-                "registry": row["name"],
-                "tags": tuple(entry["tags"]),
-                "required_config": tuple(entry["required_config"]),
-            }
-        )
-        for entry in row["scripts"]
-    )
-    return Registry(**{**row, "scripts": scripts})
-
-
 class InstalledRegistries:
     """The installed registries in the order of their installation, in which scripts are also looked up."""
 
@@ -117,7 +43,6 @@ class InstalledRegistries:
         self.folder = folder
         self.trust = trust
         self._record = os.path.join(folder, _RECORD)
-        self._trusted: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
         self._cached: tuple[tuple[int, ...], tuple[Registry, ...]] = ((), ())
 
     def registries(self) -> tuple[Registry, ...]:
@@ -130,7 +55,10 @@ class InstalledRegistries:
     def _read(self) -> tuple[Registry, ...]:
         try:
             rows = json.loads(files.read_file(self._record))["registries"]
-            return tuple(_from_json({**row, "name": name}) for name, row in rows.items())
+            return tuple(
+                Registry(**{**row, "scripts": tuple(RegistryScript(**script) for script in row["scripts"])})
+                for row in rows.values()
+            )
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -176,7 +104,7 @@ class InstalledRegistries:
         """Whether the user trusts these files of the script, or the script comes with ctx."""
         if script.registry == SHIPPED:
             return True
-        return self._trusted_digests().get(script.reference) == script.digest
+        return self.trust.digests().get(script.reference) == script.digest
 
     def change(self, script: RegistryScript) -> str | None:
         """A message if the script's files differ from what was installed; None if not."""
@@ -205,12 +133,6 @@ class InstalledRegistries:
         hint = did_you_mean(path, names) if names else f"`ctx registry list {registry}` shows its scripts"
         return f"is not in that registry; {hint}"
 
-    def _trusted_digests(self) -> Mapping[str, str]:
-        stamp = self.trust.stamp()
-        if self._trusted[0] != stamp:
-            self._trusted = (stamp, self.trust.digests())
-        return self._trusted[1]
-
     def path_of(self, script: RegistryScript, name: str) -> str:
         """The path of a file of a script."""
         if script.registry == SHIPPED:
@@ -229,7 +151,7 @@ class InstalledRegistries:
 
         Includes scripts whose files have changed; loading them raises an error.
         """
-        references = self._trusted_digests().keys()
+        references = self.trust.digests().keys()
         for number, registry in enumerate(self.registries()):
             for script in registry.scripts:
                 if script.kind != "connector" and script.reference in references:
@@ -265,28 +187,23 @@ class InstalledRegistries:
         """
         target = os.path.join(self.folder, registry.name)
         suffix = secrets.token_hex(6)
-        new, old = f"{target}.{suffix}.new", f"{target}.{suffix}.old"
+        new_folder, old_folder = f"{target}.{suffix}.new", f"{target}.{suffix}.old"
         try:
             with files.writing(self.folder, ConfigError), files.locked(self._record):
-                files.make_folder(new)
+                files.make_folder(new_folder)
                 for inner, data in contents.items():
                     for name, content in data.items():
-                        path = os.path.join(new, inner, name)
+                        path = os.path.join(new_folder, inner, name)
                         files.make_folder(os.path.dirname(path))
                         files.replace(path, content)
+                # The record first: if the disk is full, the old registry stays as it is.
+                self._write({row.name: row for row in self.registries()} | {registry.name: registry})
                 if os.path.lexists(target):
-                    os.rename(target, old)
-                os.rename(new, target)
-                try:
-                    self._write({row.name: row for row in self.registries()} | {registry.name: registry})
-                except OSError:  # a full disk: restore the files that the record describes
-                    os.rename(target, new)
-                    if os.path.lexists(old):
-                        os.rename(old, target)
-                    raise
+                    os.rename(target, old_folder)
+                os.rename(new_folder, target)
         finally:
-            files.delete_folder(new)
-            files.delete_folder(old)
+            files.delete_folder(new_folder)
+            files.delete_folder(old_folder)
 
     def remove(self, registry: Registry) -> None:
         """Remove a registry and the trust in its scripts. Raises `ConfigError`."""
@@ -296,8 +213,11 @@ class InstalledRegistries:
             files.delete_folder(os.path.join(self.folder, registry.name))
 
     def _write(self, rows: Mapping[str, Registry]) -> None:
-        record = {"registries": {name: _to_json(registry) for name, registry in rows.items()}}
-        files.replace(self._record, json.dumps(record, indent=1).encode())
+        registries = {
+            name: {**row._asdict(), "scripts": [script._asdict() for script in row.scripts]}
+            for name, row in rows.items()
+        }
+        files.replace(self._record, json.dumps({"registries": registries}, indent=1).encode())
 
 
 class _RegistryTrust:
@@ -388,8 +308,8 @@ def shipped() -> Registry:
         with open(os.path.join(folder, name), "rb") as file:
             data[name] = file.read()
     entries = {name: Entry("100644", digest_of(content)) for name, content in data.items()}
-    offered = contents(data[MANIFEST], entries)
-    scripts = tuple(offered_script(SHIPPED, offer, data) for offer in offered.offers)
+    offered = contents(SHIPPED, data[MANIFEST], entries)
+    scripts = tuple(script.hashed(data) for script in offered.scripts)
     return Registry(SHIPPED, "ships with ctx", None, f"v{__version__}", offered.description, scripts)
 
 

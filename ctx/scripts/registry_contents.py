@@ -1,21 +1,29 @@
-"""Find the scripts that a registry offers, from its manifest and file names. A stranger may have written
-them.
+"""What a registry offers, and fetching it from its git repository. A stranger may have written it.
 
 A registry is a git repository with `registry.toml`, or with the folders `tools/NAME/tool.lua`,
 `connectors/NAME/connector.lua` and `agents/NAME/agent.lua`. A script that is not made of plain files with
-plain names is left out, with a message that says why.
+plain names is left out, with a message that says why. Files are read from git's objects at one commit,
+without a work tree.
 """
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
+from ctx.config.settings import MAX_SCRIPT_BYTES, REGISTRY_PREFIX
 from ctx.config.toml import tables_in
-from ctx.errors import ConfigError, SourceError
-from ctx.models import JSON, as_table
+from ctx.config.trust_file import digest_of
+from ctx.connectors.base import Progress, ScanLog
+from ctx.connectors.copies import share
+from ctx.connectors.forges import Remote, parse_remote
+from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
+from ctx.connectors.repository import Repository
+from ctx.errors import BadRequest, ConfigError, SourceError
+from ctx.models import JSON, NO_METADATA, as_table
 from ctx.text.strings import one_line
 from ctx.tools.toolbox import NAME, NAME_RULE
 
@@ -29,6 +37,12 @@ MAX_SCRIPT_FILES = 100  # per script, including its templates
 MAX_PROBLEMS = 100
 MAX_LIST = 20  # entries in `tags` and in `required_config`
 
+TIMEOUT_S = 300.0  # scripts are small
+MAX_FILE_BYTES = MAX_SCRIPT_BYTES
+MAX_BYTES = 20_000_000  # for all scripts of a registry together
+MAX_ENTRIES = 20_000  # files in the repository
+_PARTIAL = f"blob:limit={MAX_FILE_BYTES + 1}"  # larger files are not fetched, if the remote supports it
+
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # part of a path, portable to every file system
 _FILE_MODES = ("100644", "100755")
 _OTHER_MODES = {"120000": "a link", "160000": "a submodule, whose content is elsewhere"}
@@ -41,26 +55,62 @@ class Entry(NamedTuple):
     oid: str
 
 
-class Offer(NamedTuple):
-    """A script that a registry offers."""
+class RegistryScript(NamedTuple):
+    """A script of a registry. `hashed` adds the hashes and sizes of its files."""
 
+    registry: str
     kind: str
     name: str
     description: str
-    tags: tuple[str, ...]
-    required_config: tuple[str, ...]
-    files: Mapping[str, str]  # path when installed -> path in the repository; `KIND.lua` is the script
+    tags: Sequence[str]
+    required_config: Sequence[str]
+    origins: Mapping[str, str] = NO_METADATA  # path below the script's folder -> path in the repository
+    files: Mapping[str, str] = NO_METADATA  # path below the script's folder -> SHA-256
+    sizes: Mapping[str, int] = NO_METADATA  # path below the script's folder -> bytes
+
+    def hashed(self, data: Mapping[str, bytes]) -> "RegistryScript":
+        """The script with its hashes and sizes. `data`: path in the repository -> content."""
+        hashes = {name: digest_of(data[path]) for name, path in self.origins.items()}
+        sizes = {name: len(data[path]) for name, path in self.origins.items()}
+        return self._replace(files=hashes, sizes=sizes)
+
+    @property
+    def path(self) -> str:
+        """The script's folder, relative to the registry's folder."""
+        return f"{self.kind}s/{self.name}"
+
+    @property
+    def reference(self) -> str:
+        return f"{REGISTRY_PREFIX}{self.registry}/{self.path}"
+
+    @property
+    def digest(self) -> str:
+        """The hash over the names and hashes of the script's files."""
+        return digest_of(
+            "".join(f"{digest}  {name}\n" for name, digest in sorted(self.files.items())).encode()
+        )
+
+
+class Registry(NamedTuple):
+    """An installed registry: its address, the commit that is installed, and its scripts."""
+
+    name: str
+    url: str
+    branch: str | None
+    commit: str
+    description: str
+    scripts: tuple[RegistryScript, ...]
 
 
 class Contents(NamedTuple):
     """A registry's description, the scripts it offers, and a message for each script that is left out."""
 
     description: str
-    offers: tuple[Offer, ...]
+    scripts: tuple[RegistryScript, ...]
     problems: tuple[str, ...]
 
 
-def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
+def contents(registry: str, manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
     """The scripts that a repository offers. `entries` maps paths to entries. Raises `SourceError` for an
     invalid manifest.
     """
@@ -69,20 +119,22 @@ def contents(manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
     except ConfigError as error:
         raise SourceError(f"its {one_line(error.message)}") from error
     problems: list[str] = []
-    offers: dict[tuple[str, str], Offer] = {}
+    scripts: dict[tuple[str, str], RegistryScript] = {}
     for kind, name, path, table in _listed(tables, entries):
-        if len(offers) >= MAX_SCRIPTS:
+        if len(scripts) >= MAX_SCRIPTS:
             problems.append(f"only the first {MAX_SCRIPTS} scripts are taken")
             break
-        fault = _name_fault(name, (kind, name.lower()) in offers) or _path_fault(name, path, entries)
+        fault = _name_fault(name, (kind, name.lower()) in scripts) or _path_fault(name, path, entries)
         files = {} if fault else _files(kind, path, entries)
         fault = fault or _files_fault(files, entries)
         if fault:
             problems.append(f"{kind} '{one_line(name, 80)}': {fault}; it is left out")
             continue
         tags, required = _texts(table.get("tags")), _texts(table.get("required_config"))
-        offers[kind, name.lower()] = Offer(kind, name, _description(table), tags, required, files)
-    ordered = sorted(offers.values(), key=attrgetter("kind", "name"))
+        scripts[kind, name.lower()] = RegistryScript(
+            registry, kind, name, _description(table), tags, required, files
+        )
+    ordered = sorted(scripts.values(), key=attrgetter("kind", "name"))
     description = _description(as_table(tables.get("registry")))
     return Contents(description, tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
 
@@ -166,19 +218,17 @@ def _files(kind: str, path: str, entries: Mapping[str, Entry]) -> dict[str, str]
 def _files_fault(files: Mapping[str, str], entries: Mapping[str, Entry]) -> str | None:
     if len(files) > MAX_SCRIPT_FILES:
         return f"it has {len(files):,} files, more than {MAX_SCRIPT_FILES}"
-    names: set[str] = set()
     for name, path in files.items():
         label, mode = one_line(name, 100), entries[path].mode
         if mode not in _FILE_MODES:
             return f"'{label}' is {_OTHER_MODES.get(mode, 'not a plain file')}"
         if not _plain(name):
             return f"'{label}' is not a plain name"
-        if name.lower() in names:
-            return f"'{label}' is there twice, in upper and lower case"
-        names.add(name.lower())
-    # On a file system that ignores case, `Data` and `data/table.json` conflict.
-    if any(folder in names for name in names for folder in accumulate(name.split("/")[:-1], posixpath.join)):
-        return "one of its files and one of its folders have the same name in upper or lower case"
+    # Some file systems ignore case: there, `Data` and `data/table.json` conflict too.
+    names = [name.lower() for name in files]
+    folders = {folder for name in names for folder in accumulate(name.split("/")[:-1], posixpath.join)}
+    if len(set(names)) < len(names) or not folders.isdisjoint(names):
+        return "two of its files or folders have the same name in upper or lower case"
     return None
 
 
@@ -189,3 +239,142 @@ def _description(table: Mapping[str, JSON]) -> str:
 def _texts(value: JSON) -> tuple[str, ...]:
     entries = value if isinstance(value, list) else []
     return tuple(one_line(entry, 80) for entry in entries[:MAX_LIST] if isinstance(entry, str))
+
+
+# -- fetching ------------------------------------------------------------------------------------------------
+
+
+class Fetched(NamedTuple):
+    """The current state of a registry in its repository."""
+
+    registry: Registry
+    files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path of a file -> its content
+    problems: tuple[str, ...]  # a message for each script that is left out
+    follows: bool | None  # whether the installed commit is in its history; None if not installed
+
+
+def remote_of(url: str) -> Remote:
+    """The git remote for an address. Raises `BadRequest` if git must not use the address or if it contains a
+    password.
+    """
+    try:
+        remote = parse_remote(url)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+    if remote.confidential:
+        raise BadRequest(
+            "url: it holds a password, and ctx stores the address of a registry; give git a credential "
+            "helper or an SSH key instead"
+        )
+    return remote
+
+
+def fetch(registry: Registry, branch: str | None, progress: Progress | None = None) -> Fetched:
+    """Fetch a registry at the newest commit of `branch`, which is a branch, a tag or a full commit id; None
+    means the default branch. Raises `BadRequest`, `SourceError`.
+    """
+    name = registry.name
+    repository = Repository(
+        f"registry {name}",
+        remote_of(registry.url),
+        branch=branch,
+        partial=_PARTIAL,
+        timeout_s=TIMEOUT_S,
+        kept="The installed scripts stay",
+    )
+    repository.git.check_version()
+    with repository.copy.locked(TIMEOUT_S) as lock:
+        tip = repository.updated(lock, ScanLog(progress))
+        if tip is None:
+            raise SourceError(f"registry {name}: the repository has no commits")
+        share(lock)
+        try:
+            offered, data = _read(repository, name, _listing(repository, tip.oid))
+        except SourceError as error:
+            raise SourceError(f"registry {name}: {error.message}") from error
+        follows = _follows(repository, registry.commit, tip.oid) if registry.commit else None
+    scripts = tuple(script.hashed(data) for script in offered.scripts)
+    contents_of = {
+        script.path: {file: data[path] for file, path in script.origins.items()} for script in scripts
+    }
+    newest = registry._replace(commit=tip.oid, description=offered.description, scripts=scripts)
+    return Fetched(newest, contents_of, offered.problems, follows)
+
+
+def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
+    """The files of a commit: path -> entry. Names that are not UTF-8 are rejected later."""
+    rows = repository.quick(["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
+    if len(rows) > MAX_ENTRIES:
+        raise SourceError(f"it has {len(rows) - 1:,} files; a registry may have {MAX_ENTRIES:,}")
+    listing = {}
+    for row in rows[:-1]:
+        head, _, path = row.partition(b"\t")
+        mode, _, oid = head.decode().split(" ")
+        listing[path.decode("utf-8", "surrogateescape")] = Entry(mode, oid)
+    return listing
+
+
+def _read(
+    repository: Repository, name: str, listing: Mapping[str, Entry]
+) -> tuple[Contents, dict[str, bytes]]:
+    with closing(Blobs(repository.git, repository.name)) as blobs:
+        offered = contents(name, _manifest(repository, blobs, listing.get(MANIFEST)), listing)
+        sizes = _sizes(repository, [listing[path].oid for path in _paths(offered)])
+        offered = _within_bounds(offered, {path: sizes.get(listing[path].oid) for path in _paths(offered)})
+        return offered, {path: blobs.read(listing[path].oid, QUICK_TIMEOUT_S) for path in _paths(offered)}
+
+
+def _manifest(repository: Repository, blobs: Blobs, entry: Entry | None) -> bytes | None:
+    if entry is None:
+        return None
+    if not entry.mode.startswith("100") or not _sizes(repository, [entry.oid]):
+        raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or not a plain file")
+    return blobs.read(entry.oid, QUICK_TIMEOUT_S)
+
+
+def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
+    """Object id -> size of the objects that were fetched and are not too large. Others are skipped, because
+    asking for their size would fetch them.
+    """
+    absent = repository.absent()
+    present = [oid for oid in dict.fromkeys(oids) if oid not in absent]
+    names = "".join(f"{oid}\n" for oid in present).encode()
+    rows = repository.quick(["cat-file", "--batch-check=%(objecttype) %(objectsize)"], stdin=names)
+    sizes = {}
+    for oid, row in zip(present, rows.decode().splitlines(), strict=True):
+        kind, _, size = row.partition(" ")
+        if kind == "blob" and int(size) <= MAX_FILE_BYTES:
+            sizes[oid] = int(size)
+    return sizes
+
+
+def _paths(offered: Contents) -> list[str]:
+    """The repository paths of all files of the offered scripts, without duplicates."""
+    return list(dict.fromkeys(path for script in offered.scripts for path in script.origins.values()))
+
+
+def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Contents:
+    """The offered scripts without those that have a file that is too large. Raises `SourceError` if all
+    together are too large.
+    """
+    fitting: list[RegistryScript] = []
+    problems = list(offered.problems)
+    for script in offered.scripts:
+        large = next((path for path in script.origins.values() if sizes[path] is None), None)
+        if large is None:
+            fitting.append(script)
+        else:
+            limit = f"'{large}' is larger than {MAX_FILE_BYTES:,} bytes"
+            problems.append(f"{script.kind} '{script.name}': {limit}; it is left out")
+    if sum(sizes[path] or 0 for script in fitting for path in script.origins.values()) > MAX_BYTES:
+        raise SourceError(f"its scripts are larger than {MAX_BYTES:,} bytes together")
+    return offered._replace(scripts=tuple(fitting), problems=tuple(problems))
+
+
+def _follows(repository: Repository, old: str, new: str) -> bool:
+    """Whether the old commit is in the history of the new one. If not, the branch was rewritten."""
+    try:
+        repository.git.run(["merge-base", "--is-ancestor", old, new], timeout_s=QUICK_TIMEOUT_S)
+    except GitFailed:
+        return False
+    return True

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import files
@@ -36,6 +36,12 @@ _COPIED_KEYS = (
     *("items", "minItems", "maxItems", "uniqueItems", "properties", "additionalProperties"),
     *("title", "examples"),
 )
+_HINTS = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
 _KEYS = ("name", "type", "required", "description", "default", "enum", *_COPIED_KEYS)
 
 
@@ -116,8 +122,7 @@ class Runner(NamedTuple):
         kind: str,
         entry: str,
         arguments: JSON,
-        context: Mapping[str, JSON],
-        schema: JSON = None,
+        context: Mapping[str, JSON] = NO_METADATA,
     ) -> Job:
         bank = {} if script.memory_bank is None else {"bank": {"id": script.memory_bank}}
         return Job(
@@ -129,8 +134,13 @@ class Runner(NamedTuple):
             grants=GRANTS if script.memory_bank is None else GRANTS | {"memory"},
             trust=script.trust,
             kind=kind,
-            output_schema=schema,
         )
+
+    def call(self, script: ScriptFile, job: Job, caller: Caller) -> JSON:
+        """Runs a job for `caller`, and returns its result. Raises a `CtxError`."""
+        job = job._replace(caller=caller.share, ends_s=caller.ends_s)
+        with self.bridge.running(script.policy(), caller) as host:
+            return self.pool.run(job, host, script.timeout_s)
 
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
         """The fields of the table that the script declares. Raises a `CtxError`, also if the script does not
@@ -140,7 +150,7 @@ class Runner(NamedTuple):
         """
         host = self.bridge.host_for(script.policy(), NO_CALLER)
         timeout_s = min(script.timeout_s, LOAD_S)
-        job = self.job(script, source, kind, "metadata", {}, {})._replace(grants=frozenset())
+        job = self.job(script, source, kind, "metadata", {})._replace(grants=frozenset())
         fields = self.pool.run(job, host, timeout_s)
         if not isinstance(fields, dict):
             raise ToolError(f"{script.where} defines no table '{kind}'")
@@ -155,16 +165,17 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     fields = runner.metadata(script, source, "tool")
     schema = parameters_schema(fields.get("parameters"), script.where)
     output = with_lists(fields.get("output"))
-    output_fault = _output_check(script, output)
-    policy = script.policy()
+    if not isinstance(output, dict | None):
+        raise ToolError(f"{script.where}: output must be a JSON Schema")
+    try:
+        output_fault = compile_output_check(output or {})
+    except ConfigError as error:
+        raise ToolError(f"{script.where}: {error.message}") from error
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        job = runner.job(script, source, "tool", "execute", arguments, {}, output)._replace(
-            caller=caller.share, ends_s=caller.ends_s
-        )
-        with runner.bridge.running(policy, caller) as host:
-            result = runner.pool.run(job, host, script.timeout_s)
-        fault = output_fault(result)
+        job = runner.job(script, source, "tool", "execute", arguments)
+        result = runner.call(script, job._replace(output_schema=output), caller)
+        fault = None if output is None else output_fault(result)
         if fault is not None:  # MCP clients would refuse the result without a useful message
             raise ToolError(f"{script.where}: the result does not match the tool's `output`: {fault}")
         return result
@@ -184,20 +195,6 @@ def load_tool(runner: Runner, script: ScriptFile) -> Tool:
     )
 
 
-def _output_check(script: ScriptFile, output: JSON) -> Callable[[JSON], str | None]:
-    """Returns a function that says where a result does not match the declared schema (None if it matches).
-    Raises `ToolError` for an invalid schema.
-    """
-    if output is None:
-        return lambda result: None
-    if not isinstance(output, dict):
-        raise ToolError(f"{script.where}: output must be a JSON Schema")
-    try:
-        return compile_output_check(output)
-    except ConfigError as error:
-        raise ToolError(f"{script.where}: {error.message}") from error
-
-
 def _description(fields: Mapping[str, JSON]) -> str:
     text = fields.get("description")
     return cut(text, MAX_DESCRIPTION, "...") if isinstance(text, str) else ""
@@ -205,19 +202,12 @@ def _description(fields: Mapping[str, JSON]) -> str:
 
 def annotations(declared: JSON) -> Annotations:
     """A script's annotations, in the spelling of ctx or MCP. Undeclared ones get the default."""
-    declared, default = as_table(declared), Annotations()
-
-    def flag(name: str, mcp_name: str, otherwise: bool) -> bool:
-        value = declared.get(name, declared.get(mcp_name))
-        return value if isinstance(value, bool) else otherwise
-
-    read_only = flag("read_only", "readOnlyHint", default.read_only)
-    return Annotations(
-        read_only=read_only,
-        destructive=flag("destructive", "destructiveHint", default.destructive and not read_only),
-        idempotent=flag("idempotent", "idempotentHint", default.idempotent),
-        open_world=flag("open_world", "openWorldHint", default.open_world),
-    )
+    declared = as_table(declared)
+    values = {name: declared.get(name, declared.get(hint)) for name, hint in _HINTS.items()}
+    flags = {name: value for name, value in values.items() if isinstance(value, bool)}
+    if flags.get("read_only"):
+        flags.setdefault("destructive", False)
+    return Annotations(**flags)
 
 
 def load_agent(runner: Runner, script: ScriptFile) -> Agent:
@@ -228,15 +218,10 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     if fault is not None:
         raise ConfigError(fault)
     arguments = tuple(agent_arguments(script, fields.get("arguments")))
-    policy = script.policy()
     declared = _names(fields.get("tools"))
 
     def resolve(entries: dict[str, JSON], caller: Caller) -> Prompt:
-        job = runner.job(script, source, "agent", "resolve", entries, {})._replace(
-            caller=caller.share, ends_s=caller.ends_s
-        )
-        with runner.bridge.running(policy, caller) as host:
-            answer = runner.pool.run(job, host, script.timeout_s)
+        answer = runner.call(script, runner.job(script, source, "agent", "resolve", entries), caller)
         if not isinstance(answer, dict) or not isinstance(answer.get("system"), str):
             raise ToolError(
                 f"agent '{script.name}': resolve must return a table with a string called 'system'"
@@ -321,15 +306,15 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         name = entry["name"]
         if name in properties:
             raise ToolError(f"{where}: two parameters are called '{name}'")
-        what = f"{where}: parameter '{name}'"
-        properties[name] = _rule(entry, what)
+        label = f"{where}: parameter '{name}'"
+        properties[name] = _rule(entry, label)
         demand = entry.get("required")
         if demand is True:
             required.append(name)
         elif isinstance(demand, list):  # the required fields of an object
             properties[name]["required"] = demand
         elif demand not in (None, False, {}):
-            raise ToolError(f"{what}: required must be true, false or a list of fields")
+            raise ToolError(f"{label}: required must be true, false or a list of fields")
     return {"type": "object", "properties": properties, "required": required}
 
 

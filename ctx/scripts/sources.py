@@ -5,9 +5,8 @@ A script can also be a connector: `ScriptConnector`.
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +42,23 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
     """A connector for every source in a configuration, in order. `runner` returns the runner for script
     connectors.
     """
-    return [
-        *folders(config),
-        *_repositories(config.gits),
-        *_sites(config.webs, config.folder),
-        *_buckets(config.buckets),
-        *_scripts(config, runner),
-    ]
+    connectors: list[Connector] = list(folders(config))
+    for repository in config.gits:
+        since_ms = None if repository.since is None else parse_ms(repository.since)
+        values = _values(repository, without=("since", "interval_s"))
+        connectors.append(GitConnector(**values, since_ms=since_ms))
+    for site in config.webs:
+        from ctx.connectors.web import WebConnector
+
+        values = _values(site, without=("scope", "interval_s"))
+        connectors.append(WebConnector(**values, prefixes=site.scope, folder=config.folder))
+    for bucket in config.buckets:
+        from ctx.connectors.s3 import S3Connector
+
+        connectors.append(S3Connector(**_values(bucket, without=("interval_s",))))
+    for script in config.script_connectors:
+        connectors.append(ScriptConnector(script_file(script, config), runner))
+    return connectors
 
 
 def intervals_s(config: Config) -> dict[str, float]:
@@ -96,36 +105,10 @@ def folders(config: Config) -> Iterator[FilesystemConnector]:
         )
 
 
-def _repositories(repositories: Sequence[Git]) -> "Iterator[Connector]":
-    for repository in repositories:
-        since_ms = None if repository.since is None else parse_ms(repository.since)
-        yield GitConnector(**_values(repository, without=("since", "interval_s")), since_ms=since_ms)
-
-
-def _sites(sites: Sequence[Web], folder: str) -> "Iterator[Connector]":
-    for site in sites:
-        from ctx.connectors.web import WebConnector
-
-        values = _values(site, without=("scope", "interval_s"))
-        yield WebConnector(**values, prefixes=site.scope, folder=folder)
-
-
-def _buckets(buckets: Sequence[S3]) -> "Iterator[Connector]":
-    for bucket in buckets:
-        from ctx.connectors.s3 import S3Connector
-
-        yield S3Connector(**_values(bucket, without=("interval_s",)))
-
-
 def _values(source: Filesystem | Git | Web | S3, *, without: Collection[str]) -> dict[str, Any]:
     """The settings of a source as parameters for its connector, except those in `without`."""
     names = (field.name for field in fields(source))
     return {name: getattr(source, name) for name in names if name not in without}
-
-
-def _scripts(config: Config, runner: "Callable[[], Runner]") -> "Iterator[Connector]":
-    for script in config.script_connectors:
-        yield ScriptConnector(script_file(script, config), runner)
 
 
 def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
@@ -156,11 +139,11 @@ class ScriptConnector:
 
     def scan(self, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         runner = self._runner()
-        with runner.bridge.held() as (bridge, held):
+        with runner.bridge.held() as (bridge, scan_store):
             try:
                 yield from self._items(runner, bridge, known, log)
             finally:
-                log.stored = None if held is None else held.keep()
+                log.stored = None if scan_store is None else scan_store.keep()
 
     def _items(
         self, runner: "Runner", bridge: "Bridge", known: Mapping[str, str], log: ScanLog
@@ -281,8 +264,6 @@ def moment_ms(value: JSON) -> int | None:
         if text.replace(".", "", 1).isdigit() and len(text) > 8:
             # Seconds such as "1700000000.000200", as in chat systems. Eight digits are a date.
             return moment_ms(float(text))
-        parsed = datetime.fromisoformat(text.replace(" ", "T", 1))
-        parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-        return round(parsed.timestamp() * 1000)
+        return parse_ms(text)
     except (ValueError, OverflowError):
         return None

@@ -9,7 +9,7 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ctx.errors import Busy, ToolError
@@ -84,38 +84,13 @@ class ScriptStore:
         """
         raise NotImplementedError
 
-    def get(self, script: str, key: JSON, deadline_s: float) -> JSON:
-        """The value of a key; None if there is none."""
+    def call(self, operation: str, script: str, arguments: Mapping[str, JSON], deadline_s: float) -> JSON:
+        """Run one of `OPERATIONS` on the values of a script."""
+        run, names, write = OPERATIONS[operation]
+        values = [arguments.get(name) for name in names]
         return self._within(
-            script, deadline_s, lambda connection: _value(connection, script, _key(key)), write=False
+            script, deadline_s, lambda connection: run(connection, script, *values), write=write
         )
-
-    def keys(self, script: str, deadline_s: float) -> list[str]:
-        """The keys of a script, sorted."""
-
-        def read(connection: Statements) -> list[str]:
-            select = "SELECT key FROM script_value WHERE script = ? ORDER BY key"
-            return [row[0] for row in connection.execute(select, (script,))]
-
-        return self._within(script, deadline_s, read, write=False)
-
-    def set(self, script: str, key: JSON, value: JSON, deadline_s: float) -> None:
-        """Store a value; None deletes it."""
-        self._within(
-            script, deadline_s, lambda connection: _put(connection, script, _key(key), value), write=True
-        )
-
-    def add(self, script: str, key: JSON, number: JSON, deadline_s: float) -> int | float:
-        """Atomically add to the stored number (0 if there is none) and return the sum."""
-
-        def add(connection: Statements) -> int | float:
-            total = _number(_value(connection, script, _key(key)) or 0) + _number(number)
-            if not (abs(total) < 1 << 63 if isinstance(total, int) else math.isfinite(total)):
-                raise ToolError("context.store.add: the sum is larger than a number can be")
-            _put(connection, script, _key(key), total)
-            return total
-
-        return self._within(script, deadline_s, add, write=True)
 
 
 class HeldScriptStore(ScriptStore):
@@ -202,14 +177,34 @@ class FileScriptStore(ScriptStore):
         return connection
 
 
-def _value(connection: Statements, script: str, key: str) -> JSON:
-    row = connection.execute(
-        "SELECT value FROM script_value WHERE script = ? AND key = ?", (script, key)
-    ).fetchone()
+def _get(connection: Statements, script: str, key: JSON) -> JSON:
+    """The value of a key; None if there is none."""
+    select = "SELECT value FROM script_value WHERE script = ? AND key = ?"
+    row = connection.execute(select, (script, _key(key))).fetchone()
     return None if row is None else json.loads(row[0])
 
 
-def _put(connection: Statements, script: str, key: str, value: JSON) -> None:
+def _keys(connection: Statements, script: str) -> JSON:
+    """The keys of a script, sorted."""
+    select = "SELECT key FROM script_value WHERE script = ? ORDER BY key"
+    return [row[0] for row in connection.execute(select, (script,))]
+
+
+def _add(connection: Statements, script: str, key: JSON, number: JSON) -> JSON:
+    """Add to the stored number (0 if there is none) and return the sum."""
+    stored = _get(connection, script, key) or 0
+    if not is_number(stored) or not is_number(number):
+        raise ToolError("context.store.add: the stored value and the added one must be numbers")
+    total = stored + number
+    if not (abs(total) < 1 << 63 if isinstance(total, int) else math.isfinite(total)):
+        raise ToolError("context.store.add: the sum is larger than a number can be")
+    _set(connection, script, key, total)
+    return total
+
+
+def _set(connection: Statements, script: str, key: JSON, value: JSON) -> None:
+    """Store a value; None deletes it."""
+    key = _key(key)
     connection.execute("DELETE FROM script_value WHERE script = ? AND key = ?", (script, key))
     if value is None:
         return
@@ -249,7 +244,10 @@ def _key(key: JSON) -> str:
     raise ToolError(f"context.store: a key must be a string of 1 to {MAX_KEY_BYTES} bytes")
 
 
-def _number(value: JSON) -> int | float:
-    if not is_number(value):
-        raise ToolError("context.store.add: the stored value and the added one must be numbers")
-    return value
+# Name -> the function that runs on a connection, the names of its arguments, and whether it writes.
+OPERATIONS: dict[str, tuple[Callable[..., JSON], tuple[str, ...], bool]] = {
+    "get": (_get, ("key",), False),
+    "set": (_set, ("key", "value"), True),
+    "add": (_add, ("key", "number"), True),
+    "keys": (_keys, (), False),
+}

@@ -154,16 +154,17 @@ def test_what_servers_add_at_once_is_added_once_each(databases: list[Database]) 
 
     def add(writer: int) -> None:
         for _ in range(10):
-            stores[writer % 2].add("script", "count", 1, time.monotonic() + 120)
+            stores[writer % 2].call("add", "script", {"key": "count", "number": 1}, time.monotonic() + 120)
 
     threads = [threading.Thread(target=add, args=(writer,)) for writer in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert stores[0].get("script", "count", time.monotonic() + 60) == 40
-    assert stores[1].keys("script", time.monotonic() + 60) == ["count"]
-    assert stores[1].get("another", "count", time.monotonic() + 60) is None
+    count, ends_s = {"key": "count"}, time.monotonic() + 60
+    assert stores[0].call("get", "script", count, ends_s) == 40
+    assert stores[1].call("keys", "script", {}, ends_s) == ["count"]
+    assert stores[1].call("get", "another", count, ends_s) is None
 
 
 def test_a_call_ends_by_its_deadline_while_another_one_holds_the_values(databases: list[Database]) -> None:
@@ -172,9 +173,9 @@ def test_a_call_ends_by_its_deadline_while_another_one_holds_the_values(database
         # Its reply is waited for: a statement that is only sent may hold nothing yet.
         connection.execute("SELECT pg_advisory_xact_lock(8, hashtext('script'))").fetchone()
         with pytest.raises(Busy):
-            store.set("script", "key", 1, time.monotonic() + 0.2)
-        store.set("another", "key", 1, time.monotonic() + 60)
-    store.set("script", "key", 1, time.monotonic() + 60)
+            store.call("set", "script", {"key": "key", "value": 1}, time.monotonic() + 0.2)
+        store.call("set", "another", {"key": "key", "value": 1}, time.monotonic() + 60)
+    store.call("set", "script", {"key": "key", "value": 1}, time.monotonic() + 60)
 
 
 def test_a_database_that_is_not_there_says_so() -> None:

@@ -54,7 +54,7 @@ def make_old(config: Path, texts: list[str] = TEXTS, *, known: bool = True) -> s
             store.bank("default").put(text)
     (catalog.parent / "ctx.db.count").unlink()
     with closing(FileScriptStore(str(catalog))) as values:
-        values.set("tool", "count", 7, time.monotonic() + 60)
+        values.call("set", "tool", {"key": "count", "value": 7}, time.monotonic() + 60)
     key = write_key_file(catalog.parent / "keys.json")
     if known:
         TrustFile(trust_path(os.environ)).record({str(config.parent.resolve() / "ctx.toml"): "0"})

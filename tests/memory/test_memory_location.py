@@ -235,7 +235,7 @@ def test_a_store_of_an_earlier_version_moves_at_the_first_start(
     with workspace(config) as space:
         assert space.memory.check(deep=True) == []
         assert space._script_store is not None
-        assert space._script_store.get("tool", "count", time.monotonic() + 60) == 7
+        assert space._script_store.call("get", "tool", {"key": "count"}, time.monotonic() + 60) == 7
         assert space.catalog.stats()["documents"] == 1
     assert memory_of(config).is_relative_to(tmp_path / "data")
 

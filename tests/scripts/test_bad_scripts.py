@@ -6,7 +6,6 @@ import pytest
 from kit import workspace
 from script_kit import answering, configured, opened, said
 
-from ctx.config.trust_file import TrustFile
 from ctx.errors import ScriptTimeout, ToolError
 from ctx.models import Caller
 from ctx.scripts import loader
@@ -99,17 +98,9 @@ def test_a_script_whose_load_timed_out_is_tried_again_later_and_when_it_is_calle
             return space.runner()
 
         def loaded() -> Scripts:
-            scripts = Scripts(busy_machine, space.toolbox, space.agents)
-            scripts.load(
-                [ScriptFile("slow", str(tools / "slow.lua"))],
-                [],
-                tools_dir=None,
-                pins=None,
-                project=str(tmp_path),
-                trust=TrustFile(str(tmp_path / "trusted.json")),
-                user=None,
-                registries=list,
-            )
+            slow = ScriptFile("slow", str(tools / "slow.lua"))
+            scripts = Scripts(busy_machine, space.toolbox, space.agents, lambda: [("tool", slow, 0)])
+            scripts.load()
             return scripts
 
         scripts = loaded()

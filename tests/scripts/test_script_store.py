@@ -113,16 +113,16 @@ def test_values_that_cannot_be_stored_are_refused(tmp_path: Path, body: str, rea
 def test_a_full_store_refuses_keeps_what_it_has_and_takes_again_once_something_is_dropped(
     store: ScriptStore,
 ) -> None:
-    store.set("s", "big", "x" * (MAX_BYTES - 100), soon())
+    store.call("set", "s", {"key": "big", "value": "x" * (MAX_BYTES - 100)}, soon())
     with pytest.raises(ToolError, match="exceed the limit"):
-        store.set("s", "more", "x" * 100, soon())
+        store.call("set", "s", {"key": "more", "value": "x" * 100}, soon())
     with pytest.raises(ToolError, match="exceed the limit"):
-        store.set("s", "big", "x" * MAX_BYTES, soon())
-    assert store.get("s", "big", soon()) == "x" * (MAX_BYTES - 100)
-    store.set("other", "k", "x" * 1000, soon())  # another script's is another's
-    store.set("s", "big", None, soon())
-    store.set("s", "more", "x" * 100, soon())
-    assert store.keys("s", soon()) == ["more"]
+        store.call("set", "s", {"key": "big", "value": "x" * MAX_BYTES}, soon())
+    assert store.call("get", "s", {"key": "big"}, soon()) == "x" * (MAX_BYTES - 100)
+    store.call("set", "other", {"key": "k", "value": "x" * 1000}, soon())  # another script's is another's
+    store.call("set", "s", {"key": "big", "value": None}, soon())
+    store.call("set", "s", {"key": "more", "value": "x" * 100}, soon())
+    assert store.call("keys", "s", {}, soon()) == ["more"]
 
 
 def test_two_children_that_count_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -7,8 +7,16 @@ import pytest
 
 from ctx.config.trust_file import TrustFile
 from ctx.errors import ConfigError, SourceError
-from ctx.scripts.registry import InstalledRegistries, Registry, new_registry, offered_script
-from ctx.scripts.registry_contents import MAX_SCRIPT_FILES, MAX_SCRIPTS, Contents, Entry, Offer, contents
+from ctx.scripts.registry import InstalledRegistries, new_registry
+from ctx.scripts.registry_contents import (
+    MAX_SCRIPT_FILES,
+    MAX_SCRIPTS,
+    Contents,
+    Entry,
+    Registry,
+    RegistryScript,
+    contents,
+)
 
 
 def tree(*paths: str, **modes: str) -> dict[str, Entry]:
@@ -17,11 +25,12 @@ def tree(*paths: str, **modes: str) -> dict[str, Entry]:
 
 
 def names(offered: Contents) -> list[str]:
-    return [f"{offer.kind} {offer.name}" for offer in offered.offers]
+    return [f"{script.kind} {script.name}" for script in offered.scripts]
 
 
 def test_the_folders_speak_for_themselves_where_there_is_no_manifest() -> None:
     offered = contents(
+        "team",
         None,
         tree(
             "tools/echo/tool.lua",
@@ -33,7 +42,7 @@ def test_the_folders_speak_for_themselves_where_there_is_no_manifest() -> None:
         ),
     )
     assert names(offered) == ["agent guide", "connector jira", "tool echo"]
-    assert offered.offers[-1].files == {
+    assert offered.scripts[-1].origins == {
         "tool.lua": "tools/echo/tool.lua",
         "templates/a.txt": "tools/echo/templates/a.txt",
     }
@@ -53,11 +62,11 @@ required_config = ["greeting"]
 [agents.guide]
 path = "agents/guide"
 """
-    offered = contents(manifest, tree("lua/echo.lua", "lua/secret.lua", "agents/guide/agent.lua"))
-    guide, echo = offered.offers
-    assert echo.files == {"tool.lua": "lua/echo.lua"}
+    offered = contents("team", manifest, tree("lua/echo.lua", "lua/secret.lua", "agents/guide/agent.lua"))
+    guide, echo = offered.scripts
+    assert echo.origins == {"tool.lua": "lua/echo.lua"}
     assert (echo.description, echo.tags, echo.required_config) == ("Says it again", ("text",), ("greeting",))
-    assert guide.files == {"agent.lua": "agents/guide/agent.lua"}
+    assert guide.origins == {"agent.lua": "agents/guide/agent.lua"}
     assert "\x1b" not in offered.description
 
 
@@ -73,7 +82,7 @@ path = "agents/guide"
 )
 def test_a_path_that_leads_elsewhere_is_left_out(path: str, why: str) -> None:
     manifest = f'[tools.x]\npath = "{path}"\n[tools.good]\npath = "tools/good/tool.lua"'.encode()
-    offered = contents(manifest, tree("tools/good/tool.lua"))
+    offered = contents("team", manifest, tree("tools/good/tool.lua"))
     assert names(offered) == ["tool good"]
     assert len(offered.problems) == 1
     assert why in offered.problems[0]
@@ -82,15 +91,19 @@ def test_a_path_that_leads_elsewhere_is_left_out(path: str, why: str) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "ü", "x" * 65, "rm\x1b[2J", "../x", "-" * 70])
 def test_odd_names_are_left_out_and_shown_harmlessly(name: str) -> None:
-    offered = contents(None, tree(f"tools/{name}/tool.lua") if "/" not in name else tree())
+    offered = contents("team", None, tree(f"tools/{name}/tool.lua") if "/" not in name else tree())
     assert names(offered) == []
     assert all("\x1b" not in problem for problem in offered.problems)
 
 
 def test_too_many_scripts_or_files_are_cut() -> None:
-    offered = contents(None, tree(*(f"tools/t{number}/tool.lua" for number in range(MAX_SCRIPTS + 5))))
-    assert len(offered.offers) == MAX_SCRIPTS
-    offered = contents(None, tree("tools/x/tool.lua", *(f"tools/x/{n}.txt" for n in range(MAX_SCRIPT_FILES))))
+    offered = contents(
+        "team", None, tree(*(f"tools/t{number}/tool.lua" for number in range(MAX_SCRIPTS + 5)))
+    )
+    assert len(offered.scripts) == MAX_SCRIPTS
+    offered = contents(
+        "team", None, tree("tools/x/tool.lua", *(f"tools/x/{n}.txt" for n in range(MAX_SCRIPT_FILES)))
+    )
     assert names(offered) == []
     assert "files, more than" in offered.problems[0]
 
@@ -100,7 +113,7 @@ def test_too_many_scripts_or_files_are_cut() -> None:
 )
 def test_an_invalid_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(SourceError, match=r"its registry\.toml: (is|has) "):
-        contents(text, tree())
+        contents("team", text, tree())
 
 
 # -- the folder of installed registries
@@ -108,8 +121,8 @@ def test_an_invalid_manifest_is_refused(text: bytes) -> None:
 
 def registry(text: bytes) -> tuple[Registry, dict[str, dict[str, bytes]]]:
     """A registry of one tool, and its files by script."""
-    offer = Offer("tool", "echo", "", (), (), {"tool.lua": "tools/echo/tool.lua"})
-    script = offered_script("team", offer, {"tools/echo/tool.lua": text})
+    origins = {"tool.lua": "tools/echo/tool.lua"}
+    script = RegistryScript("team", "tool", "echo", "", (), (), origins).hashed({"tools/echo/tool.lua": text})
     new = new_registry("team", "https://git.example/team", None)
     return new._replace(scripts=(script,)), {"tools/echo": {"tool.lua": text}}
 
