@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ctx.clock import iso_utc
@@ -162,6 +162,10 @@ class BankCall:
         if op.startswith("_"):
             raise AttributeError(op)
         return lambda **arguments: self.run(op, arguments)
+
+    def every(self, filter: JSON, **options: JSON) -> Iterator[JSON]:
+        """All records that the operation `list` finds, read page by page."""
+        return self._bank.every(filter, **options)
 
     def run(self, op: str, arguments: JSON) -> JSON:
         """Runs an operation. Raises as `call` does, and `ToolError` for a write after `take_back`."""

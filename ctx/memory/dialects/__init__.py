@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ctx.memory.dialects.base import Dialect
 from ctx.memory.dialects.claude_recall import CLAUDE_RECALL
-from ctx.memory.dialects.hindsight_banks import HINDSIGHT
+from ctx.memory.dialects.hindsight_rest import HINDSIGHT
 from ctx.memory.dialects.sekha_rest import SEKHA
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (HINDSIGHT, CLAUDE_RECALL, SEKHA)}

@@ -39,6 +39,32 @@ class Call:
     caller: Caller
     project: str | None  # the folder in which a stdio server was started
 
+    def search(self, query: str, filter: JSON, *, window: JSON = "auto", **options: JSON) -> JSON:
+        """The reply of `bank.search`. The memories it returns are marked as read."""
+        return self.bank.search(query=query, filter=filter, window=window, touch=True, **options)
+
+    def records(
+        self, filter: JSON, offset: int = 0, limit: int | None = None, **options: JSON
+    ) -> Iterator[JSON]:
+        """The records that `bank.list` returns, from `offset` on, read page by page."""
+        every = self.bank.every(filter=filter, **options)
+        return islice(every, offset, None if limit is None else offset + limit)
+
+    def supersede(self, old_ids: list[str] | None, new_id: str | None) -> JSON:
+        """Replaces memories with another stored memory. Raises `BadRequest` if an id is missing."""
+        if not old_ids or not new_id:
+            raise BadRequest("missing required parameter: old_ids and new_id, or undo")
+        return self.bank.supersede(ids=old_ids, by=new_id)
+
+    def undo(self, op_id: str) -> int:
+        """Undoes an operation, and returns the number of memories that it restored."""
+        return int(self.bank.undo(op_id=op_id)["count"])
+
+    def loss(self) -> dict[str, int]:
+        """`{"missing": n}` if the store lost n memories, as a field for a reply; else an empty table."""
+        count = self.pack.store().rows.missing().lost
+        return {"missing": count} if count else {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
@@ -203,7 +229,7 @@ def pick(record: Mapping[str, JSON], *names: str, **renamed: str) -> dict[str, J
     """Fields of a record, some under other names: `pick(record, "id", document="label")` returns `id` and
     `document`.
     """
-    return {name: record[name] for name in names} | {shown: record[name] for shown, name in renamed.items()}
+    return {name: record[name] for name in names} | {key: record[name] for key, name in renamed.items()}
 
 
 def present(**fields: JSON) -> dict[str, JSON]:
@@ -214,38 +240,3 @@ def present(**fields: JSON) -> dict[str, JSON]:
 def filled(**fields: JSON) -> dict[str, JSON]:
     """The fields that are neither None nor an empty list."""
     return {name: value for name, value in fields.items() if value not in (None, [])}
-
-
-def search(call: Call, query: str, filter: JSON, *, window: JSON = "auto", **options: JSON) -> JSON:
-    """The reply of `bank.search`. The memories it returns are marked as read."""
-    return call.bank.search(query=query, filter=filter, window=window, touch=True, **options)
-
-
-def supersede(call: Call, old_ids: list[str] | None, new_id: str | None) -> JSON:
-    """Replaces memories with another stored memory. Raises `BadRequest` if an id is missing."""
-    if not old_ids or not new_id:
-        raise BadRequest("missing required parameter: old_ids and new_id, or undo")
-    return call.bank.supersede(ids=old_ids, by=new_id)
-
-
-def loss(call: Call) -> dict[str, int]:
-    """`{"missing": n}` if the store lost n memories, as a field for a reply; else an empty table."""
-    lost = call.pack.store().rows.missing().lost
-    return {"missing": lost} if lost else {}
-
-
-def records(
-    call: Call, filter: JSON, offset: int = 0, limit: int | None = None, **options: JSON
-) -> Iterator[JSON]:
-    """The records that `bank.list` returns, from `offset` on, read page by page."""
-
-    def pages() -> Iterator[JSON]:
-        cursor = None
-        while True:
-            page = call.bank.list(filter=filter, limit=200, cursor=cursor, **options)
-            yield from page["items"]
-            cursor = page["cursor"]
-            if cursor is None:
-                return
-
-    return islice(pages(), offset, None if limit is None else offset + limit)

@@ -5,35 +5,14 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from ctx import __version__
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, StoreError
-from ctx.memory.dialects.base import (
-    ADDS,
-    CHANGES,
-    NOT_EMPTY,
-    AsOf,
-    Call,
-    Dialect,
-    IncludeSuperseded,
-    NewId,
-    OldIds,
-    RouteSpec,
-    Supersedes,
-    Table,
-    Undo,
-    filled,
-    iso,
-    loss,
-    pick,
-    present,
-    span,
-    supersede,
-)
-from ctx.memory.dialects.base import search as find
+from ctx.memory.dialects import base
+from ctx.memory.dialects.base import Call, Dialect, RouteSpec, filled, iso, pick, present
 from ctx.models import JSON
 
 CLASSIC = """\
@@ -84,7 +63,7 @@ GUIDE = (
 )
 Project = Annotated[
     str | None,
-    NOT_EMPTY,
+    base.NOT_EMPTY,
     {"maxLength": 500},
     "The project; absent: the folder in which this connection was started",
 ]
@@ -95,21 +74,17 @@ def name_of(record: JSON) -> str:
     return str(record["aliases"]["claude-recall"])
 
 
-def moment(record: JSON) -> str:
-    """When a memory was said, as ISO 8601. Older stores have the time of imported memories in `event_date`,
-    with no `event_end`.
-    """
-    if record["event_date"] and not record["event_end"] and record["timestamp"] == record["created"]:
-        return iso_utc(record["event_date"])
-    return str(record["said"])
+def names_of(call: Call, ids: Iterable[str]) -> list[str]:
+    """The ids of memories in this dialect."""
+    return [name_of(record) for record in call.bank.get_many(ids=list(ids)) if record is not None]
 
 
 def shown(record: JSON) -> dict[str, JSON]:
-    return {"id": name_of(record), **pick(record, "metadata", content="text"), "timestamp": moment(record)}
+    return {"id": name_of(record), **pick(record, "metadata", content="text", timestamp="said")}
 
 
-def named(call: Call, memories: Sequence[JSON]) -> list[JSON]:
-    """Memories in the reply to a write, with their ids in this dialect."""
+def related(call: Call, memories: Sequence[JSON]) -> list[JSON]:
+    """Replaced or similar memories, for the reply to a write."""
     stored = call.bank.get_many(ids=[memory["id"] for memory in memories])
     return [
         present(id=name_of(record), content=memory["text"], said=memory["said"], score=memory.get("score"))
@@ -119,17 +94,13 @@ def named(call: Call, memories: Sequence[JSON]) -> list[JSON]:
 
 
 def store(
-    call: Call, content: str, metadata: Table, supersedes: list[str] | None, label: str | None = None
+    call: Call, content: str, metadata: base.Table, supersedes: list[str] | None, label: str | None = None
 ) -> JSON:
     """Stores a memory. The ids of the memories it replaces may also be in the metadata (`supersedes`)."""
     inside = metadata.pop("supersedes", None)
-    return call.bank.put(
-        text=content,
-        metadata=metadata,
-        session=call.session,
-        supersedes=inside if supersedes is None else supersedes,
-        label=label,
-    )
+    supersedes = inside if supersedes is None else supersedes
+    fields = {"metadata": metadata, "session": call.session, "supersedes": supersedes, "label": label}
+    return call.bank.put(text=content, **fields)
 
 
 def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
@@ -139,35 +110,37 @@ def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
         "success": True,
         **reply,
         **filled(
-            superseded=named(call, stored["superseded"]),
-            similar=named(call, stored["similar"]),
+            superseded=related(call, stored["superseded"]),
+            similar=related(call, stored["similar"]),
             hint=call.pack.hint() if stored["similar"] else None,
             op_id=stored["op_id"] if stored["superseded"] else None,
         ),
     }
 
 
-@CLAUDE_RECALL.tool(ADDS, profiles=OLDER)
+@CLAUDE_RECALL.tool(base.ADDS, profiles=OLDER)
 def store_memory(
     call: Call,
-    content: Annotated[str, NOT_EMPTY, "Memory content to store"],
-    metadata: Annotated[Table | None, "Optional metadata for the memory"] = None,
-    supersedes: Supersedes = None,
+    content: Annotated[str, base.NOT_EMPTY, "Memory content to store"],
+    metadata: Annotated[base.Table | None, "Optional metadata for the memory"] = None,
+    supersedes: base.Supersedes = None,
 ) -> JSON:
     """Store a memory in the Claude Recall database"""
     stored = store(call, content, dict(metadata or {}), supersedes)
     return written(call, stored, message="Memory stored successfully")
 
 
-@CLAUDE_RECALL.tool(ADDS, profiles=("classic", "present"))
-def supersede_memory(call: Call, old_ids: OldIds = None, new_id: NewId = None, undo: Undo = None) -> JSON:
+@CLAUDE_RECALL.tool(base.ADDS, profiles=("classic", "present"))
+def supersede_memory(
+    call: Call, old_ids: base.OldIds = None, new_id: base.NewId = None, undo: base.Undo = None
+) -> JSON:
     """Replace memories that are no longer true by another stored memory. They are kept; `undo` with the op_id
     of the reply brings them back
     """
     if undo:
-        return {"success": True, "restored": call.bank.undo(op_id=undo)["count"]}
-    reply = supersede(call, old_ids, new_id)
-    return {"success": True, "superseded": named(call, reply["superseded"]), "op_id": reply["op_id"]}
+        return {"success": True, "restored": call.undo(undo)}
+    reply = call.supersede(old_ids, new_id)
+    return {"success": True, "superseded": related(call, reply["superseded"]), "op_id": reply["op_id"]}
 
 
 # -- the classic profile -------------------------------------------------------------------------------------
@@ -176,51 +149,40 @@ def supersede_memory(call: Call, old_ids: OldIds = None, new_id: NewId = None, u
 @CLAUDE_RECALL.tool(profiles=OLDER)
 def search(
     call: Call,
-    query: Annotated[str, NOT_EMPTY, "Search query"],
-    limit: Annotated[float, span(1, 1000), "Maximum number of results"] = 10,
-    include_superseded: IncludeSuperseded = False,
-    as_of: AsOf = None,
-    threshold: Annotated[float, span(0, 1), "Minimum similarity score (0-1)"] = 0.7,
+    query: Annotated[str, base.NOT_EMPTY, "Search query"],
+    limit: Annotated[float, base.span(1, 1000), "Maximum number of results"] = 10,
+    include_superseded: base.IncludeSuperseded = False,
+    as_of: base.AsOf = None,
+    threshold: Annotated[float, base.span(0, 1), "Minimum similarity score (0-1)"] = 0.7,
 ) -> JSON:
     """Search memories using a natural language query"""
 
     def matches(least: float, most: int) -> JSON:
         options = {"order": "score", "as_of": as_of, "include_superseded": include_superseded}
-        return find(call, query, {"kind": "fact"}, limit=most, min_score=least, **options)
+        return call.search(query, {"kind": "fact"}, limit=most, min_score=least, **options)
 
     reply = matches(threshold, int(limit))
-    answer = {"results": _results(call, reply), "total": reply["total"], "query": query, **loss(call)}
+    answer = {"results": _results(call, reply), "total": reply["total"], "query": query, **call.loss()}
     nearest = [] if answer["results"] else _results(call, matches(LEAST_SCORE, NEAREST))
     return {**answer, **filled(belowThreshold=nearest)}
 
 
 def _results(call: Call, reply: JSON) -> list[JSON]:
-    return [
-        {
-            **shown(hit["record"]),
-            "score": hit["score"],
-            "said": hit["record"]["said"],
-            **filled(
-                happened=hit["record"]["happened"],
-                newer=[name_of(call.bank.get(id=id)) for id in hit.get("newer") or ()],
-                superseded_by=_successor(call, hit["record"]),
-            ),
-        }
-        for hit in reply["results"]
-    ]
-
-
-def _successor(call: Call, record: JSON) -> str | None:
-    """The name of the memory that replaced this one; None if none did."""
-    later = call.bank.get(id=record["superseded_by"]) if record["superseded_by"] else None
-    return name_of(later) if later else None
+    results = []
+    for hit in reply["results"]:
+        record = hit["record"]
+        newer = names_of(call, hit.get("newer") or ())
+        successors = names_of(call, [record["superseded_by"]] if record["superseded_by"] else [])
+        links = filled(happened=record["happened"], newer=newer, superseded_by="".join(successors) or None)
+        results.append({**shown(record), "score": hit["score"], "said": record["said"], **links})
+    return results
 
 
 @CLAUDE_RECALL.tool(profiles=OLDER)
 def retrieve_memory(
     call: Call,
     id: Annotated[str | None, "Memory ID to retrieve"] = None,
-    limit: Annotated[float, span(1, 1000), "Number of recent memories to retrieve"] = 10,
+    limit: Annotated[float, base.span(1, 1000), "Number of recent memories to retrieve"] = 10,
 ) -> JSON:
     """Retrieve a specific memory by its id, or the most recent memories"""
     if id is not None:
@@ -228,7 +190,7 @@ def retrieve_memory(
     else:
         rows = call.bank.list(filter={"kind": "fact"}, order="-created", limit=int(limit))["items"]
     memories = [{**shown(record), "sessionId": record["session"]} for record in rows]
-    return {"memories": memories, "total": len(memories), **loss(call)}
+    return {"memories": memories, "total": len(memories), **call.loss()}
 
 
 @CLAUDE_RECALL.tool(profiles=OLDER)
@@ -255,15 +217,15 @@ def _size(path: str) -> str:
     return f"{kilobytes:.1f} KB" if kilobytes < 1024 else f"{kilobytes / 1024:.1f} MB"
 
 
-@CLAUDE_RECALL.tool(CHANGES, profiles=OLDER)
+@CLAUDE_RECALL.tool(base.CHANGES, profiles=OLDER)
 def clear_context(
     call: Call,
     confirm: Annotated[bool | None, "Confirmation required to clear context"] = None,
-    undo: Undo = None,
+    undo: base.Undo = None,
 ) -> JSON:
     """Clear session-specific context memories"""
     if undo:
-        count = call.bank.undo(op_id=undo)["count"]
+        count = call.undo(undo)
         restored = {"memoriesCleared": 0, "memoriesRestored": count}
         return {"success": True, "message": "Context restored", **restored}
     if not call.owns_session:
@@ -295,9 +257,9 @@ def within(project: str | None, type: str | None = None) -> JSON:
     """The filter for memories that belong to all projects, or to this project. A memory's label is its
     project.
     """
-    own = [] if project is None else [{"label": project}]
+    of_project = [] if project is None else [{"label": project}]
     of_type = {} if type is None else {"metadata.type": type}
-    return {"kind": "fact", **of_type, "any": [{"label": {"exists": False}}, *own]}
+    return {"kind": "fact", **of_type, "any": [{"label": {"exists": False}}, *of_project]}
 
 
 def checkpoint_of(call: Call, project: str) -> JSON:
@@ -339,50 +301,49 @@ def load_rules(call: Call, projectId: Project = None) -> JSON:
         "counts": counts,
         "summary": f"{total} {'rule' if total == 1 else 'rules'} loaded",
         "projectId": project,
-        **loss(call),
+        **call.loss(),
     }
 
 
-@CLAUDE_RECALL.tool(ADDS, name="store_memory", profiles=NEWER)
+@CLAUDE_RECALL.tool(base.ADDS, name="store_memory", profiles=NEWER)
 def store_rule(
     call: Call,
-    content: Annotated[str, NOT_EMPTY, "The rule or learning"],
-    metadata: Annotated[Table | None, f"Anything to keep with it; `type`: {', '.join(TYPES)}"] = None,
+    content: Annotated[str, base.NOT_EMPTY, "The rule or learning"],
+    metadata: Annotated[base.Table | None, f"Anything to keep with it; `type`: {', '.join(TYPES)}"] = None,
     scope: Annotated[
         Literal["universal", "project"], "Where it is valid: in every project, or in this one"
     ] = "universal",
     projectId: Project = None,
-    supersedes: Supersedes = None,
+    supersedes: base.Supersedes = None,
 ) -> JSON:
     """Store a rule or learning: a preference, a correction, a failure, a rule of operation. It is valid at
     once
     """
-    given = (metadata or {}).get("type")
-    kind = given if given in TYPES else "preference"
+    named_type = (metadata or {}).get("type")
+    kind = named_type if named_type in TYPES else "preference"
     label = named_project(call, projectId) if scope == "project" else None
     stored = store(call, content, {**(metadata or {}), "type": kind}, supersedes, label)
-    more = filled(flags=stored["flags"], op_id=stored["op_id"])
-    return written(call, stored, activeRule=f"Stored as active rule:\n- {content}", type=kind, **more)
+    extras = filled(flags=stored["flags"], op_id=stored["op_id"])
+    return written(call, stored, activeRule=f"Stored as active rule:\n- {content}", type=kind, **extras)
 
 
 @CLAUDE_RECALL.tool(profiles=NEWER)
 def search_memory(
     call: Call,
-    query: Annotated[str, NOT_EMPTY, "What to look for"],
-    limit: Annotated[float, span(1, 25), "Maximum results"] = 10,
+    query: Annotated[str, base.NOT_EMPTY, "What to look for"],
+    limit: Annotated[float, base.span(1, 25), "Maximum results"] = 10,
     type: Annotated[str | None, f"Only memories of this type: {', '.join(TYPES)}"] = None,
     projectId: Project = None,
-    include_superseded: IncludeSuperseded = False,
+    include_superseded: base.IncludeSuperseded = False,
 ) -> JSON:
     """Search memories before making decisions. Returns what matches, with the ids that delete_memory takes"""
     filter = within(projectId or call.project, type)
-    matches = find(call, query, filter, limit=int(limit), include_superseded=include_superseded)
+    matches = call.search(query, filter, limit=int(limit), include_superseded=include_superseded)
     memories = [
         {
             "id": name_of(hit["record"]),
             "type": hit["record"]["metadata"].get("type") or "general",
-            **pick(hit["record"], "said", content="text", projectId="label"),
-            "timestamp": moment(hit["record"]),
+            **pick(hit["record"], "said", content="text", projectId="label", timestamp="said"),
             "score": hit["score"],
         }
         for hit in matches["results"]
@@ -394,19 +355,19 @@ def search_memory(
         "totalMatches": matches["total"],
         "query": query,
         "memories": memories,
-        **loss(call),
+        **call.loss(),
     }
 
 
-@CLAUDE_RECALL.tool(CHANGES, profiles=NEWER)
+@CLAUDE_RECALL.tool(base.CHANGES, profiles=NEWER)
 def delete_memory(
-    call: Call, id: Annotated[str | None, NOT_EMPTY, "The memory's id"] = None, undo: Undo = None
+    call: Call, id: Annotated[str | None, base.NOT_EMPTY, "The memory's id"] = None, undo: base.Undo = None
 ) -> JSON:
     """Forget a memory by its id, which search_memory shows; `undo` with the op_id of the reply brings it
     back
     """
     if undo:
-        restored = call.bank.undo(op_id=undo)["count"]
+        restored = call.undo(undo)
         return {"success": True, "restored": restored, "message": "Memory restored."}
     if id is None:
         raise BadRequest("missing required parameter: id")
@@ -417,7 +378,7 @@ def delete_memory(
     return {"success": True, "id": id, "message": f'Memory "{id}" deleted.', "op_id": deleted["op_id"]}
 
 
-@CLAUDE_RECALL.tool(ADDS, profiles=NEWER)
+@CLAUDE_RECALL.tool(base.ADDS, profiles=NEWER)
 def save_checkpoint(
     call: Call,
     completed: Annotated[str, {"maxLength": 20_000}, "What is finished"],

@@ -1,4 +1,6 @@
-"""Hindsight: the tools of its two generations. hindsight_rest.py has its REST API."""
+"""Hindsight: the tools of its two generations, and the REST API for banks. hindsight_rest.py has the REST API
+for memories and documents.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
@@ -7,30 +9,8 @@ import orjson
 
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, NotFound
-from ctx.memory.dialects.base import (
-    ADDS,
-    CHANGES,
-    NOT_EMPTY,
-    AsOf,
-    Call,
-    Dialect,
-    IncludeSuperseded,
-    Metadata,
-    NewId,
-    OldIds,
-    Supersedes,
-    Table,
-    filled,
-    iso,
-    loss,
-    pick,
-    present,
-    schema_of,
-    search,
-    span,
-    supersede,
-    table,
-)
+from ctx.memory.dialects import base
+from ctx.memory.dialects.base import Call, Dialect, filled, iso, pick, present
 from ctx.models import JSON
 
 INSTRUCTIONS = """\
@@ -61,11 +41,14 @@ HINDSIGHT = Dialect(
     ),
 )
 MORE = ("default",)  # the profile with the tools that Hindsight's own MCP server lacks
+BANK = "/v1/default/banks/{bank_id}"
 TRAITS = ("skepticism", "literalism", "empathy")
+CONFIG = {"reflect_mission": "mission", **{f"disposition_{trait}": trait for trait in TRAITS}}
+DEFAULTS = {name: "" if name == "reflect_mission" else 3 for name in CONFIG}
 
-Query = Annotated[str, NOT_EMPTY, "Natural language search query"]
+Query = Annotated[str, base.NOT_EMPTY, "Natural language search query"]
 Budget = Annotated[Literal["low", "mid", "high"], "How many memories to read"]
-Id = Annotated[str, NOT_EMPTY, "The memory's id, as recall gives it"]
+Id = Annotated[str, base.NOT_EMPTY, "The memory's id, as recall gives it"]
 Category = Annotated[str | None, "Category for the memory"]
 OfType = Annotated[str | None, "Only memories of this type"]
 OfContext = Annotated[str | None, "Only memories of this context"]
@@ -75,9 +58,10 @@ SaidAt = Annotated[
     str | None, "When it was said (ISO 8601); relative dates in the text count from it. Default: now"
 ]
 HappenedAt = Annotated[str | None, "When it happened, if the text does not say (ISO 8601)"]
-UserBank = Annotated[str, NOT_EMPTY, "Unique identifier for the user (e.g., user_id, email)"]
-Trait = Annotated[int | None, span(1, 5)]
-TEXT, TEXTS = schema_of(str), schema_of(list[str])
+UserBank = Annotated[str, base.NOT_EMPTY, "Unique identifier for the user (e.g., user_id, email)"]
+Trait = Annotated[int | None, base.span(1, 5)]
+SETTABLE = {name: base.schema_of(str if name == "reflect_mission" else Trait) for name in CONFIG}
+TEXT, TEXTS = base.schema_of(str), base.schema_of(list[str])
 RESULT = {
     **dict.fromkeys(("id", "text", "type", "context"), TEXT),
     "event_date": {"type": ["string", "null"]},
@@ -86,13 +70,13 @@ RESULT = {
     "happened": TEXT,
     "tags": TEXTS,
     "flags": TEXTS,
-    "replaced": schema_of(list[Table]),
+    "replaced": base.schema_of(list[base.Table]),
     "newer": TEXTS | {"description": "Later results close in meaning"},
     "superseded_by": {"type": "string", "description": "The memory that replaced this one"},
 }
-RESULTS = {"type": "array", "items": table(RESULT, ("id", "text", "type", "context", "event_date"))}
+ALWAYS = ("id", "text", "type", "context", "event_date")
 RECALLED = {
-    "results": RESULTS,
+    "results": {"type": "array", "items": base.table(RESULT, ALWAYS)},
     "confidence": {"type": "number", "description": "How likely any result answers, 0 to 1"},
     "missing": {"type": "number", "description": "How many memories the store has lost"},
 }
@@ -103,26 +87,23 @@ def fact_id(id: str) -> str:
     return f"fact_{id.replace('-', '')[:12]}"
 
 
-def same_id(id: str) -> str:
-    return id
-
-
 def successor(record: JSON, name: Callable[[str], str]) -> str | None:
     """The id of the memory that replaced this one; None if it is still valid."""
     later = record["superseded_by"]
     return name(later) if later else None
 
 
-def shown(record: JSON, id: str) -> dict[str, JSON]:
+def shown(record: JSON, *fields: str) -> dict[str, JSON]:
+    """A memory in a reply, with more fields of its record."""
     kinds = {"type": record["type"] or "world", "context": record["context"] or "general"}
-    return {"id": id, "text": record["text"], **kinds}
+    return {"id": record["aliases"]["hindsight"], "text": record["text"], **kinds, **pick(record, *fields)}
 
 
-def result(hit: JSON, id: str, name: Callable[[str], str] = fact_id) -> dict[str, JSON]:
+def result(hit: JSON, name: Callable[[str], str] = fact_id) -> dict[str, JSON]:
     """A search result: the fields of the seed, `said` and `score`, then the fields that are not empty."""
     record, replaced = hit["record"], hit.get("replaced") or ()
     return {
-        **shown(record, id),
+        **shown(record),
         "event_date": iso(record["event_date"]),
         "said": record["said"],
         "score": hit["score"],
@@ -193,33 +174,25 @@ def between(first: str | None, last: str | None) -> JSON:
 # -- retain, recall, reflect ---------------------------------------------------------------------------------
 
 
-@HINDSIGHT.tool(ADDS, title="Retain")
+@HINDSIGHT.tool(base.ADDS, title="Retain")
 def retain(
     call: Call,
-    content: Annotated[str, NOT_EMPTY, "The fact or memory to store"],
+    content: Annotated[str, base.NOT_EMPTY, "The fact or memory to store"],
     context: Category = "general",
     timestamp: SaidAt = None,
     event_date: HappenedAt = None,
     tags: Annotated[list[str] | None, "Labels to filter by"] = None,
-    metadata: Metadata = None,
+    metadata: base.Metadata = None,
     document_id: Annotated[str | None, "The document it comes from"] = None,
-    supersedes: Supersedes = None,
+    supersedes: base.Supersedes = None,
 ) -> JSON:
     """Store information to long-term memory: personal facts, preferences, events, decisions, opinions, goals,
     project details. One claim a memory. `similar` in the reply are memories close in meaning: replace those
     that this one makes untrue
     """
-    stored = call.bank.put(
-        text=content,
-        type="world",
-        context=context,
-        timestamp=timestamp,
-        event_date=event_date,
-        tags=tags,
-        metadata=metadata,
-        document_id=document_id,
-        supersedes=supersedes,
-    )
+    times = {"timestamp": timestamp, "event_date": event_date}
+    details = {"tags": tags, "metadata": metadata, "document_id": document_id, "supersedes": supersedes}
+    stored = call.bank.put(text=content, type="world", context=context, **times, **details)
     return {
         "success": True,
         "message": "Memory stored successfully" if stored["created"] else "Memory was stored before",
@@ -230,19 +203,19 @@ def retain(
     }
 
 
-@HINDSIGHT.tool(title="Recall", failure={"results": []}, output=table(RECALLED, ("results",)))
+@HINDSIGHT.tool(title="Recall", failure={"results": []}, output=base.table(RECALLED, ("results",)))
 def recall(
     call: Call,
     query: Query,
-    max_results: Annotated[int, span(1, 1000), "Maximum results to return"] = 10,
-    max_tokens: Annotated[int | None, span(1), "Stop before the results exceed this many tokens"] = None,
+    max_results: Annotated[int, base.span(1, 1000), "Maximum results to return"] = 10,
+    max_tokens: Annotated[int | None, base.span(1), "Stop before the results exceed this many tokens"] = None,
     budget: Budget = "low",
     types: Annotated[list[str] | None, "Only memories of these types"] = None,
     tags: Annotated[list[str] | None, "Only memories with these tags"] = None,
     tags_match: Annotated[Literal["any", "all"], "With any of the tags, or with all"] = "any",
-    as_of: AsOf = None,
-    include_superseded: IncludeSuperseded = False,
-    min_score: Annotated[float | None, span(0, 1), "Only matches with at least this score"] = None,
+    as_of: base.AsOf = None,
+    include_superseded: base.IncludeSuperseded = False,
+    min_score: Annotated[float | None, base.span(0, 1), "Only matches with at least this score"] = None,
 ) -> JSON:
     """Search memories to provide personalized responses. Use it at the start of a conversation and before
     recommendations. Results say when a thing was said and when it happens or happened; `newer` names later
@@ -250,26 +223,23 @@ def recall(
     """
     filter = facts(of_types(types), of_tags(tags, f"{tags_match}_strict"))
     limits = {"limit": max_results, "max_tokens": max_tokens, "budget": budget, "min_score": min_score}
-    matches = search(call, query, filter, as_of=as_of, include_superseded=include_superseded, **limits)
-    results = [result(hit, hit["record"]["aliases"]["hindsight"]) for hit in matches["results"]]
-    return {
-        "results": results,
-        **({"confidence": matches["confidence"]} if results else {}),
-        **loss(call),
-    }
+    matches = call.search(query, filter, as_of=as_of, include_superseded=include_superseded, **limits)
+    results = [result(hit) for hit in matches["results"]]
+    confidence = {"confidence": matches["confidence"]} if results else {}
+    return {"results": results, **confidence, **call.loss()}
 
 
 @HINDSIGHT.tool(title="Reflect")
 def reflect(
     call: Call,
-    query: Annotated[str, NOT_EMPTY, "The question or topic to reflect on"],
+    query: Annotated[str, base.NOT_EMPTY, "The question or topic to reflect on"],
     context: Annotated[str | None, "Optional context about why this reflection is needed"] = None,
-    as_of: AsOf = None,
+    as_of: base.AsOf = None,
     budget: Annotated[Literal["low", "mid", "high"], "How many memories are read: 8, 30 or 60"] = "low",
 ) -> JSON:
     """Answer a question from many stored memories, with citations"""
     answer = call.bank.synthesize(query=query, context=context, filter=facts(), as_of=as_of, budget=budget)
-    return {**answer, "based_on": named(answer["based_on"], fact_id), **loss(call)}
+    return {**answer, "based_on": named(answer["based_on"], fact_id), **call.loss()}
 
 
 # -- more tools for one bank ---------------------------------------------------------------------------------
@@ -278,15 +248,15 @@ def reflect(
 @HINDSIGHT.tool(profiles=MORE)
 def list_memories(
     call: Call,
-    limit: Annotated[int, span(1, 1000), "Memories on a page"] = 50,
+    limit: Annotated[int, base.span(1, 1000), "Memories on a page"] = 50,
     cursor: Annotated[str | None, "The cursor of the page before"] = None,
     type: OfType = None,
     context: OfContext = None,
     tags: OfTags = None,
     since: Annotated[str | None, "Only what was said since (ISO 8601)"] = None,
     until: Annotated[str | None, "Only what was said until (ISO 8601)"] = None,
-    as_of: AsOf = None,
-    include_superseded: IncludeSuperseded = False,
+    as_of: base.AsOf = None,
+    include_superseded: base.IncludeSuperseded = False,
 ) -> JSON:
     """List the memories of this bank, newest first"""
     filter = facts(of_types([type]), of_context(context), of_tags(tags), timestamp=between(since, until))
@@ -294,14 +264,13 @@ def list_memories(
     page = call.bank.list(filter=filter, order="-timestamp", limit=limit, cursor=cursor, **options)
     memories = [
         {
-            **shown(record, record["aliases"]["hindsight"]),
-            **pick(record, "tags", "flags", "said", "happened"),
+            **shown(record, "tags", "flags", "said", "happened"),
             "superseded_by": successor(record, fact_id),
         }
         for record in page["items"]
     ]
     total = call.bank.count(filter=filter, **options)
-    return {"memories": memories, "total": total, "cursor": page["cursor"], **loss(call)}
+    return {"memories": memories, "total": total, "cursor": page["cursor"], **call.loss()}
 
 
 @HINDSIGHT.tool(profiles=MORE)
@@ -316,21 +285,20 @@ def get_memory(call: Call, memory_id: Id) -> JSON:
         {**pick(change, "version", "op", "op_id", "changed"), "at": iso_utc(change["at"])}
         for change in call.bank.history(id=record["id"])
     ]
-    fields = ("contexts", "tags", "flags", "metadata", "document_id", "said", "happened")
+    fields = ("contexts", "tags", "flags", "metadata", "document_id", "said", "happened", "version")
     return {
-        **shown(record, record["aliases"]["hindsight"]),
-        **pick(record, *fields, "version"),
+        **shown(record, *fields),
         "superseded_by": successor(record, fact_id),
         "created_at": iso_utc(record["created"]),
         "history": history,
     }
 
 
-@HINDSIGHT.tool(CHANGES, profiles=MORE)
+@HINDSIGHT.tool(base.CHANGES, profiles=MORE)
 def update_memory(
     call: Call,
     memory_id: Id,
-    content: Annotated[str | None, NOT_EMPTY, "The corrected text"] = None,
+    content: Annotated[str | None, base.NOT_EMPTY, "The corrected text"] = None,
     context: Category = None,
     type: Annotated[str | None, "world, experience, opinion"] = None,
     tags: Annotated[list[str] | None, "Its labels, all of them"] = None,
@@ -349,16 +317,16 @@ def update_memory(
     return {"success": True, **fields, **pick(reply, "changed", "op_id")}
 
 
-@HINDSIGHT.tool(ADDS, profiles=MORE)
-def supersede_memory(call: Call, old_ids: OldIds, new_id: NewId) -> JSON:
+@HINDSIGHT.tool(base.ADDS, profiles=MORE)
+def supersede_memory(call: Call, old_ids: base.OldIds, new_id: base.NewId) -> JSON:
     """Replace memories that are no longer true by another stored memory. They are kept and found with
     include_superseded; undo_memory brings them back
     """
-    reply = supersede(call, old_ids, new_id)
+    reply = call.supersede(old_ids, new_id)
     return {"success": True, "superseded": named(reply["superseded"], fact_id), "op_id": reply["op_id"]}
 
 
-@HINDSIGHT.tool(CHANGES, profiles=MORE)
+@HINDSIGHT.tool(base.CHANGES, profiles=MORE)
 def delete_memory(call: Call, memory_id: Id, dry_run: DryRun = False) -> JSON:
     """Forget a memory. It can be brought back with undo_memory and the op_id of the reply"""
     return _deleted(call.bank.delete(id=memory_id, dry_run=dry_run, reason="delete_memory"), dry_run)
@@ -368,15 +336,15 @@ def _deleted(reply: JSON, dry_run: bool) -> JSON:
     return {"success": True, "deleted": reply["count"], "dry_run": dry_run, "op_id": reply.get("op_id")}
 
 
-@HINDSIGHT.tool(CHANGES._replace(idempotent=False), profiles=MORE)
-def undo_memory(call: Call, op_id: Annotated[str, NOT_EMPTY, "The op_id of the reply"]) -> JSON:
+@HINDSIGHT.tool(base.CHANGES._replace(idempotent=False), profiles=MORE)
+def undo_memory(call: Call, op_id: Annotated[str, base.NOT_EMPTY, "The op_id of the reply"]) -> JSON:
     """Take back a retain, supersede_memory, update_memory, delete_memory or clear_memories by the op_id of
     its reply
     """
     return {"success": True, **pick(call.bank.undo(op_id=op_id), "skipped", "op_id", restored="count")}
 
 
-@HINDSIGHT.tool(CHANGES, at_banks=False, profiles=MORE)
+@HINDSIGHT.tool(base.CHANGES, at_banks=False, profiles=MORE)
 def clear_memories(
     call: Call,
     type: OfType = None,
@@ -395,7 +363,10 @@ def clear_memories(
     return _deleted(call.bank.delete_where(filter=filter, dry_run=dry_run, reason="clear_memories"), dry_run)
 
 
-@HINDSIGHT.tool(ADDS, at_banks=False, profiles=MORE)
+# -- banks ---------------------------------------------------------------------------------------------------
+
+
+@HINDSIGHT.tool(base.ADDS, at_banks=False, profiles=MORE)
 def update_bank(
     call: Call,
     mission: Annotated[str | None, "What the bank is for"] = None,
@@ -411,18 +382,84 @@ def update_bank(
     return {"success": True, "bank_id": call.bank_id, "config": config}
 
 
+def forgotten_reply(reply: JSON, message: str) -> dict[str, JSON]:
+    return {"success": True, "message": message, **pick(reply, "op_id", deleted_count="count")}
+
+
+@HINDSIGHT.route("PUT", BANK)
+@HINDSIGHT.route("PATCH", BANK)
+def change_bank(
+    call: Call,
+    name: str | None = None,
+    mission: str | None = None,
+    reflect_mission: str | None = None,
+    background: str | None = None,
+    disposition: Annotated[
+        base.Table | None, base.closed(dict.fromkeys(TRAITS, base.schema_of(Trait)))
+    ] = None,
+    disposition_skepticism: Trait = None,
+    disposition_literalism: Trait = None,
+    disposition_empathy: Trait = None,
+) -> JSON:
+    dispositions = (disposition_skepticism, disposition_literalism, disposition_empathy)
+    traits = (disposition or {}) | present(**dict(zip(TRAITS, dispositions, strict=True)))
+    changes = present(name=name, mission=reflect_mission or mission or background)
+    call.bank.configure(config={**call.bank.config(), **changes, **traits})
+    return bank_profile(call)
+
+
+@HINDSIGHT.route("GET", f"{BANK}/profile")
+def bank_profile(call: Call) -> JSON:
+    config = call.bank.config()
+    return {
+        "bank_id": call.bank_id,
+        "name": config.get("name") or call.bank_id,
+        "mission": config.get("mission") or "",
+        "disposition": {trait: config.get(trait, 3) for trait in TRAITS},
+    }
+
+
+@HINDSIGHT.route("DELETE", BANK)
+def delete_bank(call: Call) -> JSON:
+    """Forgets all memories in the bank and its configuration. The memories can be restored."""
+    deleted = call.bank.delete_where(filter={"id": {"exists": True}}, reason="rest", anew=True)
+    call.bank.configure(config={})
+    return forgotten_reply(deleted, "Bank forgotten")
+
+
+@HINDSIGHT.route("GET", f"{BANK}/config")
+def bank_config(call: Call) -> JSON:
+    """The bank's configuration with defaults, and the values that the bank itself sets."""
+    config = call.bank.config()
+    overrides = {name: config[key] for name, key in CONFIG.items() if config.get(key) is not None}
+    return {"bank_id": call.bank_id, "config": DEFAULTS | overrides, "overrides": overrides}
+
+
+@HINDSIGHT.route("PATCH", f"{BANK}/config")
+def change_config(call: Call, updates: Annotated[base.Table | None, base.closed(SETTABLE)] = None) -> JSON:
+    changes = {CONFIG[name]: value for name, value in (updates or {}).items()}
+    call.bank.configure(config={**call.bank.config(), **changes})
+    return bank_config(call)
+
+
+@HINDSIGHT.route("DELETE", f"{BANK}/config")
+def reset_config(call: Call) -> JSON:
+    call.bank.configure(config={})
+    return bank_config(call)
+
+
 # -- the older generation ------------------------------------------------------------------------------------
 
 
-@HINDSIGHT.tool(ADDS, at_banks=False, bank_parameter="bank_id")
+@HINDSIGHT.tool(base.ADDS, at_banks=False, bank_parameter="bank_id")
 def hindsight_put(
     call: Call,
     bank_id: UserBank,
-    content: Annotated[str, NOT_EMPTY, "Memory content to store"],
+    content: Annotated[str, base.NOT_EMPTY, "Memory content to store"],
     context: Annotated[str, "Category for the memory (e.g., 'personal_preferences', 'work_history')"],
     timestamp: SaidAt = None,
     explanation: Annotated[str | None, "Optional explanation for why this memory is being stored"] = None,
-    supersedes: Supersedes = None,
+    supersedes: base.Supersedes = None,
 ) -> JSON:
     """Store a new memory for a user"""
     stored = call.bank.put(
@@ -431,12 +468,13 @@ def hindsight_put(
     if explanation:  # stored later, because the same text with another explanation is the same memory
         metadata = call.bank.get(id=stored["id"])["metadata"]
         call.bank.update(id=stored["id"], patch={"metadata": {**metadata, "explanation": explanation}})
-    done = "Fact stored successfully"
+    message = "Fact stored successfully"
     if call.caller.door == "rest" or not (stored["similar"] or stored["superseded"]):
-        return done
+        return message
     # MCP's reply has the text of the seed, and the details in a second block.
-    details = {"id": stored["id"], **written(call, stored, same_id)}
-    return {"content": [{"type": "text", "text": block} for block in (done, orjson.dumps(details).decode())]}
+    details = {"id": stored["id"], **written(call, stored, str)}
+    blocks = message, orjson.dumps(details).decode()
+    return {"content": [{"type": "text", "text": block} for block in blocks]}
 
 
 @HINDSIGHT.tool(at_banks=False, bank_parameter="bank_id")
@@ -444,19 +482,13 @@ def hindsight_search(
     call: Call,
     bank_id: UserBank,
     query: Query,
-    max_tokens: Annotated[int, span(1), "Maximum tokens for results"] = 4096,
+    max_tokens: Annotated[int, base.span(1), "Maximum tokens for results"] = 4096,
     explanation: Annotated[str | None, "Optional explanation for why this search is being performed"] = None,
-    as_of: AsOf = None,
+    as_of: base.AsOf = None,
 ) -> JSON:
     """Search memories for a user"""
     if not call.bank.exists():
         raise NotFound(f"Memory bank '{call.bank_id}' not found")
-    matches = search(call, query, facts(), limit=100, max_tokens=max_tokens, as_of=as_of)
-    hits = [(hit, hit["record"]) for hit in matches["results"]]
-    return {
-        "results": [
-            {**result(hit, record["id"], same_id), "document_id": record["document_id"]}
-            for hit, record in hits
-        ],
-        **loss(call),
-    }
+    matches = call.search(query, facts(), limit=100, max_tokens=max_tokens, as_of=as_of)
+    results = [{**result(hit, str), **pick(hit["record"], "id", "document_id")} for hit in matches["results"]]
+    return {"results": results, **call.loss()}

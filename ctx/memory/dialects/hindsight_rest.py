@@ -1,48 +1,49 @@
-"""Hindsight's REST API for memories, below `/v1/default/banks/{bank_id}`."""
+"""Hindsight's REST API for memories and documents, below `/v1/default/banks/{bank_id}`."""
 
+import fnmatch
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
 
+from ctx import __version__
+from ctx.clock import iso_utc
 from ctx.errors import BadRequest, NotFound
-from ctx.memory.dialects.base import (
-    NOT_EMPTY,
-    Call,
-    IncludeSuperseded,
-    Metadata,
-    Table,
-    closed,
-    filled,
-    iso,
-    loss,
-    pick,
-    present,
-    records,
-    schema_of,
-    search,
-    span,
+from ctx.memory.dialects import base
+from ctx.memory.dialects.base import Call, filled, iso, pick, present
+from ctx.memory.dialects.hindsight import (
+    BANK,
+    HINDSIGHT,
+    between,
+    facts,
+    forgotten_reply,
+    of_tags,
+    of_types,
 )
-from ctx.memory.dialects.hindsight import HINDSIGHT, between, facts, named, of_tags, of_types, same_id
 from ctx.models import JSON
 
 __all__ = ["HINDSIGHT"]  # with the routes below
 
-BANK = "/v1/default/banks/{bank_id}"
 MEMORIES = f"{BANK}/memories"
 MEMORY = f"{MEMORIES}/{{memory_id}}"
 DOCUMENT = f"{BANK}/documents/{{document_id}}"
 TIMES = {"mentioned_at": "timestamp", "occurred_start": "event_date", "created_at": "created"}
 
-Id = str
-Query = Annotated[str, NOT_EMPTY]
+Query = Annotated[str, base.NOT_EMPTY]
 Budget = Literal["low", "mid", "high"]
 TagsMatch = Literal["any", "all", "any_strict", "all_strict", "exact"]
 TimeField = Literal["mentioned_at", "occurred_start", "created_at"]
-Limit = Annotated[int, span(1, 1000)]
-Offset = Annotated[int, span(0, 100_000)]
-MaxTokens = Annotated[int, span(1)]
+Limit = Annotated[int, base.span(1, 1000)]
+Offset = Annotated[int, base.span(0, 100_000)]
+MaxTokens = Annotated[int, base.span(1)]
+FEATURES = {
+    **dict.fromkeys(("mcp", "bank_config_api", "store_document_text"), True),
+    **dict.fromkeys(("observations", "worker", "bank_llm_health", "file_upload_api"), False),
+    **dict.fromkeys(("document_export_api", "document_import_api", "audit_log", "llm_trace"), False),
+}
 PARTS = ("entities", "chunks", "source_facts")  # parts of a reply, which ctx leaves empty
 
 
@@ -67,10 +68,6 @@ def unit(record: JSON) -> dict[str, JSON]:
     }
 
 
-def forgotten_reply(reply: JSON, message: str) -> dict[str, JSON]:
-    return {"success": True, "message": message, **pick(reply, "op_id", deleted_count="count")}
-
-
 def page_of(rows: Sequence[JSON], limit: int, offset: int) -> dict[str, JSON]:
     return {"items": rows[offset : offset + limit], "total": len(rows), "limit": limit, "offset": offset}
 
@@ -85,8 +82,8 @@ def _asked(include: Mapping[str, JSON] | None, part: str) -> bool:
 # -- memories ------------------------------------------------------------------------------------------------
 
 
-TEXT, TEXTS, OBJECT = schema_of(str), schema_of(list[str]), schema_of(Table)
-ITEM = closed(
+TEXT, TEXTS, OBJECT = base.schema_of(str), base.schema_of(list[str]), base.schema_of(base.Table)
+ITEM = base.closed(
     {
         "content": {"type": ["string", "array"], "minLength": 1, "minItems": 1, "items": OBJECT},
         "timestamp": TEXT | {"description": "When it was said; 'unset': now"},
@@ -107,21 +104,15 @@ ITEM = closed(
 )
 
 
-def _put(call: Call, item: Table, tags: Sequence[str], key: str | None) -> JSON:
+def _put(call: Call, item: base.Table, tags: Sequence[str], key: str | None) -> JSON:
     """Stores one item of a `retain` request."""
     metadata, timestamp = item.get("metadata"), item.get("timestamp")
     if item.get("entities"):
         metadata = {**(metadata or {}), "entities": [entity["text"] for entity in item["entities"]]}
     fields = {name: item.get(name) for name in ("context", "document_id", "supersedes")}
-    return call.bank.put(
-        text=_text_of(item["content"]),
-        type="world",
-        timestamp=None if timestamp == "unset" else timestamp,
-        metadata=metadata,
-        tags=[*(item.get("tags") or ()), *tags],
-        idempotency_key=key,
-        **fields,
-    )
+    fields |= {"tags": [*(item.get("tags") or ()), *tags], "metadata": metadata, "idempotency_key": key}
+    timestamp = None if timestamp == "unset" else timestamp
+    return call.bank.put(text=_text_of(item["content"]), type="world", timestamp=timestamp, **fields)
 
 
 def _text_of(content: Any) -> str:
@@ -137,10 +128,10 @@ def _text_of(content: Any) -> str:
 @HINDSIGHT.route("POST", MEMORIES, ignored=("async",))
 def retain_items(
     call: Call,
-    items: Annotated[list[Table], {"minItems": 1, "items": ITEM}],
+    items: Annotated[list[base.Table], {"minItems": 1, "items": ITEM}],
     document_tags: list[str] | None = None,
     operation_id: Annotated[
-        str | None, NOT_EMPTY, {"maxLength": 180}, "A second request with this id stores nothing"
+        str | None, base.NOT_EMPTY, {"maxLength": 180}, "A second request with this id stores nothing"
     ] = None,
 ) -> JSON:
     """Stores the items: all, or none if one fails."""
@@ -149,16 +140,16 @@ def retain_items(
         return None if operation_id is None else f"{operation_id}:{part}"
 
     replaced = {
-        item["document_id"]: place
-        for place, item in reversed(list(enumerate(items, 1)))
+        item["document_id"]: number
+        for number, item in reversed(list(enumerate(items, 1)))
         if item.get("update_mode") == "replace" and item.get("document_id")
     }
-    for document, place in replaced.items():
-        filter, request = facts(document_id=document), key(f"replaced:{place}")
+    for document, number in replaced.items():
+        filter, request = facts(document_id=document), key(f"replaced:{number}")
         call.bank.delete_where(filter=filter, reason="replaced", idempotency_key=request)
-    stored = [_put(call, item, document_tags or (), key(place)) for place, item in enumerate(items, 1)]
-    own = {reply["id"] for reply in stored}
-    similar = [memory for reply in stored for memory in reply["similar"] if memory["id"] not in own]
+    stored = [_put(call, item, document_tags or (), key(number)) for number, item in enumerate(items, 1)]
+    stored_ids = {reply["id"] for reply in stored}
+    similar = [memory for reply in stored for memory in reply["similar"] if memory["id"] not in stored_ids]
     superseded = [older for reply in stored for older in reply["superseded"]]
     return {
         "success": True,
@@ -166,10 +157,7 @@ def retain_items(
         "items_count": len(items),
         "async": False,
         "operation_id": operation_id,
-        **filled(
-            similar=named(similar, same_id),
-            superseded=named(superseded, same_id),
-        ),
+        **filled(similar=similar, superseded=superseded),
     }
 
 
@@ -189,34 +177,27 @@ def recall_units(
     query_timestamp: Annotated[str | None, "When it is asked: 'last week' counts from it"] = None,
     tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
-    min_scores: Annotated[Table | None, closed({"final": schema_of(float)})] = None,
+    min_scores: Annotated[base.Table | None, base.closed({"final": base.schema_of(float)})] = None,
     temporal_window: Annotated[
-        Table | None, closed(dict.fromkeys(("start", "end"), TEXT), ("start", "end"))
+        base.Table | None, base.closed(dict.fromkeys(("start", "end"), TEXT), ("start", "end"))
     ] = None,
-    include: Annotated[Table | None, closed({part: {} for part in PARTS})] = None,
-    include_superseded: IncludeSuperseded = False,
+    include: Annotated[base.Table | None, base.closed({part: {} for part in PARTS})] = None,
+    include_superseded: base.IncludeSuperseded = False,
     trace: bool | None = None,
 ) -> JSON:
     window: JSON = "auto"
     if temporal_window is not None:
         window = {"since": temporal_window["start"], "until": temporal_window["end"]}
-    limits = {"limit": 100, "max_tokens": max_tokens, "budget": budget}
-    matches = search(
-        call,
-        query,
-        facts(of_tags(tags, tags_match), of_types(types)),
-        window=window,
-        asked_at=query_timestamp,
-        include_superseded=include_superseded,
-        min_score=(min_scores or {}).get("final"),
-        **limits,
-    )
+    filter = facts(of_tags(tags, tags_match), of_types(types))
+    limits = {"limit": 100, "max_tokens": max_tokens, "min_score": (min_scores or {}).get("final")}
+    options = {"budget": budget, "asked_at": query_timestamp, "include_superseded": include_superseded}
+    matches = call.search(query, filter, window=window, **limits, **options)
     traced = {"total": matches["total"], "degraded": matches.get("degraded")}
     return {
         "results": [{**unit(hit["record"]), "scores": {"final": hit["score"]}} for hit in matches["results"]],
         **{part: {} if _asked(include, part) else None for part in PARTS},
         "trace": traced if trace else None,
-        **loss(call),
+        **call.loss(),
     }
 
 
@@ -235,18 +216,18 @@ def list_units(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> JSON:
-    span = {TIMES[time_field]: between(start_date, end_date)}
+    period = {TIMES[time_field]: between(start_date, end_date)}
     contains = {"contains": q} if q else None
     kinds = (of_tags(tags, tags_match), of_types([type]))
-    filter = facts(*kinds, document_id=document_id, text=contains, **span)
+    filter = facts(*kinds, document_id=document_id, text=contains, **period)
     forgotten = state == "invalidated"
-    rows = records(call, filter, offset, limit, order="-timestamp", forgotten=forgotten)
+    rows = call.records(filter, offset, limit, order="-timestamp", forgotten=forgotten)
     return {
         "items": [{**row, "entities": ", ".join(row["entities"])} for row in map(unit, rows)],
         "total": call.bank.count(filter=filter, forgotten=forgotten),
         "limit": limit,
         "offset": offset,
-        **loss(call),
+        **call.loss(),
     }
 
 
@@ -261,7 +242,7 @@ def import_lines(call: Call, content: Annotated[str, "Lines of an export"]) -> J
 
 
 @HINDSIGHT.route("GET", MEMORY)
-def get_unit(call: Call, memory_id: Id) -> JSON:
+def get_unit(call: Call, memory_id: str) -> JSON:
     return unit(_existing(call, memory_id))
 
 
@@ -275,12 +256,12 @@ def _existing(call: Call, id: str, *, include_deleted: bool = False) -> JSON:
 @HINDSIGHT.route("PATCH", MEMORY, ignored=("resolve_entities",))
 def update_unit(
     call: Call,
-    memory_id: Id,
-    text: Annotated[str | None, NOT_EMPTY] = None,
+    memory_id: str,
+    text: Annotated[str | None, base.NOT_EMPTY] = None,
     context: str | None = None,
     fact_type: str | None = None,
     tags: list[str] | None = None,
-    metadata: Metadata = None,
+    metadata: base.Metadata = None,
     timestamp: str | None = None,
     mentioned_at: str | None = None,
     occurred_start: str | None = None,
@@ -307,7 +288,7 @@ def update_unit(
 
 
 @HINDSIGHT.route("DELETE", MEMORY)
-def forget(call: Call, memory_id: Id) -> JSON:
+def forget(call: Call, memory_id: str) -> JSON:
     return forgotten_reply(call.bank.delete(id=memory_id, reason="rest"), "Memory forgotten")
 
 
@@ -325,7 +306,7 @@ def reflect_on_bank(
     fact_types: list[str] | None = None,
     tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
-    include: Annotated[Table | None, closed({"facts": {}})] = None,
+    include: Annotated[base.Table | None, base.closed({"facts": {}})] = None,
 ) -> JSON:
     filter = facts(of_tags(tags, tags_match), of_types(fact_types))
     answer = call.bank.synthesize(query=query, budget=budget, context=context, filter=filter)
@@ -334,7 +315,7 @@ def reflect_on_bank(
         evidence = call.bank.get_many(ids=[entry["id"] for entry in answer["based_on"]])
         units = [unit(record) for record in evidence if record is not None]
         based_on = {"memories": units, "mental_models": [], "directives": []}
-    return {"text": _within(answer["text"], max_tokens), "based_on": based_on, **loss(call)}
+    return {"text": _within(answer["text"], max_tokens), "based_on": based_on, **call.loss()}
 
 
 def _within(answer: str, tokens: int) -> str:
@@ -345,3 +326,127 @@ def _within(answer: str, tokens: int) -> str:
     if len(answer) <= 4 * tokens or not ends:
         return answer
     return answer[: max((end for end in ends if end <= 4 * tokens), default=ends[0])]
+
+
+# -- documents and tags --------------------------------------------------------------------------------------
+
+
+def _records_of(call: Call, document_id: str) -> list[JSON]:
+    """The memories of a document, in the order in which they were stored. Raises `NotFound`."""
+    rows = list(call.records(facts(document_id=document_id), order="created"))
+    if not rows:
+        raise NotFound(f"no document with the id '{document_id[:80]}'")
+    return rows
+
+
+@HINDSIGHT.route("GET", DOCUMENT)
+def get_document(call: Call, document_id: str) -> dict[str, JSON]:
+    """A document, whose text is that of its memories joined."""
+    rows = _records_of(call, document_id)
+    original = "\n".join(row["text"] for row in rows)
+    return {
+        "id": document_id,
+        "bank_id": call.bank_id,
+        "original_text": original,
+        "content_hash": hashlib.sha256(original.encode()).hexdigest(),
+        "created_at": iso_utc(rows[0]["created"]),
+        "updated_at": iso_utc(max(row["updated"] for row in rows)),
+        "memory_unit_count": len(rows),
+        "nodes_by_fact_type": dict(Counter(row["type"] or "world" for row in rows)),
+        "tags": list(dict.fromkeys(tag for row in rows for tag in row["tags"])),
+    }
+
+
+@HINDSIGHT.route("GET", f"{BANK}/documents")
+def list_documents(
+    call: Call,
+    q: str | None = None,
+    tags: list[str] | None = None,
+    tags_match: TagsMatch = "any",
+    time_field: TimeField = "created_at",
+    start_date: str | None = None,
+    end_date: str | None = None,
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> JSON:
+    contains = {"any": [{"document_id": {"contains": q}}, {"text": {"contains": q}}]} if q else None
+    period = {TIMES[time_field]: between(start_date, end_date)}
+    filter = facts(of_tags(tags, tags_match), {"document_id": {"exists": True}}, contains, **period)
+    groups = call.bank.stats(filter=filter, group_by="document_id")["groups"]
+    groups.sort(key=lambda group: (-group["last_created"], group["value"]))
+    page = page_of(groups, limit, offset)
+    documents = [get_document(call, group["value"]) for group in page["items"]]
+    for document in documents:
+        document["text_length"] = len(document.pop("original_text"))
+    return {**page, "items": documents, "total_is_estimate": False}
+
+
+@HINDSIGHT.route("PATCH", DOCUMENT)
+def tag_document(call: Call, document_id: str, tags: list[str]) -> JSON:
+    for record in _records_of(call, document_id):
+        call.bank.update(id=record["id"], patch={"tags": tags})
+    return {"success": True}
+
+
+@HINDSIGHT.route("DELETE", DOCUMENT)
+def forget_document(call: Call, document_id: str) -> JSON:
+    _records_of(call, document_id)
+    deleted = call.bank.delete_where(filter=facts(document_id=document_id), reason="rest")
+    counts = pick(deleted, "op_id", memory_units_deleted="count")
+    return {"success": True, "message": "Document forgotten", "document_id": document_id, **counts}
+
+
+@HINDSIGHT.route("GET", f"{DOCUMENT}/chunks")
+def document_chunks(call: Call, document_id: str, limit: Limit = 100, offset: Offset = 0) -> JSON:
+    chunks = [
+        {
+            **pick(row, chunk_id="id", chunk_text="text"),
+            "document_id": document_id,
+            "bank_id": call.bank_id,
+            "chunk_index": number,
+            "created_at": iso_utc(row["created"]),
+        }
+        for number, row in enumerate(_records_of(call, document_id))
+    ]
+    return page_of(chunks, limit, offset)
+
+
+@HINDSIGHT.route("GET", f"{BANK}/tags")
+def list_tags(
+    call: Call,
+    q: Annotated[str | None, {"maxLength": 200}, "A tag; * stands for anything"] = None,
+    source: Literal["memories"] = "memories",
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> JSON:
+    """The tags of a bank's memories, most frequent first."""
+    pattern = re.sub(r"[?\[]", r"[\g<0>]", (q or "*").lower())
+    groups = call.bank.stats(filter=facts(), group_by="tags")["groups"]
+    matching = [group for group in groups if fnmatch.fnmatchcase(group["value"].lower(), pattern)]
+    return page_of([pick(group, "count", tag="value") for group in matching], limit, offset)
+
+
+@HINDSIGHT.route("GET", f"{BANK}/stats", ignored=("refresh",))
+def bank_stats(call: Call) -> JSON:
+    stats = call.bank.stats(filter=facts(), group_by="type")
+    documents = call.bank.stats(filter=facts({"document_id": {"exists": True}}), group_by="document_id")
+    by_type: Counter[str] = Counter()
+    for group in stats["groups"]:
+        by_type[group["value"] or "world"] += group["count"]
+    unused = ("links_by_link_type", "links_by_fact_type", "links_breakdown", "operations_by_status")
+    return {
+        "bank_id": call.bank_id,
+        "total_nodes": stats["count"],
+        "total_documents": len(documents["groups"]),
+        "nodes_by_fact_type": dict(by_type),
+        "total_observations": by_type["observation"],
+        "last_memory_write_at": iso(stats["last_created"]),
+        **dict.fromkeys(("total_links", "pending_operations", "failed_operations"), 0),
+        **{name: {} for name in unused},
+    }
+
+
+@HINDSIGHT.route("GET", "/version")
+def version(call: Call) -> JSON:
+    """The version and the features of this server, which clients ask for before they use a feature."""
+    return {"api_version": __version__, "features": FEATURES}

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ctx.config.settings import PackSettings
@@ -97,15 +98,15 @@ class Pack:
         for tool in self.tools.values():
             toolbox.add(tool)
         if self.dialect.briefing is not None:
-            taken = any(agent.name == "recall-context" for agent in agents.list())
-            agents.add(self._agent(*self.dialect.briefing, f"recall-context-{self.name}" if taken else ""))
+            is_taken = any(agent.name == "recall-context" for agent in agents.list())
+            agents.add(self._agent(*self.dialect.briefing, f"recall-context-{self.name}" if is_taken else ""))
 
     def _agent(self, task: str, category: str, name: str) -> Agent:
         def resolve(values: dict[str, JSON], caller: Caller) -> Prompt:
             def briefing(call: Call, topic: str = "") -> JSON:
                 return call.bank.briefing(topic=topic, category=category)["text"]
 
-            text = self._answer("recall-context", briefing, values, caller, self._connection(caller))
+            text = self._answer("recall-context", briefing, values, caller)
             return Prompt(f"{task}\n\n{text}", tuple(tool.name for tool in self.tools.values()))
 
         topic = AgentArgument("topic", "What the conversation will be about; without it, the latest memories")
@@ -136,9 +137,8 @@ class Pack:
 
     def _run(self, spec: ToolSpec) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-            connection = self._connection(caller)
             # Count calls per connection, because arguments could name another session with each call.
-            self.rate.spend(connection)
+            self.rate.spend(self._connection(caller))
             passed = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
             if self._remote is not None:
                 return self._remote.call(spec.name, passed)
@@ -148,8 +148,8 @@ class Pack:
                 if caller.bank_fixed and bank != caller.bank:
                     raise BadRequest(f"{spec.bank_parameter} '{bank}' is not available on this endpoint")
             named = arguments.get(SESSION_ARGUMENT)
-            session = named if isinstance(named, str) and 0 < len(named) <= 128 else connection
-            return self._answer(spec.name, spec.run, passed, caller, connection, bank, session)
+            session = named if isinstance(named, str) and 0 < len(named) <= 128 else None
+            return self._answer(spec.name, spec.run, passed, caller, bank, session)
 
         return run
 
@@ -168,8 +168,8 @@ class Pack:
             raise Unauthorized(f"{self.name}: this key is not valid for the bank '{bank}'", presented=True)
         if not self.dialect.own_bank or self._shared:
             return bank
-        own = OWN_BANK + self.name
-        return own if bank == self.default_bank else check_bank_id(f"{own}:{bank}")
+        own_bank = OWN_BANK + self.name
+        return own_bank if bank == self.default_bank else check_bank_id(f"{own_bank}:{bank}")
 
     def _answer(
         self,
@@ -177,7 +177,6 @@ class Pack:
         run: Handler,
         arguments: dict[str, JSON],
         caller: Caller,
-        connection: str,
         bank: str | None = None,
         session: str | None = None,
     ) -> JSON:
@@ -188,14 +187,15 @@ class Pack:
         for argument, value in arguments.items():
             check_numbers(argument, value)
         bank_id = self._opened_bank(bank or check_nameable(caller.bank or self.default_bank), caller)
+        connection = self._connection(caller)
         session = self.sessions.open(session or connection)
         # Only stdio clients and clients that send X-Session-Id have a session of their own.
-        own = (caller.session_id is not None or caller.door == "stdio") and session == connection
+        owns_session = (caller.session_id is not None or caller.door == "stdio") and session == connection
         source = Provenance(self.name, None, caller.door, caller.principal, name, session)
         operations = BankCall(self.store().bank(bank_id, source))
         project = os.getcwd() if caller.door == "stdio" else None
         try:
-            call = Call(self, operations, bank_id, session, own, caller, project)
+            call = Call(self, operations, bank_id, session, owns_session, caller, project)
             return run(call, **arguments)
         except Conflict as error:  # the request conflicts with stored data; these clients expect 400
             operations.take_back()
@@ -208,7 +208,7 @@ class Pack:
 
     def method_answer(self, method: str, caller: Caller) -> JSON:
         """The reply to a JSON-RPC method of the dialect, such as `health/check`."""
-        return self._answer(method, self.dialect.methods[method], {}, caller, self._connection(caller))
+        return self._answer(method, self.dialect.methods[method], {}, caller)
 
     def route_answer(self, route: RouteSpec, toolbox: Toolbox) -> RouteAnswer:
         """The function that answers a route. Its replies have no envelope."""
@@ -221,12 +221,11 @@ class Pack:
             passed = {name: values for name, values in texts.items() if name not in (BANK_OF_PATH, "tool")}
             if route.run is None:
                 return self._tool_answer(route.tool or texts["tool"][-1], passed, body, caller, toolbox)
-            connection = self._connection(caller)
-            self.rate.spend(connection)
-            given = without_absent(schema, {**body, **from_text(schema, passed)})
-            refuse_unknown(schema, given)
-            arguments = {name: value for name, value in check(given).items() if name not in route.ignored}
-            return self._answer(f"{route.method} {route.path}", route.run, arguments, caller, connection)
+            self.rate.spend(self._connection(caller))
+            values = without_absent(schema, {**body, **from_text(schema, passed)})
+            refuse_unknown(schema, values)
+            arguments = {name: value for name, value in check(values).items() if name not in route.ignored}
+            return self._answer(f"{route.method} {route.path}", route.run, arguments, caller)
 
         return answer
 
@@ -252,10 +251,10 @@ class Pack:
 
     def hint(self, tool: str = "supersede_memory") -> str:
         """The note to models in a reply that lists similar memories."""
-        how = f"call {tool} with its id"
+        action = f"call {tool} with its id"
         if self.profile == SEED:
-            how = "call this tool again with the same text and supersedes = [its id]"
-        return f"Does this make one of these untrue? Then {how}; otherwise do nothing."
+            action = "call this tool again with the same text and supersedes = [its id]"
+        return f"Does this make one of these untrue? Then {action}; otherwise do nothing."
 
     def bank_counts(self) -> dict[str, int]:
         """Bank -> number of memories, for the banks that this pack's callers can reach, under the names they
@@ -264,10 +263,10 @@ class Pack:
         counts = self.store().bank_counts()
         if not self.dialect.own_bank or self._shared:
             return {bank: count for bank, count in counts.items() if not bank.startswith(OWN_BANK)}
-        own = OWN_BANK + self.name
-        prefix = f"{own}:"
+        own_bank = OWN_BANK + self.name
+        prefix = f"{own_bank}:"
         named = {name.removeprefix(prefix): counts[name] for name in counts if name.startswith(prefix)}
-        return {self.default_bank: counts[own], **named} if own in counts else named
+        return {self.default_bank: counts[own_bank], **named} if own_bank in counts else named
 
     def described(self) -> dict[str, JSON]:
         """The pack's description, tools, routes and access rules, for `ctx pack list`."""
@@ -325,8 +324,8 @@ def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
     key = _variable(dialect, "api_key")
     if not key and _variable(dialect, "key_demanded"):
         # A forgotten key must not open a server whose operator asked for authentication.
-        demanding, missing = dialect.environ["key_demanded"][0], dialect.environ["api_key"][0]
-        raise ConfigError(f"{demanding} is set, but {missing} is not: set the key too")
+        demanding, absent = dialect.environ["key_demanded"][0], dialect.environ["api_key"][0]
+        raise ConfigError(f"{demanding} is set, but {absent} is not: set the key too")
     return (key,) if key else ()
 
 
@@ -350,45 +349,43 @@ class RemotePack:
         self._path = path
         self._names = names
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client: httpx.Client | None = None
+
+    @cached_property
+    def _client(self) -> "httpx.Client":
+        import httpx  # takes 90 ms to import
+
+        return httpx.Client(timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S), headers=self._headers)
 
     def call(self, tool: str, arguments: dict[str, JSON], timeout_s: float = TIMEOUT_S) -> JSON:
         """Calls a tool and returns the unchanged reply. Raises `BadRequest`, `NotFound` or `ToolError`, with
         a message for users of a chat client.
         """
-        import httpx  # takes 90 ms to import
-
-        if self._client is None:
-            self._client = httpx.Client(
-                timeout=httpx.Timeout(timeout_s, connect=CONNECT_S), headers=self._headers
-            )
         url_name, key_name = self._names
         address = self._url + self._path.replace("{tool}", tool)
+        import httpx
+
         try:
             with self._client.stream("POST", address, json=arguments) as reply:
                 body = read_reply(reply, MAX_REPLY_BYTES, timeout_s)
-        except Boundless as error:
-            raise ToolError(f"{self._pack}: {self._url} {error} ({url_name})") from error
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise ToolError(
-                f"{self._pack}: {self._url} did not answer in time; is it reachable from here? ({url_name})"
-            ) from error
-        except httpx.HTTPError as error:
-            raise ToolError(
-                f"{self._pack}: {self._url} cannot be reached: start that server, or correct {url_name}"
-            ) from error
-        if reply.status_code == 401:
-            raise ToolError(f"{self._pack}: {self._url} refused the key: check {key_name}")
-        try:
             answer: JSON = json.loads(body)
+        except Boundless as error:
+            raise self._failure(f"{error} ({url_name})") from error
+        except (httpx.TimeoutException, TimeoutError) as error:
+            raise self._failure(f"did not answer in time; is it reachable from here? ({url_name})") from error
+        except httpx.HTTPError as error:
+            raise self._failure(f"cannot be reached: start that server, or correct {url_name}") from error
         except (ValueError, RecursionError):
             answer = None
+        if reply.status_code == 401:
+            raise self._failure(f"refused the key: check {key_name}")
         if reply.status_code >= 400:
             reason = answer.get("error") if isinstance(answer, dict) else None
             message = reason if isinstance(reason, str) else f"status {reply.status_code}"
             kind = {400: BadRequest, 404: NotFound, 422: BadRequest}.get(reply.status_code, ToolError)
             raise kind(f"{self._pack}: {message[:500]}")
         if not isinstance(answer, dict):
-            mend = f"did not answer with JSON; is {url_name} right?"
-            raise ToolError(f"{self._pack}: {self._url} {mend}")
+            raise self._failure(f"did not answer with JSON; is {url_name} right?")
         return answer
+
+    def _failure(self, reason: str) -> ToolError:
+        return ToolError(f"{self._pack}: {self._url} {reason}")

@@ -11,27 +11,8 @@ import orjson
 from ctx.clock import DAY_MS, iso_utc, now_ms
 from ctx.errors import BadRequest, NotFound
 from ctx.memory.bank.base import MAX_LIMIT
-from ctx.memory.dialects.base import (
-    ADDS,
-    NOT_EMPTY,
-    AsOf,
-    Call,
-    Dialect,
-    IncludeSuperseded,
-    RouteSpec,
-    Table,
-    Undo,
-    filled,
-    loss,
-    pick,
-    present,
-    records,
-    schema_of,
-    search,
-    span,
-    supersede,
-    table,
-)
+from ctx.memory.dialects import base
+from ctx.memory.dialects.base import Call, Dialect, RouteSpec, filled, pick, present
 from ctx.models import JSON
 
 INSTRUCTIONS = """\
@@ -58,6 +39,15 @@ PREVIEW_CHARS = 100  # of the beginning of a conversation
 MAX_IDLE_DAYS = 10_000_000
 MAX_EXPORTED = 1000  # conversations in one export
 MAX_ASSEMBLED = 100  # messages to consider for a context
+# Filter for messages -> field and operator of the filter of a bank.
+FILTERS = {
+    "label": ("parent.label", "eq"),
+    "status": ("parent.status", "eq"),
+    "role": ("role", "eq"),
+    "folder": ("parent.folder", "under"),
+    "importance_min": ("parent.importance", "gte"),
+}
+EXPORTED = ("folder", "status", "importance_score")  # what an export says of a conversation
 
 UUID = {
     "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
@@ -68,27 +58,24 @@ LABEL = {"minLength": 1, "maxLength": 500, "description": "Human-readable conver
 Label = Annotated[str | None, LABEL]
 Folder = Annotated[str | None, {"pattern": "^/"}, "Folder path"]
 FolderToStore = Annotated[str, {"pattern": "^/"}, "Folder path for organization"]
-Importance = Annotated[float | None, span(1, 10), "1-10 scale for pruning decisions; 10 is never suggested"]
-Message = Annotated[
-    Table,
-    table(
-        {
-            "role": schema_of(Literal["user", "assistant", "system", "tool"]),
-            "content": schema_of(Annotated[str, NOT_EMPTY]),
-        },
-        ("role", "content"),
-    ),
+Importance = Annotated[
+    float | None, base.span(1, 10), "1-10 scale for pruning decisions; 10 is never suggested"
 ]
+MESSAGE = {
+    "role": base.schema_of(Literal["user", "assistant", "system", "tool"]),
+    "content": base.schema_of(Annotated[str, base.NOT_EMPTY]),
+}
+Message = Annotated[base.Table, base.table(MESSAGE, ("role", "content"))]
 Messages = Annotated[list[Message], {"minItems": 1}, "The messages, in order"]
 Replaces = Annotated[list[str] | None, "Ids of conversations that this one makes untrue and replaces"]
-Query = Annotated[str, NOT_EMPTY, "Natural language search query"]
+Query = Annotated[str, base.NOT_EMPTY, "Natural language search query"]
 Filters = Annotated[
-    Table | None, "folder (with all below it), label, status, role, after, before, importance_min"
+    base.Table | None, "folder (with all below it), label, status, role, after, before, importance_min"
 ]
-Limit = Annotated[int, span(1, 1000), "Max results to return"]
-Offset = Annotated[int, span(0), "Pagination offset"]
-Days = Annotated[int, span(0), "Consider conversations older than X days"]
-LeastImportance = Annotated[float, span(0, 10), "Consider conversations with score <= X"]
+Limit = Annotated[int, base.span(1, 1000), "Max results to return"]
+Offset = Annotated[int, base.span(0), "Pagination offset"]
+Days = Annotated[int, base.span(0), "Consider conversations older than X days"]
+LeastImportance = Annotated[float, base.span(0, 10), "Consider conversations with score <= X"]
 
 
 def succeeded(data: JSON) -> JSON:
@@ -100,14 +87,6 @@ def stamp(ms: int) -> str:
     return iso_utc(ms)[:19]
 
 
-def moment(record: JSON) -> int:
-    """When a message was said, in milliseconds. Older stores have this time in `event_date`, with no
-    `event_end`.
-    """
-    dated = record["event_date"] is not None and record["event_end"] is None
-    return int(record["event_date"] if dated else record["timestamp"])
-
-
 def conversation_of(call: Call, id: str) -> JSON:
     """The conversation with this id, which is marked as read. Raises `NotFound`."""
     record = call.bank.get(id=id.lower())
@@ -117,16 +96,36 @@ def conversation_of(call: Call, id: str) -> JSON:
     return record
 
 
-def messages_of(call: Call, id: str) -> tuple[list[JSON], int]:
-    """The messages of a conversation as replies show them, and their number of words."""
-    items = call.bank.children(id=id)["items"]
-    messages = [{**pick(item, "role", content="text"), "timestamp": stamp(moment(item))} for item in items]
-    return messages, sum(len(item["text"].split()) for item in items)
-
-
 def described(record: JSON) -> dict[str, JSON]:
     fields = pick(record, "label", "folder", "status", importance_score="importance")
     return {**fields, "created_at": stamp(record["created"]), "updated_at": stamp(record["updated"])}
+
+
+def shown(call: Call, record: JSON) -> dict[str, JSON]:
+    """A conversation with its messages."""
+    items = call.bank.children(id=record["id"])["items"]
+    return {
+        **pick(record, "id", "metadata", conversation_id="id"),
+        **described(record),
+        "archived": record["status"] == "archived",
+        "message_count": len(items),
+        "word_count": sum(len(item["text"].split()) for item in items),
+        "session_count": len(call.bank.sessions(id=record["id"])),
+        "messages": [
+            {**pick(item, "role", content="text"), "timestamp": stamp(item["timestamp"])} for item in items
+        ],
+    }
+
+
+def markdown(conversation: JSON, fields: Sequence[str]) -> str:
+    """A conversation as Markdown, with a line for each of the fields; without fields, also without times."""
+    lines = [f"# {conversation['label']}", ""]
+    if fields:
+        lines += [*(f"- {name}: {conversation[name]}" for name in fields), ""]
+    for message in conversation["messages"]:
+        time = f" ({message['timestamp']})" if fields else ""
+        lines += [f"**{message['role']}**{time}", "", message["content"], ""]
+    return "\n".join(lines)
 
 
 def chosen(label: str | None, folder: str | None, **more: JSON) -> dict[str, JSON]:
@@ -136,25 +135,17 @@ def chosen(label: str | None, folder: str | None, **more: JSON) -> dict[str, JSO
 
 
 def store(
-    call: Call,
-    label: str,
-    messages: Sequence[Table],
-    folder: str,
-    importance: float | None,
-    supersedes: list[str] | None,
-    metadata: Table | None = None,
+    call: Call, messages: Sequence[base.Table], folder: str, supersedes: list[str] | None, **fields: JSON
 ) -> JSON:
+    """Stores a conversation with these fields."""
     if "/../" in folder + "/":
         raise BadRequest("folder must not contain '..'")
     items = [
-        {
-            **pick(message, "role", text="content"),
-            "metadata": message.get("metadata") or {},
-            **present(timestamp=message.get("timestamp")),
-        }
+        {"role": message["role"], "text": message["content"]}
+        | present(timestamp=message.get("timestamp"), metadata=message.get("metadata"))
         for message in messages
     ]
-    container = present(label=label, folder=folder, importance=importance, status="active", metadata=metadata)
+    container = present(folder=folder, status="active", **fields)
     return call.bank.put_many(items=items, container=container, supersedes=supersedes)
 
 
@@ -175,24 +166,14 @@ def replaced(conversations: Sequence[JSON]) -> list[JSON]:
 def messages_filter(filters: Mapping[str, JSON] | None, **conditions: JSON) -> dict[str, JSON]:
     """The filter for messages that match Sekha's `filters`. Raises `BadRequest` for an unknown filter."""
     values = present(**(filters or {}))
-    span = present(gte=values.pop("after", None), lte=values.pop("before", None))
-    filter: dict[str, JSON] = {"kind": "message", **conditions}
-    if span:
-        dated = {"event_date": span, "event_end": {"exists": False}}  # as in older stores
-        plain = {"any": [{"event_date": {"exists": False}}, {"event_end": {"exists": True}}]}
-        filter["any"] = [dated, {"timestamp": span, **plain}]
+    period = present(gte=values.pop("after", None), lte=values.pop("before", None))
+    filter = {"kind": "message", **conditions, **({"timestamp": period} if period else {})}
     for name, value in values.items():
-        if name in ("label", "status"):
-            filter[f"parent.{name}"] = value
-        elif name == "role":
-            filter["role"] = value
-        elif name == "folder":
-            filter["parent.folder"] = {"under": value}
-        elif name == "importance_min":
-            filter["parent.importance"] = {"gte": value}
-        else:
-            known = "folder, label, status, role, after, before, importance_min"
-            raise BadRequest(f"unknown filter '{name[:80]}' (known: {known})")
+        if name not in FILTERS:
+            names = "folder, label, status, role, after, before, importance_min"
+            raise BadRequest(f"unknown filter '{name[:80]}' (known: {names})")
+        field, operator = FILTERS[name]
+        filter[field] = {operator: value}
     return filter
 
 
@@ -204,46 +185,15 @@ def result(hit: JSON) -> dict[str, JSON]:
         **dict.fromkeys(("score", "similarity"), hit["score"]),
         "label": conversation.get("label"),
         "folder": conversation.get("folder") or "/",
-        "timestamp": stamp(moment(record)),
+        "timestamp": stamp(record["timestamp"]),
         **filled(newer=hit.get("newer"), superseded_by=record["superseded_by"]),
     }
-
-
-def prunable(call: Call, days: int, importance: float) -> tuple[list[JSON], int]:
-    """Old, unimportant conversations, those not read for longest first, and the number of tokens that
-    archiving them would save.
-    """
-    filter = {
-        "kind": "conversation",
-        "status": "active",
-        "last_accessed": {"lte": now_ms() - min(days, MAX_IDLE_DAYS) * DAY_MS},
-        "importance": {"lte": importance, "lt": PINNED},
-    }
-    rows = list(records(call, filter, order="last_accessed"))
-    contents: dict[str, JSON] = {}
-    for start in range(0, len(rows), MAX_LIMIT):
-        contents |= call.bank.contents(ids=[row["id"] for row in rows[start : start + MAX_LIMIT]])
-    suggestions = []
-    for row in rows:
-        held = contents.get(row["id"], {"count": 0, "characters": 0, "first": ""})
-        suggestions.append(
-            {
-                **pick(row, conversation_id="id", conversation_label="label"),
-                "last_accessed": stamp(row["last_accessed"]),
-                "message_count": held["count"],
-                "token_estimate": math.ceil(held["characters"] / 4),
-                "importance_score": float(row["importance"]),
-                "preview": held["first"][:PREVIEW_CHARS],
-                "recommendation": "archive",
-            }
-        )
-    return suggestions, sum(suggestion["token_estimate"] for suggestion in suggestions)
 
 
 # -- tools ---------------------------------------------------------------------------------------------------
 
 
-@SEKHA.tool(ADDS._replace(idempotent=False))
+@SEKHA.tool(base.ADDS._replace(idempotent=False))
 def memory_store(
     call: Call,
     label: Annotated[str, LABEL],
@@ -253,17 +203,11 @@ def memory_store(
     supersedes: Replaces = None,
 ) -> JSON:
     """Store a conversation in memory with a label and a folder"""
-    stored = store(call, label, messages, folder, importance_score, supersedes)
+    stored = store(call, messages, folder, supersedes, label=label, importance=importance_score)
+    conversation = pick(call.bank.get(id=stored["id"]), "id", "label", "folder", conversation_id="id")
     hint = call.pack.hint("memory_supersede") if stored["similar"] else None
-    return succeeded(
-        {
-            "conversation_id": stored["id"],
-            **pick(call.bank.get(id=stored["id"]), "id", "label", "folder"),
-            "message_count": len(messages),
-            **related(stored),
-            **present(hint=hint),
-        }
-    )
+    details = {"message_count": len(messages), **related(stored), **present(hint=hint)}
+    return succeeded({**conversation, **details})
 
 
 @SEKHA.tool()
@@ -272,8 +216,8 @@ def memory_search(
     query: Query,
     filters: Filters = None,
     filter_labels: Annotated[list[str] | None, "Only conversations with one of these labels"] = None,
-    include_superseded: IncludeSuperseded = False,
-    as_of: AsOf = None,
+    include_superseded: base.IncludeSuperseded = False,
+    as_of: base.AsOf = None,
     limit: Limit = 10,
     offset: Offset = 0,
 ) -> JSON:
@@ -281,29 +225,29 @@ def memory_search(
     labelled = {"all": [{"parent.label": {"in": filter_labels}}]} if filter_labels else {}
     page = {"limit": limit, "offset": offset}
     valid = {"as_of": as_of, "include_superseded": include_superseded}
-    matches = search(call, query, messages_filter(filters, **labelled), **page, **valid)
+    matches = call.search(query, messages_filter(filters, **labelled), **page, **valid)
     results = [result(hit) for hit in matches["results"]]
     counts = {"total_results": matches["total"], "limit": limit}
-    return succeeded({"query": query, **counts, "results": results, **loss(call)})
+    return succeeded({"query": query, **counts, "results": results, **call.loss()})
 
 
-@SEKHA.tool(ADDS, profiles=("default",))
+@SEKHA.tool(base.ADDS, profiles=("default",))
 def memory_supersede(
     call: Call,
     old_ids: Annotated[list[Id] | None, {"minItems": 1}, "The conversations that are replaced"] = None,
     new_id: Annotated[str | None, UUID] = None,
-    undo: Undo = None,
+    undo: base.Undo = None,
 ) -> JSON:
     """Replace conversations that are no longer true by another stored conversation. They are kept; `undo`
     with the op_id of the reply brings them back
     """
     if undo:
-        return succeeded({"restored": call.bank.undo(op_id=undo)["count"]})
-    reply = supersede(call, old_ids, new_id)
+        return succeeded({"restored": call.undo(undo)})
+    reply = call.supersede(old_ids, new_id)
     return succeeded({"superseded": replaced(reply["superseded"]), "op_id": reply["op_id"]})
 
 
-@SEKHA.tool(ADDS)
+@SEKHA.tool(base.ADDS)
 def memory_update(
     call: Call,
     conversation_id: Id,
@@ -326,31 +270,40 @@ def memory_update(
 @SEKHA.tool()
 def memory_prune(call: Call, threshold_days: Days = 30, importance_threshold: LeastImportance = 5.0) -> JSON:
     """Suggest old, unimportant conversations to archive"""
-    suggestions, savings = prunable(call, threshold_days, importance_threshold)
-    return succeeded(
-        {
-            "threshold_days": threshold_days,
-            "importance_threshold": importance_threshold,
-            "total_suggestions": len(suggestions),
-            "estimated_token_savings": savings,
-            "suggestions": suggestions,
-        }
-    )
-
-
-def _counted(call: Call, id: str) -> tuple[JSON, list[JSON], dict[str, JSON]]:
-    """A conversation, its messages, and its details with word and session counts."""
-    record = conversation_of(call, id)
-    messages, words = messages_of(call, record["id"])
-    sessions = len(call.bank.sessions(id=record["id"]))
-    return (record, messages, {**described(record), "word_count": words, "session_count": sessions})
+    filter = {
+        "kind": "conversation",
+        "status": "active",
+        "last_accessed": {"lte": now_ms() - min(threshold_days, MAX_IDLE_DAYS) * DAY_MS},
+        "importance": {"lte": importance_threshold, "lt": PINNED},
+    }
+    rows = list(call.records(filter, order="last_accessed"))
+    contents: dict[str, JSON] = {}
+    for start in range(0, len(rows), MAX_LIMIT):
+        contents |= call.bank.contents(ids=[row["id"] for row in rows[start : start + MAX_LIMIT]])
+    suggestions = []
+    for row in rows:
+        messages = contents.get(row["id"], {"count": 0, "characters": 0, "first": ""})
+        suggestions.append(
+            {
+                **pick(row, conversation_id="id", conversation_label="label"),
+                "last_accessed": stamp(row["last_accessed"]),
+                "message_count": messages["count"],
+                "token_estimate": math.ceil(messages["characters"] / 4),
+                "importance_score": float(row["importance"]),
+                "preview": messages["first"][:PREVIEW_CHARS],
+                "recommendation": "archive",
+            }
+        )
+    limits = {"threshold_days": threshold_days, "importance_threshold": importance_threshold}
+    savings = sum(suggestion["token_estimate"] for suggestion in suggestions)
+    totals = {"total_suggestions": len(suggestions), "estimated_token_savings": savings}
+    return succeeded({**limits, **totals, "suggestions": suggestions})
 
 
 @SEKHA.tool()
 def memory_get_context(call: Call, conversation_id: Id) -> JSON:
     """Retrieve the full context of a conversation: its metadata and its messages"""
-    record, messages, details = _counted(call, conversation_id)
-    return succeeded({"conversation_id": record["id"], **details, "messages": messages})
+    return succeeded(shown(call, conversation_of(call, conversation_id)))
 
 
 @SEKHA.tool()
@@ -361,27 +314,16 @@ def memory_export(
     include_metadata: Annotated[bool, "Include metadata in export"] = True,
 ) -> JSON:
     """Export a conversation as JSON or Markdown"""
-    record, messages, details = _counted(call, conversation_id)
-    conversation = {**pick(record, "id", "label"), **(details if include_metadata else {})}
+    record = conversation_of(call, conversation_id)
+    details = shown(call, record)
+    fields = (*described(record), "word_count", "session_count") if include_metadata else ("label",)
+    conversation, messages = pick(details, "id", *fields), details["messages"]
     if format == "json":
         content = orjson.dumps({"conversation": conversation, "messages": messages}).decode()
     else:
-        lines = [f"# {record['label']}", ""]
-        if include_metadata:
-            lines += [f"- {name}: {record[name]}" for name in ("folder", "status", "importance")] + [""]
-        for message in messages:
-            said = f" ({message['timestamp']})" if include_metadata else ""
-            lines += [f"**{message['role']}**{said}", "", message["content"], ""]
-        content = "\n".join(lines)
-    return succeeded(
-        {
-            "conversation": conversation,
-            "messages": messages,
-            "format": format,
-            "include_metadata": include_metadata,
-            "content": content,
-        }
-    )
+        content = markdown(details, EXPORTED if include_metadata else ())
+    options = {"format": format, "include_metadata": include_metadata}
+    return succeeded({"conversation": conversation, "messages": messages, **options, "content": content})
 
 
 @SEKHA.tool()

@@ -6,19 +6,8 @@ from typing import Annotated, Literal
 import orjson
 
 from ctx.errors import BadRequest
-from ctx.memory.dialects import sekha
-from ctx.memory.dialects.base import (
-    Call,
-    IncludeSuperseded,
-    Metadata,
-    filled,
-    loss,
-    pick,
-    present,
-    records,
-    search,
-    span,
-)
+from ctx.memory.dialects import base, sekha
+from ctx.memory.dialects.base import Call, filled, pick, present
 from ctx.memory.dialects.sekha import SEKHA
 from ctx.models import JSON
 
@@ -28,19 +17,6 @@ CONVERSATIONS = "/api/v1/conversations"
 CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
 
 
-def shown(call: Call, record: JSON) -> dict[str, JSON]:
-    """A conversation in the form of the REST API, with its messages."""
-    messages, words = sekha.messages_of(call, record["id"])
-    return {
-        **pick(record, "id", "metadata", conversation_id="id"),
-        **sekha.described(record),
-        "archived": record["status"] == "archived",
-        "message_count": len(messages),
-        "word_count": words,
-        "messages": messages,
-    }
-
-
 @SEKHA.route("POST", CONVERSATIONS)
 def create(
     call: Call,
@@ -48,11 +24,12 @@ def create(
     messages: sekha.Messages,
     folder: sekha.FolderToStore = "/",
     importance_score: sekha.Importance = 5,
-    metadata: Metadata = None,
+    metadata: base.Metadata = None,
     supersedes: sekha.Replaces = None,
 ) -> JSON:
-    stored = sekha.store(call, label, messages, folder, importance_score, supersedes, metadata)
-    return {**shown(call, call.bank.get(id=stored["id"])), **sekha.related(stored)}
+    fields = {"label": label, "importance": importance_score, "metadata": metadata}
+    stored = sekha.store(call, messages, folder, supersedes, **fields)
+    return {**sekha.shown(call, call.bank.get(id=stored["id"])), **sekha.related(stored)}
 
 
 @SEKHA.route("GET", CONVERSATIONS)
@@ -62,8 +39,8 @@ def list_conversations(
     folder: str | None = None,
     pinned: bool | None = None,
     archived: bool | None = None,
-    page: Annotated[int, span(1, 10_000)] = 1,
-    page_size: Annotated[int, span(1, 100)] = 50,
+    page: Annotated[int, base.span(1, 10_000)] = 1,
+    page_size: Annotated[int, base.span(1, 100)] = 50,
 ) -> JSON:
     status = None if archived is None else "archived" if archived else "active"
     importance = None if pinned is None else {"gte" if pinned else "lt": sekha.PINNED}
@@ -74,10 +51,10 @@ def list_conversations(
             **sekha.described(record),
             "timestamp": sekha.stamp(record["created"]),
         }
-        for record in records(call, filter, (page - 1) * page_size, page_size, order="-updated")
+        for record in call.records(filter, (page - 1) * page_size, page_size, order="-updated")
     ]
     total = call.bank.count(filter=filter)
-    return {"results": results, "total": total, "page": page, "page_size": page_size, **loss(call)}
+    return {"results": results, "total": total, "page": page, "page_size": page_size, **call.loss()}
 
 
 @SEKHA.route("GET", f"{CONVERSATIONS}/count")
@@ -87,7 +64,7 @@ def count_conversations(call: Call, label: str | None = None, folder: str | None
 
 @SEKHA.route("GET", CONVERSATION)
 def get_conversation(call: Call, conversation_id: sekha.Id) -> JSON:
-    return shown(call, sekha.conversation_of(call, conversation_id))
+    return sekha.shown(call, sekha.conversation_of(call, conversation_id))
 
 
 @SEKHA.route("DELETE", CONVERSATION)
@@ -106,8 +83,8 @@ def change_conversation(
     folder: sekha.Folder = None,
     status: Literal["active", "archived", "pinned"] | None = None,
 ) -> JSON:
-    given = {"label": label, "folder": folder, "status": status}
-    if change in given and given[change] is None:
+    values = {"label": label, "folder": folder, "status": status}
+    if change in values and values[change] is None:
         raise BadRequest(f"missing required parameter: {change}")
     id = sekha.conversation_of(call, conversation_id)["id"]
     pinned = change == "pin" or status == "pinned"
@@ -115,7 +92,7 @@ def change_conversation(
     importance = sekha.PINNED if pinned else None
     changes = present(label=label, folder=folder, status=status, importance=importance)
     call.bank.update(id=id, patch=changes)
-    return shown(call, call.bank.get(id=id))
+    return sekha.shown(call, call.bank.get(id=id))
 
 
 @SEKHA.route("POST", "/api/v1/query")
@@ -125,13 +102,13 @@ def query_messages(
     query: sekha.Query,
     kind: Annotated[Literal["fts"] | None, "By words alone"] = None,
     filters: sekha.Filters = None,
-    include_superseded: IncludeSuperseded = False,
+    include_superseded: base.IncludeSuperseded = False,
     limit: sekha.Limit = 10,
     offset: sekha.Offset = 0,
 ) -> JSON:
     page = {"limit": limit, "offset": offset}
     mode = {"mode": "keyword" if kind else None, "include_superseded": include_superseded}
-    matches = search(call, query, sekha.messages_filter(filters), **page, **mode)
+    matches = call.search(query, sekha.messages_filter(filters), **page, **mode)
     results = [sekha.result(hit) for hit in matches["results"]]
     return {
         "query": query,
@@ -139,7 +116,7 @@ def query_messages(
         "total": matches["total"],
         "page": offset // limit + 1,
         "page_size": limit,
-        **loss(call),
+        **call.loss(),
     }
 
 
@@ -147,26 +124,25 @@ def query_messages(
 def assemble_context(
     call: Call,
     query: sekha.Query,
-    context_budget: Annotated[int, span(1), "The budget in tokens of about four characters"] = 4000,
+    context_budget: Annotated[int, base.span(1), "The budget in tokens of about four characters"] = 4000,
     preferred_labels: Annotated[list[str] | None, "Conversations with these labels come first"] = None,
     excluded_folders: list[str] | None = None,
 ) -> JSON:
     """The messages that match a query best, as many as fit the token budget, in the order they were said."""
     excluded = [{"parent.folder": {"under": folder}} for folder in excluded_folders or ()]
     filter = {"kind": "message", **filled(none=excluded)}
-    matches = search(call, query, filter, limit=sekha.MAX_ASSEMBLED)
-
-    def is_other(hit: JSON) -> bool:
-        return (hit.get("container") or {}).get("label") not in (preferred_labels or ())
-
+    matches = call.search(query, filter, limit=sekha.MAX_ASSEMBLED)
+    results = matches["results"]
+    if preferred_labels:
+        results.sort(key=lambda hit: (hit.get("container") or {}).get("label") not in preferred_labels)
     picked, tokens = [], 0
-    for hit in sorted(matches["results"], key=is_other):
+    for hit in results:
         cost = math.ceil(len(hit["record"]["text"]) / 4)
         if tokens + cost <= context_budget:
             tokens += cost
             picked.append(hit)
     picked.sort(
-        key=lambda hit: (sekha.moment(hit["record"]), hit["record"]["parent"], hit["record"]["ordinal"] or 0)
+        key=lambda hit: (hit["record"]["timestamp"], hit["record"]["parent"], hit["record"]["ordinal"] or 0)
     )
     messages = [{**sekha.result(hit), "role": hit["record"]["role"]} for hit in picked]
     labels = {message["conversation_id"]: message["label"] for message in messages}
@@ -175,7 +151,7 @@ def assemble_context(
         "token_count": tokens,
         "conversation_ids": list(labels),
         "labels": list(labels.values()),
-        **loss(call),
+        **call.loss(),
     }
 
 
@@ -183,8 +159,8 @@ def assemble_context(
 def suggest_pruning(
     call: Call, threshold_days: sekha.Days = 30, importance_threshold: sekha.LeastImportance = 5.0
 ) -> JSON:
-    suggestions, savings = sekha.prunable(call, threshold_days, importance_threshold)
-    return {"suggestions": suggestions, "total": len(suggestions), "estimated_token_savings": savings}
+    reply = sekha.memory_prune(call, threshold_days, importance_threshold)["data"]
+    return {**reply, "total": reply["total_suggestions"]}
 
 
 @SEKHA.route("POST", "/api/v1/prune/execute")
@@ -210,18 +186,10 @@ def export(
             f"more than {sekha.MAX_EXPORTED} conversations: narrow it by label or folder, or use `ctx memory "
             "export`"
         )
-    conversations = [shown(call, record) for record in records(call, filter, order="created")]
+    conversations = [sekha.shown(call, record) for record in call.records(filter, order="created")]
     if format == "json":
         content = orjson.dumps(conversations).decode()
     else:
-        content = "\n".join(["# Conversations", "", *map(_markdown, conversations)])
+        entries = (sekha.markdown(entry, ("id", *sekha.EXPORTED)) for entry in conversations)
+        content = "\n".join(["# Conversations", "", *(f"#{entry}" for entry in entries)])
     return {"content": content, "format": format, "conversation_count": len(conversations)}
-
-
-def _markdown(conversation: JSON) -> str:
-    head = "\n".join(f"- {name}: {conversation[name]}" for name in ("id", "folder", "status"))
-    messages = [
-        f"**{message['role']}** ({message['timestamp']})\n\n{message['content']}\n"
-        for message in conversation["messages"]
-    ]
-    return "\n".join([f"## {conversation['label']}\n\n{head}\n", *messages])
