@@ -40,7 +40,7 @@ MAX_STDERR_BYTES = 1 << 16  # to keep of its beginning (a trace) and of its end 
 # Removed from the environment: variables of a git process that started us (a hook, an alias). They would
 # select its repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS).
 # GIT_CONFIG_COUNT stays, because containers pass their user's settings in it; ours come after them.
-_FOREIGN = re.compile(
+_FOREIGN = (
     "GIT_(DIR|COMMON_DIR|WORK_TREE|IMPLICIT_WORK_TREE|INDEX_FILE|PREFIX|NAMESPACE|INTERNAL_SUPER_PREFIX"
     "|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|SHALLOW_FILE|GRAFT_FILE|REPLACE_REF_BASE"
     "|CONFIG|CONFIG_PARAMETERS|ATTR_SOURCE|NO_LAZY_FETCH|LFS_[A-Z_]+|PAGER|EXTERNAL_DIFF|[A-Z]+_PATHSPECS"
@@ -86,7 +86,7 @@ class Git:
         self._name = name
 
     def environment(self) -> dict[str, str]:
-        env = {key: value for key, value in os.environ.items() if not _FOREIGN.fullmatch(key)}
+        env = {key: value for key, value in os.environ.items() if not re.fullmatch(_FOREIGN, key)}
         env |= {
             "LC_ALL": "C",
             "GIT_TERMINAL_PROMPT": "0",

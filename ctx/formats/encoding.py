@@ -45,7 +45,7 @@ _LARGER = {
 }
 _C1_CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
 # Signs of a wrong encoding in a word: letters of two alphabets, a sign, or a capital after a small letter.
-_ODD_IN_WORD = re.compile(
+_ODD_IN_WORD = (  # compiled at its first use, because most texts are UTF-8
     "[A-Za-z][\u0370-\u07ff\ufb50-\ufeff]|[\u0370-\u07ff\ufb50-\ufeff][A-Za-z]"
     "|[^\\W\\d_][¡-¬®-¶¸-¿×÷ˆ-˝–—“-„†-…‰‹›€™][^\\W\\d_]"
     "|[a-zß-öø-ÿα-ώа-я][À-ÖØ-ÞŠŒŽΑ-ΩА-Я]"
@@ -240,7 +240,7 @@ def _guess(data: bytes, first_bad: int) -> str:
 def _is_plausible(text: str) -> bool:
     """Whether a decoded text has no C1 control characters and few words with signs of a wrong encoding."""
     beyond = len(text.translate(_NO_ASCII))
-    return not _C1_CONTROL.search(text) and len(_ODD_IN_WORD.findall(text)) <= beyond * _MAX_ODD_SHARE
+    return not _C1_CONTROL.search(text) and len(re.findall(_ODD_IN_WORD, text)) <= beyond * _MAX_ODD_SHARE
 
 
 def _is_western(text: str) -> bool:

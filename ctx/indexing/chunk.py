@@ -35,7 +35,7 @@ _NUMPY_BYTES = 1 << 20  # after summing this many, importing numpy saves time
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
 # The tokenizer splits a Hangul syllable into its letters. This mark replaces a syllable while costs are
 # summed.
-_HANGUL, _HANGUL_MARK, _HANGUL_COST = re.compile("[\uac00-\ud7a3]"), "\x01", 250
+_HANGUL, _HANGUL_MARK, _HANGUL_COST = "[\uac00-\ud7a3]", "\x01", 250
 _LABEL_CHAR, _LABEL_WIDE_CHAR = 30, 100  # per character of a title or path, which is mostly words
 
 _SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
@@ -448,7 +448,7 @@ _bytes_summed = 0
 def _cumulative(body: str) -> memoryview:
     """The cumulative cost: element i is the cost of body[:i], in hundredths of a token."""
     if not body.isascii():
-        body = _HANGUL.sub(_HANGUL_MARK, body)
+        body = re.sub(_HANGUL, _HANGUL_MARK, body)
     # One byte per character; what Latin-1 lacks becomes "?". The leading NUL makes element 0 zero.
     costs = (b"\0" + body.encode("latin-1", "replace")).translate(_COSTS)
     global _bytes_summed

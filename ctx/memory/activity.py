@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.errors import CtxError
-from ctx.memory.screen import screen
+from ctx.memory.screen import redacted
 from ctx.models import JSON, Caller
 from ctx.store.record import Statements
 from ctx.store.schema import Connection, connect, migrate, transaction
@@ -96,8 +96,6 @@ class Activity:
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
         """Queues a call. `reply` is the result of the tool, `answer` is what was sent to the client."""
-        if caller.client is None:  # the caller is a script or ctx itself
-            return
         self._queue.put(_Noted(now_ms(), tool, arguments, caller, reply, answer))
         with self._lock:
             if self._writer is None:
@@ -208,7 +206,7 @@ def _made(call: _Noted) -> Entry:
 
 def _masked(text: str, most: int) -> str:
     """The text on one line, with secrets masked, cut to `most` characters."""
-    return " ".join(screen(text[: 8 * most], "redact")[0].split())[:most]
+    return " ".join(redacted(text[: 8 * most]).split())[:most]
 
 
 def _size(answer: JSON) -> int:

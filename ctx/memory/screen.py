@@ -32,8 +32,8 @@ _SECRETS = {
         r"[\"']?(?=[^\s\"']{0,200}\d)[^\s\"']{8,200}"
     ),
 }
-_REDACTED = re.compile(rf"\[redacted:({'|'.join(_SECRETS)})\]")
-_COMMANDS = re.compile(
+_REDACTED = rf"\[redacted:({'|'.join(_SECRETS)})\]"
+_COMMANDS = (
     r"(?i)\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+){0,3}(?:previous"
     r"|prior|above|earlier|preceding|other|system)\b"
     r"|\byou\s+(?:are\s+now|must\s+now|will\s+now)\b"
@@ -61,10 +61,17 @@ def screen(text: str, policy: str) -> tuple[str, set[str]]:
                 flags.add(f"secret:{kind}")
                 if policy == "redact":
                     text = pattern.sub(f"[redacted:{kind}]", text)
-        flags |= {f"secret:{match[1]}" for match in _REDACTED.finditer(text)}
-    if _COMMANDS.search(text):
+        flags |= {f"secret:{match[1]}" for match in re.finditer(_REDACTED, text)}
+    if re.search(_COMMANDS, text):
         flags.add(INSTRUCTION)
     return text, flags
+
+
+def redacted(text: str) -> str:
+    """The text with each secret replaced by `[redacted:<kind>]`."""
+    for kind, pattern in _SECRETS.items():
+        text = pattern.sub(f"[redacted:{kind}]", text)
+    return text
 
 
 def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:

@@ -20,7 +20,7 @@ _LINE_SHARE = 0.5  # texts with a smaller share of the query's weight are not se
 _VERSION_GOES_ON = re.compile(r"\.?\w")
 _INDEX_WORD = re.compile(r"[^\W_]+")  # splits words as the index does
 _RUN = re.compile(rf"(?:\w|[{analyze.UNSEEN}])+")
-_WORD = re.compile(rf"(?:[^\W_{analyze.UNSPACED}]+[{analyze.UNSEEN}]*)+")
+_WORD = rf"(?:[^\W_{analyze.UNSPACED}]+[{analyze.UNSEEN}]*)+"
 # The end of a line, or the end of a sentence with the space after it; not the period in `i.e.`, `J. Smith`
 # or `3.`.
 _UNIT_END = re.compile(r"""\n|(?:(?<![\W_][^\W\d_])(?<!\s\d)(?<!^\d)\.|[!?…])["'’”)\]]* |[。！？]""")
@@ -76,7 +76,7 @@ class Matcher:
         self._bits = {term: 1 << i for i, term in enumerate(self.terms)}
         self._beginnings = [(bit, analyze.beginning(term)) for term, bit in self._bits.items()]
         parts = sorted({part for _, part in self._beginnings}, key=len, reverse=True)
-        unspaced = "|".join(re.escape(part) for part in parts if analyze.UNSPACED_RUN.search(part))
+        unspaced = "|".join(re.escape(part) for part in parts if analyze.unspaced_runs(part))
         self._unspaced = re.compile(f"(?=({unspaced}))") if unspaced else None
         self._parts = re.compile("|".join(map(re.escape, parts)) or "(?!)")
         self._marks_in: dict[str, list[Mark]] = {}  # cache: run of letters -> its marks
@@ -160,7 +160,8 @@ class Matcher:
     def _marks_of_run(self, run: str) -> list[Mark]:
         if "_" not in run and not self._parts.search(analyze.folded(run)):
             return []
-        marks = [(*match.span(), self._terms_of_word(match[0])) for match in _WORD.finditer(run)]
+        words = _INDEX_WORD.finditer(run) if run.isascii() else re.finditer(_WORD, run)
+        marks = [(*match.span(), self._terms_of_word(match[0])) for match in words]
         marks = [mark for mark in marks if mark[2]]
         if self._unspaced and not run.isascii():
             marks = sorted(marks + self._marks_without_spaces(run))
@@ -337,7 +338,7 @@ def _begins_word(low: str, part: str, text: str) -> bool:
     """
     start = low.find(part)
     while start >= 0:
-        if start == 0 or not low[start - 1].isalnum() or analyze.UNSPACED_RUN.match(low, start):
+        if start == 0 or not low[start - 1].isalnum() or analyze.unspaced_runs(low[start]):
             return True
         if len(low) == len(text) and text[start].isupper():
             return True

@@ -40,7 +40,9 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+# This pattern and that of scripts without spaces are texts, which `re` compiles at their first use: few texts
+# need them, and together they would take 4 ms of every command.
+_SURROGATE = "[\ud800-\udfff]"
 # Matches only from the start of a word: tried at every letter, a word of 4000 letters would take a second.
 _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
@@ -85,7 +87,7 @@ UNSPACED = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
     "\uff66-\uff9d\U00020000-\U0003134f"
 )
-UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
+_UNSPACED_RUN = f"[{UNSPACED}]+"
 # Accents typed as separate characters, and the characters that `composed` removes. Both occur inside words.
 UNSEEN = (
     "\u0300-\u036f\xad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
@@ -124,7 +126,7 @@ def composed(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _SURROGATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+    text = re.sub(_SURROGATE, "\ufffd", unicodedata.normalize("NFC", text))
     text = text.replace("\u0130", "I").replace("i\u0307", "i").replace("\u03c2", "\u03c3")
     return text.translate(_spelt())
 
@@ -153,6 +155,15 @@ def _spelt() -> dict[int, int | str | None]:
         0x6A9: 0x643,
         **{zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)},
     }
+
+
+def unspaced_runs(text: str) -> list[str]:
+    """The runs of characters of scripts without spaces."""
+    return [] if text.isascii() else re.findall(_UNSPACED_RUN, text)
+
+
+def _without_unspaced(text: str, instead: str) -> str:
+    return re.sub(_UNSPACED_RUN, instead, text)
 
 
 def signed(text: str) -> str:
@@ -192,12 +203,12 @@ def additions(text: str) -> str:
     """
     implied = _identifiers(text)
     if not text.isascii():
-        runs = UNSPACED_RUN.findall(text)
+        runs = unspaced_runs(text)
         for run in runs:
             implied += run
             implied += _pairs(run)
         if runs:  # to the tokenizer, `Python入門` is one word, so `Python` is added
-            implied += (UNSPACED_RUN.sub(" ", piece) for piece in text.split() if UNSPACED_RUN.search(piece))
+            implied += (_without_unspaced(piece, " ") for piece in text.split() if unspaced_runs(piece))
     return " ".join(implied)
 
 
@@ -273,9 +284,9 @@ def _counted(text: str) -> Mapping[str, int]:
     spaced = text
     if not text.isascii():
         # A run of ideographs is searched by its pairs, because as one word it would match only itself.
-        for run in UNSPACED_RUN.findall(text):
+        for run in unspaced_runs(text):
             implied += _pairs(run) or [run]
-        spaced = UNSPACED_RUN.sub(" ", text)
+        spaced = _without_unspaced(text, " ")
     content = _CRUMB.sub(" ", spaced) if "'" in spaced or "’" in spaced else spaced
     stems = zip(_unstemmed.analyze(content), _analyzer.analyze(content), strict=True)
     terms = [stem for word, stem in stems if word not in STOP_WORDS]
@@ -339,8 +350,8 @@ def exact_phrases(text: str) -> list[list[str]]:
     names = _SIGNED_WORD.findall(signed(piece))
     if names and len(plain_words(piece)) == 1:
         return [words(names[0])]
-    runs = [] if piece.isascii() else UNSPACED_RUN.findall(piece)
-    spaced = UNSPACED_RUN.sub("\n", piece).split("\n") if runs else [piece]
+    runs = unspaced_runs(piece)
+    spaced = _without_unspaced(piece, "\n").split("\n") if runs else [piece]
     pairs = [" ".join(_pairs(run) or [run]) for run in runs]
     return [phrase for phrase in _affordable(map(words, (*pairs, *spaced))) if phrase]
 
@@ -350,7 +361,7 @@ def exact_words(text: str) -> list[str]:
     script without spaces.
     """
     piece = _quoted_whole(text)
-    return [] if UNSPACED_RUN.search(piece) else plain_words(signed(piece))
+    return [] if unspaced_runs(piece) else plain_words(signed(piece))
 
 
 def has_exactly(text: str, phrase: Sequence[str]) -> bool:
