@@ -12,13 +12,13 @@ from ctx import files
 from ctx.errors import CtxError, StoreError
 from ctx.indexing.indexer import Indexer
 from ctx.indexing.status import publish
+from ctx.indexing.watch import Intervals, Watcher
 from ctx.memory.copies import keep_copies
 from ctx.scripts.sources import intervals_s
 from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:
     from ctx.indexing.report import IndexReport
-    from ctx.indexing.watch import Watcher
     from ctx.memory import MemoryStore
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
@@ -27,20 +27,24 @@ logger = logging.getLogger(__name__)
 
 
 class Background:
-    """Starts and stops the background threads of a workspace."""
+    """Starts and stops the background threads of a workspace, which stops them when it closes."""
 
     def __init__(self, workspace: "Workspace") -> None:
+        workspace.background = self
         self._workspace = workspace
         self._jobs: list[tuple[Thread, Event]] = []
         self.watcher: Watcher | None = None
 
     def start(self, *, patience_s: float | None = None) -> None:
-        """Starts the watcher, the reloading of changed scripts, and the maintenance jobs. Returns at once.
+        """Starts the watcher, the reloading of changed scripts, and the maintenance jobs; in a worker process
+        only the second. Returns at once.
 
         The first scan of the sources begins after `patience_s`, or when `begin` is called.
         """
         space = self._workspace
         space.scripts.watch()
+        if not space.indexes:
+            return
         self._follow_sources(None, patience_s)
         space.toolbox.observe(self._look_after_store_error)
         configuration = Configuration(space.config.path)
@@ -89,8 +93,6 @@ class Background:
     def _follow_sources(
         self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
     ) -> None:
-        from ctx.indexing.watch import Intervals, Watcher  # 7 ms of every search
-
         config = self._workspace.config
         self.watcher = Watcher(
             self._workspace.indexer,
@@ -123,14 +125,6 @@ class Background:
         thread = Thread(target=job, args=(stopping,), name=name, daemon=True)
         thread.start()
         self._jobs.append((thread, stopping))
-
-
-class WorkerBackground(Background):
-    """The background threads of a worker process, which does not index."""
-
-    def start(self, *, patience_s: float | None = None) -> None:
-        """Starts the reloading of changed scripts."""
-        self._workspace.scripts.watch()
 
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Self
 
-from ctx.background import Background, WorkerBackground
 from ctx.config import Config
 from ctx.config.settings import PackSettings
 from ctx.embed import Embedder, open_embedder
@@ -25,7 +24,6 @@ from ctx.indexing.run import ConfigurationFile
 from ctx.indexing.worker import NoLock, NoProjection
 from ctx.memory.activity import Activity, file_activity
 from ctx.memory.copies import copy_if_changed
-from ctx.memory.llm import ChatCompletion
 from ctx.memory.location import Location, locate, loss
 from ctx.models import JSON, Caller, CallProgress, SourceStatus
 from ctx.scripts.sources import configured_connectors, script_file
@@ -39,12 +37,12 @@ from ctx.tools.builtin import builtin_tools
 from ctx.tools.toolbox import Agents, Toolbox, inline_agent
 
 if TYPE_CHECKING:
+    from ctx.background import Background
     from ctx.cluster.catalog import PostgresCatalog
     from ctx.cluster.postgres import Database
     from ctx.lua.pool import Pool
     from ctx.memory import MemoryStore
     from ctx.memory.dialects.pack import Pack
-    from ctx.memory.reflect import LanguageModel
     from ctx.memory.rows import MemoryRows
     from ctx.scripts.loader import Scripts
     from ctx.scripts.scripts import Runner
@@ -74,8 +72,11 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
 class Workspace:
     """An opened project, for REST, MCP, the command line and Lua. It is a context manager.
 
-    `reading`: the catalog is opened read-only. `projecting=False`: no search index is written.
+    `reading`: the catalog is opened read-only. `projecting=False`: no search index is written. `background`
+    has the background threads of a server; `indexes` is False if another process follows the sources.
     """
+
+    indexes = True
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Workspace:
         """`rates` is the file that stores the rate limits of packs; None keeps them in memory."""
         self.config = config
         self.started_s = time.monotonic()
-        self.background = Background(self)
+        self.background: Background | None = None
         self.rates = rates
         self._reading = reading
         self._projecting = projecting
@@ -105,7 +106,8 @@ class Workspace:
 
     def close(self) -> None:
         """Stops all threads and closes all stores. Safe to call twice."""
-        self.background.close()
+        if self.background is not None:
+            self.background.close()
         while self._opened:
             self._opened.pop()()
 
@@ -299,7 +301,7 @@ class Workspace:
             if progress:
                 progress(sum(counts.values()), None, f"{source}: {done}" + (f" of {total}" if total else ""))
 
-        watcher = self.background.watcher
+        watcher = None if self.background is None else self.background.watcher
         answers: list[dict[str, JSON]] = []
         for report in self.indexer.run(names, progress=count):
             count(report.source, report.added + report.updated + report.unchanged, None)
@@ -443,6 +445,7 @@ class Workspace:
     def _note_call(
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
+        # A script or ctx itself has no client.
         if caller.client is not None and self.activity is not None:
             self.activity.note(tool, arguments, caller, reply, answer)
 
@@ -460,14 +463,25 @@ class Workspace:
     def memory(self) -> "MemoryStore":
         """The memories, which are in their own file or in the database of `[store] url`."""
         from ctx.memory import MemoryStore
+        from ctx.memory.llm import ChatCompletion
 
         with self._lock:
             settings = self.config.memory
+            language_model = None
+            if llm := settings.llm:
+                language_model = ChatCompletion(
+                    llm.base_url,
+                    llm.model,
+                    provider=llm.provider,
+                    api_key=os.environ.get(llm.api_key_env) if llm.api_key_env else None,
+                    timeout_s=llm.timeout_s,
+                    allow_remote=llm.allow_remote,
+                )
             store = MemoryStore(
                 self._memory_rows() if self.config.store.url else self.location.memory,
                 self.embedder,
                 secrets=settings.secrets,
-                language_model=self._language_model(),
+                language_model=language_model,
                 consolidate=settings.llm is not None and settings.llm.consolidate,
                 leftovers=() if self.config.store.url else self.location.leftovers,
             )
@@ -493,20 +507,6 @@ class Workspace:
         from ctx.cluster.memory_engine import PostgresRows
 
         return PostgresRows(self._database)
-
-    def _language_model(self) -> "LanguageModel | None":
-        llm = self.config.memory.llm
-        if llm is None:
-            return None
-        key = os.environ.get(llm.api_key_env) if llm.api_key_env else None
-        return ChatCompletion(
-            llm.base_url,
-            llm.model,
-            provider=llm.provider,
-            api_key=key,
-            timeout_s=llm.timeout_s,
-            allow_remote=llm.allow_remote,
-        )
 
     @cached_property
     def packs(self) -> "list[Pack]":
@@ -545,10 +545,11 @@ class WorkerWorkspace(Workspace):
     indexes and embeds.
     """
 
+    indexes = False
+
     def __init__(self, config: Config, *, state: str, rates: str) -> None:
         """`state` is the file to which the indexing process writes the state of its indexer."""
         super().__init__(config, rates=rates)
-        self.background = WorkerBackground(self)
         self._state = state
 
     def indexer_state(self) -> dict[str, JSON] | None:

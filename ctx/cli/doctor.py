@@ -18,9 +18,12 @@ from ctx.cli.index import replaced_models, share_line
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, styled, warn
 from ctx.cli.running import at_address, of_project, servers, tools_over_http
+from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import ConfigError, CtxError, StoreError
 from ctx.http import Boundless, Upstream, is_loopback, local, read_reply, split_bind
+from ctx.memory.location import locate, loss, problems
+from ctx.memory.split import holds_old
 from ctx.models import JSON, Caller, as_table
 from ctx.server.keys import key_ring
 from ctx.server.policy import ServerSettings, setting_doubts
@@ -331,9 +334,7 @@ def _memory_file(config: Config, *, fix: bool) -> Findings:
     """Checks where the memories are stored, whether that file is damaged, and whether memories are missing.
     `fix` restores what it can.
     """
-    from ctx.memory.location import locate, loss, problems  # 170 ms
-    from ctx.memory.salvage import restore
-    from ctx.memory.split import holds_old
+    from ctx.memory.salvage import restore  # 100 ms: numpy
 
     if config.store.url:
         return
@@ -412,8 +413,6 @@ def _extensions(workspace: Workspace, fix: bool) -> Findings:
 
 
 def _web_pages(workspace: Workspace, fix: bool) -> Findings:
-    from ctx.cli.serve import page_access  # 20 ms of `ctx doctor --help`
-
     server = workspace.config.server
     settings = ServerSettings(
         bind=server.bind,

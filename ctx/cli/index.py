@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from ctx.background import Background
 from ctx.cli.configuration import NO_SOURCES, configuration
 from ctx.cli.options import Parser, amount, describe, log_option, progress_options
 from ctx.cli.output import (
@@ -243,7 +244,7 @@ def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> No
         signal.signal(signal.SIGINT, lambda *_: stop.set())
     (warn if as_json else print)("Following the sources; Ctrl-C stops.")
     print(end="", flush=True)
-    workspace.background.follow(show, stop)
+    Background(workspace).follow(show, stop)
     warn("")  # the terminal shows ^C without a line end
 
 

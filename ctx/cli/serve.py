@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+from ctx.background import Background
 from ctx.cli import command_parser
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
 from ctx.cli.options import Parser, describe, log_option
@@ -28,6 +29,7 @@ from ctx.connectors.names import name_of
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.http import Upstream, local, remote
 from ctx.models import Caller
+from ctx.server.keys import key_ring
 from ctx.server.policy import ServerSettings, check_bind, closed, open_to_pages, setting_doubts
 from ctx.text.strings import did_you_mean
 from ctx.workspace import WorkerWorkspace, Workspace, open_workspace
@@ -214,7 +216,6 @@ def serve_with_workers(
     """Serves with `count` worker processes until a signal. Calls `announce` with HOST:PORT when the workers
     answer. `log` is the (level, format) of their log.
     """
-    from ctx.server.keys import key_ring
     from ctx.server.metrics import SHARED_FOLDER
     from ctx.server.run import Workers, open_sockets
 
@@ -225,8 +226,9 @@ def serve_with_workers(
     with tempfile.TemporaryDirectory(prefix="ctx-workers-") as folder:
         if settings.metrics:
             os.environ[SHARED_FOLDER] = folder
-        workspace.background.start(patience_s=0.0)
-        workspace.background.publish_state(state_file(folder))
+        background = Background(workspace)
+        background.start(patience_s=0.0)
+        background.publish_state(state_file(folder))
         app = WorkerApp(workspace.config, folder, settings.insecure_no_auth, settings.owner_key, *log)
         try:
             Workers(app, sockets, count, announce=announce).run()
@@ -338,7 +340,7 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
         if chosen_pack is not None:
             chosen_pack.forward()
         else:
-            workspace.background.start()
+            Background(workspace).start()
         caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=pack)
         note = f"{config.root} is being indexed for the first time: search again if results are missing."
         notes = [note] if first_run and pack is None else []

@@ -12,6 +12,7 @@ from ctx import files
 from ctx.cli import command_parser
 from ctx.cli.configuration import configuration_at, keep_trust, project_location, trust_as_written
 from ctx.cli.edits import file_at
+from ctx.cli.index import drop_sources, run_index
 from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, tell, warn
 from ctx.config import load_config, parse_config
@@ -148,10 +149,8 @@ def run_add(args: Namespace) -> int:
     tell(args.json, reply, f"Added {kind}:{name} to {plain(shown)}.")
     if args.json or args.no_index:
         return 0
-    from ctx.cli import index  # 70 ms
-
     options = command_parser("index").parse_args([f"{kind}:{name}", "--config", location.path])
-    return index.run_index(options)
+    return run_index(options)
 
 
 def _default_name(kind: str, place: str) -> str:
@@ -257,8 +256,6 @@ def remove_options(options: Parser) -> None:
 
 
 def run_remove(args: Namespace) -> int:
-    from ctx.cli.index import drop_sources  # 70 ms
-
     location = project_location(args.config)
     configuration_at(location)
     path = os.path.abspath(location.path)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
+from ctx.background import Background
 from ctx.errors import ConfigError
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S
 from ctx.memory.dialects.pack import Pack
@@ -63,6 +64,7 @@ def services(workspace: Workspace) -> Services:
     """The `Services` of a workspace."""
     config = workspace.config
     mcp = config.mcp.enabled and all(pack.mcp_enabled for pack in workspace.packs)
+    background = Background(workspace)
     keys = key_ring(config)
     keys.follow()
 
@@ -74,8 +76,8 @@ def services(workspace: Workspace) -> Services:
         toolbox=workspace.toolbox,
         agents=workspace.agents,
         health=partial(health, workspace),
-        start=partial(workspace.background.start, patience_s=FIRST_ANSWERS_AT_MOST_S),
-        begin=workspace.background.begin,
+        start=partial(background.start, patience_s=FIRST_ANSWERS_AT_MOST_S),
+        begin=background.begin,
         stop=stop,
         keys=keys,
         semantic=config.embedding.provider != "disabled",

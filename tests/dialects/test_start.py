@@ -6,6 +6,8 @@ from pathlib import Path
 from dialect_kit import CONFIG, pack_project
 from kit import workspace
 
+from ctx.background import Background
+
 
 def test_memories_stored_without_a_model_are_embedded_when_a_server_with_one_starts(tmp_path: Path) -> None:
     config = pack_project(tmp_path)
@@ -15,7 +17,7 @@ def test_memories_stored_without_a_model_are_embedded_when_a_server_with_one_sta
     config.write_text(CONFIG.replace('provider = "disabled"', 'provider = "local"'))
     with workspace(config) as space:
         assert space.memory.pending() == 3
-        space.background.start()
+        Background(space).start()
         for _ in range(600):
             if not space.memory.pending():
                 break

@@ -11,6 +11,7 @@ import pytest
 from faults import eventually, serving
 from kit import found, project, workspace
 
+from ctx.background import Background
 from ctx.server.overview import health
 from ctx.workspace import Workspace
 
@@ -19,7 +20,7 @@ from ctx.workspace import Workspace
 def following(config: Path) -> Iterator[Workspace]:
     """A workspace that follows its sources and has read them once."""
     with workspace(config) as space:
-        space.background.start()
+        Background(space).start()
         eventually(
             lambda: (
                 all(status.last_indexed_ms is not None for status in space.statuses())

@@ -22,7 +22,7 @@ def test_an_edited_configuration_is_told_of_until_it_is_as_it_was(
     config = project(tmp_path, {"a.md": "# A\n"})
     text = config.read_text()
     with workspace(config) as space:
-        space.background.start()
+        background.Background(space).start()
         config.write_text(f"{text}[connectors.filesystem.more]\nroot = '.'\n")
         eventually(lambda: told(space))
         config.write_text(text)

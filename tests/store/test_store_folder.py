@@ -12,6 +12,7 @@ from faults import eventually
 from kit import project, workspace
 from store_tree import make
 
+from ctx.background import Background
 from ctx.errors import StoreError
 from ctx.models import Filters
 from ctx.server.overview import health
@@ -220,7 +221,7 @@ def test_health_reports_a_store_deleted_under_a_server_and_a_restart_rebuilds_it
     space = workspace(config)
     try:
         space.indexer.run()
-        space.background.start()
+        Background(space).start()
         (tmp_path / ".ctx").rename(tmp_path / "gone")
         shutil.rmtree(tmp_path / "gone")
         eventually(lambda: any("restart ctx" in line for line in degraded(space)))
@@ -239,7 +240,7 @@ def test_an_index_that_is_deleted_under_a_server_is_built_anew_without_a_change(
     space = workspace(project(tmp_path, {"a.md": "alpha beta"}))
     try:
         space.indexer.run()
-        space.background.start()
+        Background(space).start()
         eventually(
             lambda: (
                 bool(space.index.keyword("alpha", Filters(), 1)) and space.indexer.activity.phase == "idle"
