@@ -106,7 +106,7 @@ class Projection(Protocol):
         ...
 
     def check(self) -> list[str]:
-        """Reads all files and returns one line for each problem. The next `catch_up` rebuilds damaged
+        """Opens all files and returns one line for each problem. The next `catch_up` rebuilds damaged
         files.
         """
         ...

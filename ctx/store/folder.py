@@ -27,6 +27,11 @@ _RETRY_S = 0.02  # time between two attempts, because flock has no timeout
 VECTORS_FORMAT = 4
 OPEN_TRIES = 5  # a writer may replace the files that a state file names before a reader opens them
 
+
+class IndexDamaged(StoreError):
+    """A file of the index is missing, truncated or damaged. The next writer rebuilds the index."""
+
+
 Stamp = tuple[int, int, int]
 """(inode, modification time in ns, size in bytes) of a file. It changes when the file is replaced."""
 

@@ -1,18 +1,17 @@
 """The search index: in a local folder (`LocalIndex`), with tantivy for words and mapped files for vectors; or
 in OpenSearch. `Plane` opens the configured index.
 
-    keyword.state    names the current tantivy folder, its format, its seq, and whether it has definitions
-    keyword-N/       tantivy's files
-    vectors/         see vectors.py; has its own state, because the two parts are rebuilt separately
-    check-requested  exists after a search found damage: the next catch-up then checks all files
+    keyword.state      names the current tantivy folder, its format and its seq
+    keyword-N/         tantivy's files
+    vectors/           see vectors.py; has its own state, because the two parts are rebuilt separately
+    rebuild-requested  exists after a search found damage: the next catch-up then rebuilds both parts
 
 All files are derived from the catalog. Files that are missing, damaged, in another format or ahead of the
 catalog are rebuilt from it, without reading a source or embedding a text again. Both parts (words and
 vectors) replace documents by number and store the seq afterwards. After a crash the stored seq is too low,
 which is harmless, because applying a document twice changes nothing.
 
-Opening checks that the files exist and are complete. Before its first change, a process reads both parts
-whole.
+Opening checks that the files exist and are complete.
 """
 
 import logging
@@ -28,7 +27,7 @@ from ctx.config.settings import Index
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import Filters, Hit
 from ctx.store.base import Catalog, SearchIndex
-from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp
+from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, Stamp, read_state, stamp
 from ctx.store.keyword_writer import (
     KEYWORD_FORMAT,
     STATE,
@@ -37,8 +36,6 @@ from ctx.store.keyword_writer import (
     complete_files,
     format_fault,
     keyword_state,
-    sound_files,
-    verified,
 )
 from ctx.store.tantivy import DAMAGED, KeywordIndex, damage_reported
 from ctx.text.strings import one_line, sound
@@ -94,13 +91,12 @@ class LocalIndex:
         self._state_path = os.path.join(path, STATE)
         self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
         self._vectors_path = os.path.join(path, "vectors")
-        self._check_path = os.path.join(path, "check-requested")
+        self._rebuild_path = os.path.join(path, "rebuild-requested")
         self._catching_up = Lock()
         self._opening = Lock()
         self._seen: Stamp | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
-        self._defining = True  # whether the index may contain definitions of names
         # The writer stays open until `close`, so that tantivy can merge between two calls.
         self._words = KeywordWriter(path, self._state_path, self._beneath, PUBLISH_EVERY_S)
         self._vectors: VectorReader | None = None
@@ -119,9 +115,7 @@ class LocalIndex:
             index = self._current_keyword()
             if index is None:
                 return {}, []
-            # Without definitions the lookup is skipped, because tantivy takes 0.7 ms for the first lookup in
-            # an empty field.
-            return index.rarity(terms), index.defined(names) if self._defining else []
+            return index.rarity(terms), index.defined(names)
 
     def resembling(self, words: Sequence[str]) -> str | None:
         with self._searching():
@@ -185,19 +179,18 @@ class LocalIndex:
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
-        """A context manager for a search. After an error, the next writer in any process checks all files."""
+        """A context manager for a search. If it finds damage, the next writer in any process rebuilds the
+        index.
+        """
         try:
             with damage_reported():
                 yield
-        except StoreError:
-            self._request_check()
+        except IndexDamaged:
+            try:
+                os.close(files.open_file(self._rebuild_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
+            except OSError:
+                pass  # the folder is gone or read-only, and the caller reports the first error
             raise
-
-    def _request_check(self) -> None:
-        try:
-            os.close(files.open_file(self._check_path, os.O_WRONLY | os.O_CREAT, beneath=self._beneath))
-        except OSError:
-            pass  # the folder is gone or read-only, and the caller reports the first error
 
     def applied_seq(self) -> int:
         """The last seq that both words and vectors have applied; 0 if one part is missing, damaged or
@@ -243,7 +236,7 @@ class LocalIndex:
         folder = os.path.join(self._path, fields["folder"])
         check_reachable(folder, self._beneath)
         if not complete_files(folder):
-            raise StoreError(DAMAGED)
+            raise IndexDamaged(DAMAGED)
         if self._keyword is not None and self._keyword_folder == folder:
             self._keyword.reload()
             return self._keyword
@@ -272,7 +265,6 @@ class LocalIndex:
                 self._check_format(fields)
                 try:
                     self._keyword = self._opened(fields)
-                    self._defining = bool(fields["definitions"])
                     self._seen = current_stamp
                     return self._keyword
                 except StoreError:
@@ -292,10 +284,9 @@ class LocalIndex:
             raise StoreError("the index was opened read-only")
         with self._catching_up:
             model, _ = self._embedding()
-            recheck = os.path.exists(self._check_path)
-            if recheck:
-                logger.warning("checking all index files reason=a search failed on them")
-                verified.clear()
+            rebuild = os.path.exists(self._rebuild_path)
+            if rebuild:
+                logger.warning("index is rebuilt reason=a search found damage")
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()
             try:
@@ -304,13 +295,13 @@ class LocalIndex:
                 raise StoreError(
                     f"the index cannot be created: {error.strerror}; check its folder"
                 ) from error
-            applied = self._words.catch_up(catalog, model or "")
+            applied = self._words.catch_up(catalog, model or "", rebuild=rebuild)
             if model is None:
                 files.delete_folder(self._vectors_path)
             else:
-                applied = min(applied, self._catch_up_vectors(catalog, model, recheck=recheck))
-            if recheck:
-                os.unlink(self._check_path)
+                applied = min(applied, self._catch_up_vectors(catalog, model, rebuild=rebuild))
+            if rebuild:
+                os.unlink(self._rebuild_path)
             return applied
 
     def feed(self, catalog: Catalog) -> None:
@@ -349,35 +340,34 @@ class LocalIndex:
         """Does nothing, because a local index always belongs to the catalog in the same folder."""
 
     def check(self) -> list[str]:
-        """Reads the whole index and returns one line for each problem. Takes half a second for a million
-        chunks.
-        """
+        """Opens all files of the index and returns one line for each problem."""
         problems = []
-        fields = keyword_state(self._state_path)
-        if fields is None:
-            problems.append("there is no keyword index yet")
-        elif (fault := format_fault(fields)) is not None:
-            problems.append(f"the keyword index {fault}")
-        else:
-            folder = os.path.join(self._path, fields["folder"])
-            verified.pop(folder, None)
-            if not (complete_files(folder) and sound_files(folder)):
-                problems.append("the keyword index is damaged")
+        self._seen = None  # opens the current files again
+        try:
+            with self._searching():
+                if self._current_keyword() is None:
+                    problems.append("there is no keyword index yet")
+        except StoreError as error:
+            problems.append(error.message)
         model, _ = self._embedding()
         if model is not None:
-            from ctx.store.vectors import check_vectors  # numpy: 70 ms
+            from ctx.store.vectors import open_snapshot  # numpy: 70 ms
 
-            problems += check_vectors(self._vectors_path, model)
-        if problems:
-            self._request_check()
+            try:
+                with self._searching():
+                    if open_snapshot(self._vectors_path, model) is None:
+                        problems.append(f"there are no vectors of '{model}' yet")
+            except StoreError as error:
+                problems.append(error.message)
         return problems
 
-    def _catch_up_vectors(self, catalog: Catalog, model: str, *, recheck: bool) -> int:
-        from ctx.store.segments import VectorsDamaged  # numpy: 70 ms
-        from ctx.store.vectors import VectorWriter
+    def _catch_up_vectors(self, catalog: Catalog, model: str, *, rebuild: bool) -> int:
+        from ctx.store.vectors import VectorWriter  # numpy: 70 ms
 
-        writer = VectorWriter(self._vectors_path, model, recheck=recheck, beneath=self._beneath)
-        if writer.history and catalog.history(writer.applied) != writer.history:
+        writer = VectorWriter(self._vectors_path, model, beneath=self._beneath)
+        if rebuild:
+            writer.start_over()
+        elif writer.history and catalog.history(writer.applied) != writer.history:
             logger.warning("vectors are rebuilt reason=they belong to another catalog")
             writer.start_over()
         for _ in range(2):
@@ -386,7 +376,7 @@ class LocalIndex:
                 if self._complete(catalog, model, writer, target):
                     return target
                 reason = "they do not match the catalog"
-            except VectorsDamaged as error:
+            except IndexDamaged as error:
                 reason = error.message
             logger.warning("vectors are rebuilt reason=%s", reason)
             writer.start_over()

@@ -5,20 +5,18 @@ applied. It is written after tantivy's commit. After a crash in between, the sto
 harmless, because applying a document twice changes nothing.
 """
 
-import json
 import logging
 import os
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.folder import OPEN_TRIES, Stamp, read_state, stamp, write_state
+from ctx.store.folder import OPEN_TRIES, read_state, stamp, write_state
 from ctx.store.record import StoredDocument
-from ctx.store.tantivy import META, KeywordIndex, damage_reported, keeps_to_itself, read_json
+from ctx.store.tantivy import META, KeywordIndex, damage_reported, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -29,25 +27,14 @@ FOLDER = "keyword-"  # the prefix of the names of tantivy's folders
 _KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the suffixes of the files of every segment
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
-verified: dict[str, Stamp | None] = {}
-"""tantivy folder -> the stamp of its meta.json when this process last wrote the folder or found it intact."""
-
 _ROOM_BYTES = 64 << 20
-# Tantivy merges this many segments of similar size into one; this cannot be configured. With a million
-# chunks, searching the merged segment takes three quarters of the time.
-_MERGED = 8
-# The size of one commit when a new index is built, in chunks. It is bounded by the memory of tantivy's
-# writer. About five chunks make a passage, and each document has at least one passage, so a document counts
-# as five more chunks.
-_PIECE_SIZE, _DOCUMENT_SIZE = 160_000, 5
 
 
 class KeywordWriter:
     """Writes the keyword index at `path`, in the store's folder `beneath`. The caller must hold the
     `WriterLock`.
 
-    A long catch-up publishes every `publish_every_s`. A large new index is published in pieces instead
-    (`_Pace`).
+    A long catch-up publishes every `publish_every_s`.
     """
 
     def __init__(self, path: str, state_path: str, beneath: str, publish_every_s: float) -> None:
@@ -58,7 +45,6 @@ class KeywordWriter:
         self._writer: KeywordIndex | None = None
         self._writer_folder = ""
         self._model: str | None = None  # the embedding model that the published state names
-        self._defining = False  # whether the current folder may contain definitions
         self._fed: tuple[str, int] | None = None  # (folder, the last seq that its writer has received)
 
     def close(self) -> None:
@@ -67,7 +53,6 @@ class KeywordWriter:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-            self._mark_verified(self._writer_folder)
 
     def feed(self, catalog: Catalog) -> None:
         """Passes new documents to tantivy without publishing them. A crash before the next `catch_up` loses
@@ -88,24 +73,23 @@ class KeywordWriter:
             raise
         self._fed = folder, target
 
-    def catch_up(self, catalog: Catalog, model: str) -> int:
+    def catch_up(self, catalog: Catalog, model: str, *, rebuild: bool) -> int:
         """Applies and publishes the catalog's new writes and returns the last seq applied. `model` is the
-        name of the embedding model, or "". Raises `StoreError`.
+        name of the embedding model, or "". With `rebuild`, builds a new index. Raises `StoreError`.
         """
         target = catalog.seq()
-        folder, applied = self._usable(catalog)
-        if folder is None:
-            folder, applied = self._fresh_folder(), 0
-        elif applied == target and self._model == model:
+        published, applied = (None, 0) if rebuild else self._usable(catalog)
+        folder = published or self._fresh_folder()
+        if published and applied == target and self._model == model:
             self._fed = folder, target
             return target
-        elif self._fed is not None and self._fed[0] == folder:
+        if published and self._fed is not None and self._fed[0] == folder:
             applied = self._fed[1]
         self._model = model
         try:
             return self._apply(catalog, folder, applied, target)
         except StoreError as error:
-            if applied == 0 or not self._room():
+            if published is None or not self._room():
                 raise
             # The disk is not full, so files of a killed writer may have made this writer fail. Build anew.
             logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
@@ -142,13 +126,11 @@ class KeywordWriter:
         if reason is None:
             applied = int(fields["applied"])
             self._model = fields.get("model")
-            self._defining = self._defining or bool(fields["definitions"])
             folder = os.path.join(self._path, fields["folder"])
             if catalog.history(applied) != fields["history"]:
                 reason = "it belongs to another catalog"
-            elif self._writer is None and not (complete_files(folder) and sound_files(folder)):
-                # Not checked while our own writer is open: the files were intact when it started, and its
-                # merges replace them.
+            elif self._writer is None and not complete_files(folder):
+                # Not checked while our own writer is open, because its merges replace the files.
                 reason = "damaged"
         if reason is not None:
             logger.warning("keyword index is rebuilt reason=%s", reason)
@@ -157,7 +139,6 @@ class KeywordWriter:
 
     def _fresh_folder(self) -> str:
         self._forget_writer()
-        self._defining = False
         numbers = [
             int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
         ]
@@ -197,7 +178,7 @@ class KeywordWriter:
     def _add_documents(
         self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
     ) -> None:
-        pace = _Pace(self._publish_every_s, {} if applied else catalog.stats())
+        published_s = time.monotonic()
         if applied == 0:
             self._writer_of(folder)  # creates the index even if there are no documents
         else:
@@ -206,13 +187,12 @@ class KeywordWriter:
         for stored in _written_since(catalog, applied):
             if stored.seq > target:
                 break  # it was written after this call began; the next call adds it
-            if publish and stored.seq > applied and pace.due():
+            long_ago = time.monotonic() - published_s > self._publish_every_s
+            if publish and stored.seq > applied and long_ago:
                 # All documents up to the seq `applied` are added.
                 self._publish(catalog, folder, applied)
-                pace.published()
-            if self._writer_of(folder).add(stored):
-                self._defining = True
-            pace.added(stored)
+                published_s = time.monotonic()
+            self._writer_of(folder).add(stored)
             applied = stored.seq
 
     def _publish(self, catalog: Catalog, folder: str, applied: int) -> None:
@@ -224,7 +204,6 @@ class KeywordWriter:
             "applied": applied,
             "history": catalog.history(applied) or "",
             "model": self._model or "",
-            "definitions": self._defining,
         }
         try:
             write_state(self._state_path, fields)
@@ -232,51 +211,9 @@ class KeywordWriter:
             raise StoreError(
                 f"the index cannot be written: {error.strerror}; the published index is unchanged"
             ) from error
-        self._mark_verified(folder)
         for name in self._folders():
             if name != folder:
                 files.delete_folder(os.path.join(self._path, name))
-
-    def _mark_verified(self, folder: str) -> None:
-        path = os.path.join(self._path, folder)
-        verified[path] = stamp(os.path.join(path, "meta.json"))
-
-
-class _Pace:
-    """Decides when a long catch-up publishes: usually every `every_s` seconds. A large new index is published
-    in 8 (64, ...) pieces of equal size instead, so that tantivy ends up with one segment.
-
-    `counts` is the result of `Catalog.stats` for a new index, else empty.
-    """
-
-    def __init__(self, every_s: float, counts: Mapping[str, int]) -> None:
-        self._every_s = every_s
-        self._size = _size(counts.get("documents", 0), counts.get("chunks", 0))
-        self._pieces = 1
-        while self._size > self._pieces * _PIECE_SIZE:
-            self._pieces *= _MERGED
-        self._added_size = 0
-        self._published_pieces = 0
-        self._published_s = time.monotonic()
-
-    def added(self, stored: StoredDocument) -> None:
-        self._added_size += _size(1, len(stored.chunks))
-
-    def published(self) -> None:
-        self._published_pieces = self._whole_pieces()
-        self._published_s = time.monotonic()
-
-    def due(self) -> bool:
-        if self._pieces == 1:
-            return time.monotonic() - self._published_s > self._every_s
-        return self._whole_pieces() > self._published_pieces
-
-    def _whole_pieces(self) -> int:
-        return self._added_size * self._pieces // max(1, self._size)
-
-
-def _size(documents: int, chunks: int) -> int:
-    return documents * _DOCUMENT_SIZE + chunks
 
 
 def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
@@ -350,34 +287,9 @@ def complete_files(folder: str) -> bool:
     return True  # the files keep changing through merges; opening the index reports damage, if any
 
 
-def sound_files(folder: str) -> bool:
-    """Whether the checksums of all tantivy files match. Reads all files (0.1 s for 400 MB), once per process
-    and change.
-
-    Each file ends with a footer: JSON with the CRC-32 of the data before it, the length of the JSON, and a
-    magic number. Tantivy's Python interface has no function to check it.
-    """
-    meta = stamp(os.path.join(folder, META))
-    if meta is None:
-        return False
-    if verified.get(folder) == meta:
-        return True
-    if not keeps_to_itself(folder):
-        return False
-    try:
-        with damage_reported():
-            KeywordIndex(folder, writable=False).close()
-        if not all(_footer_holds(path) for path in _segment_files(folder)):
-            return False
-    except (StoreError, OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
-    verified[folder] = meta
-    return True
-
-
 def discard(path: str) -> None:
     """Deletes the state files of the index in the folder `path`, so that `catch_up` rebuilds it."""
-    for name in ("keyword.state", os.path.join("vectors", "state")):
+    for name in (STATE, os.path.join("vectors", "state")):
         try:
             os.unlink(os.path.join(path, name))
         except FileNotFoundError:
@@ -400,13 +312,3 @@ def _ends_in_footer(path: str) -> bool:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - len(_FOOTER_MAGIC)))
         return file.read() == _FOOTER_MAGIC
-
-
-def _footer_holds(path: str) -> bool:
-    with open(path, "rb") as file:
-        data = file.read()
-    if data[-4:] != _FOOTER_MAGIC:
-        return False
-    length = int.from_bytes(data[-8:-4], "little")
-    footer = json.loads(data[-8 - length : -8])
-    return zlib.crc32(memoryview(data)[: -8 - length]) == int(footer["crc"])

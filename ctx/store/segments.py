@@ -7,7 +7,6 @@ A segment holds float32 vectors. From `CODED_ROWS` rows on, it also holds the sa
 import mmap
 import os
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from ctx import files
 from ctx.embed.base import load_onnxruntime
-from ctx.errors import StoreError
+from ctx.store.folder import IndexDamaged
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]  # a component of a vector is `step * (code - ZERO)`
@@ -103,10 +102,6 @@ def query_row(values: Floats) -> Codes:
 # -- segments ------------------------------------------------------------------------------------------------
 
 
-class VectorsDamaged(StoreError):
-    """The vector files are damaged. The next writer rebuilds them from the catalog."""
-
-
 ROW = np.dtype(
     [
         ("chunk_no", "<i8"),
@@ -134,7 +129,6 @@ class Segment:
     """A segment file, mapped into memory."""
 
     name: str
-    crc: int
     data: mmap.mmap  # the mapped file
     rows: Rows  # a view of `data`
     codes: Signed  # a view of `data`, (blocks, dim, BLOCK_ROWS), transposed; no blocks below CODED_ROWS rows
@@ -150,7 +144,7 @@ class Segment:
         """
         if self.data.size() < len(self.data):
             # the file was truncated: reading beyond its end would kill the process
-            raise VectorsDamaged(VECTORS_DAMAGED)
+            raise IndexDamaged(VECTORS_DAMAGED)
         rows = None if wanted is None else np.flatnonzero(wanted)
         if not len(self.codes) or (rows is not None and len(rows) <= GATHER_SHARE * self.count):
             rows = np.arange(self.count) if rows is None else rows
@@ -197,14 +191,14 @@ def exact_products(vectors: Floats, rows: Ints, query: Floats) -> Floats:
 
 
 def kth_highest(scores: Floats, k: int) -> np.float32:
-    """The k-th highest of n scores, with 0 < k <= n. Raises `VectorsDamaged` if this score is not finite."""
+    """The k-th highest of n scores, with 0 < k <= n. Raises `IndexDamaged` if this score is not finite."""
     width = len(scores) // _STRIDES
     if width > 4 * k:
         # The k-th highest of these maxima is a lower bound, because the maxima are different scores.
         maxima = scores[: width * _STRIDES].reshape(_STRIDES, width).max(axis=0)
         scores = scores[scores >= np.partition(maxima, -k)[-k]]
     if len(scores) < k or not np.isfinite(threshold := np.partition(scores, -k)[-k]):
-        raise VectorsDamaged(VECTORS_DAMAGED)
+        raise IndexDamaged(VECTORS_DAMAGED)
     return np.float32(threshold)
 
 
@@ -214,21 +208,20 @@ def segment_sizes(count: int, dim: int) -> tuple[int, int, int]:
     return ROW.itemsize * count, 4 * count * dim, blocks * dim * BLOCK_ROWS
 
 
-def map_segment(path: str, count: int, dim: int, crc: int | None = None) -> Segment:
-    """Maps a segment file of `count` rows into memory. `crc` is its checksum; None computes it. Raises
-    `VectorsDamaged` if the file has the wrong size, and `OSError`.
+def map_segment(path: str, count: int, dim: int) -> Segment:
+    """Maps a segment file of `count` rows into memory. Raises `IndexDamaged` if the file has the wrong size,
+    and `OSError`.
     """
     sizes = segment_sizes(count, dim)
     with open(files.open_file(path, os.O_RDONLY), "rb") as file:
         if not count or os.fstat(file.fileno()).st_size != sum(sizes):
-            raise VectorsDamaged(VECTORS_DAMAGED)
+            raise IndexDamaged(VECTORS_DAMAGED)
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     table = np.frombuffer(data, ROW, count)
     vectors = np.frombuffer(data, "<f4", count * dim, sizes[0]).reshape(count, dim)
     codes = np.frombuffer(data, np.int8, sizes[2], sizes[0] + sizes[1]).reshape(-1, dim, BLOCK_ROWS)
     columns = {name: table[name].copy() for name in ROW.names or ()}
-    crc = zlib.crc32(data) if crc is None else crc
-    return Segment(os.path.basename(path), crc, data, Rows(table, vectors), codes, columns)
+    return Segment(os.path.basename(path), data, Rows(table, vectors), codes, columns)
 
 
 def write_segment(path: str, beneath: str, pieces: Iterator[Rows], count: int, dim: int) -> Segment:

@@ -21,7 +21,7 @@ import tantivy
 from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.models import Filters, Hit, best_first
-from ctx.store.folder import Stamp, stamp
+from ctx.store.folder import IndexDamaged, Stamp, stamp
 from ctx.store.record import StoredDocument
 from ctx.text import analyze
 
@@ -46,6 +46,7 @@ _NO_DOCUMENT = -1  # a document number that never occurs, because the catalog co
 # With one thread, a commit makes one segment instead of two, and a search must read every segment. Extracting
 # text is slower than this thread, and a second thread would cost an eighth more CPU time.
 _THREADS = 1
+_HEAP_BYTES = 128 << 20  # the writer's memory
 META, _MANAGED = "meta.json", ".managed.json"  # tantivy's own files; each commit replaces the first
 _MAX_LIST_BYTES = 16 << 20  # the largest file list of tantivy that is read: some hundred thousand names
 # About three chunks. Of the sizes from 1000 to 3500, this one ranks best for both code and pages.
@@ -76,7 +77,7 @@ class KeywordIndex:
     opened the folder.
     """
 
-    def __init__(self, path: str, *, writable: bool, heap_mb: int = 128) -> None:
+    def __init__(self, path: str, *, writable: bool) -> None:
         self._path = path
         self._schema = _schema()
         self._lock = Lock()
@@ -88,7 +89,7 @@ class KeywordIndex:
             if writable:
                 files.make_folder(path)
                 if not keeps_to_itself(path):
-                    raise StoreError(DAMAGED)
+                    raise IndexDamaged(DAMAGED)
                 self._index = tantivy.Index(self._schema, path=path, reuse=True)
             else:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
@@ -101,16 +102,16 @@ class KeywordIndex:
             self._known: tuple[Any, dict[str, float]] = self._searcher, {}
         except (OSError, ValueError) as error:
             self._drop_links()
-            raise StoreError(
+            raise IndexDamaged(
                 "the keyword index cannot be opened: delete the index folder and run `ctx index`"
             ) from error
         self._checked_s = time.monotonic()
         if writable:
-            self._begin_writing(heap_mb)
+            self._begin_writing()
 
-    def _begin_writing(self, heap_mb: int) -> None:
+    def _begin_writing(self) -> None:
         try:
-            self._writer = self._index.writer(heap_mb << 20, _THREADS)
+            self._writer = self._index.writer(_HEAP_BYTES, _THREADS)
         except ValueError as error:
             if "lock" in str(error).lower():
                 raise Busy("another process is writing the index: try again when it has finished") from error
@@ -122,13 +123,10 @@ class KeywordIndex:
         # So the first operation is a deletion that does nothing.
         self.delete(_NO_DOCUMENT)
 
-    def add(self, stored: StoredDocument) -> bool:
-        """Adds or replaces a document, which is visible after `commit`. Returns whether its code defines a
-        name.
-        """
+    def add(self, stored: StoredDocument) -> None:
+        """Adds or replaces a document, which is visible after `commit`."""
         self.delete(stored.document_no)
         document = stored.document
-        defining = False
         for passage in passages(stored):
             entry = tantivy.Document()
             for text in passage.texts:
@@ -143,8 +141,6 @@ class KeywordIndex:
             entry.add_integer("span", passage.span)
             entry.add_integer("updated_ms", document.updated_ms)
             self._write(self._writer.add_document, entry)
-            defining = defining or bool(passage.names)
-        return defining
 
     def delete(self, document_no: int) -> None:
         """Deletes a document, which takes effect at `commit`. An unknown number is ignored."""
@@ -162,10 +158,6 @@ class KeywordIndex:
         self._checked_s = time.monotonic()
         if self._stamp() != self._seen:
             self._reload()
-
-    @property
-    def passages(self) -> int:
-        return int(self._searcher.num_docs)
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """term -> BM25's idf, for those of the terms that occur in the index."""
@@ -242,9 +234,9 @@ class KeywordIndex:
                 searcher.fast_field_values(field, addresses) for field in ("chunk_no", "document_no", "span")
             )
         except (OSError, ValueError) as error:
-            raise StoreError(_SILENT) from error
+            raise IndexDamaged(_SILENT) from error
         if not (all(chunk_nos) and all(document_nos)):  # a number is 0, so the file is damaged
-            raise StoreError(_SILENT)
+            raise IndexDamaged(_SILENT)
         hits = best_first(list(zip(chunk_nos, document_nos, scores, spans, strict=True)))
         return list(map(Hit._make, hits[:k]))
 
@@ -291,7 +283,7 @@ class KeywordIndex:
                 self._searcher = self._index.searcher()
                 self._known = self._searcher, {}  # drops the reference to the old searcher's files
             except (OSError, ValueError) as error:
-                raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
+                raise IndexDamaged("the keyword index could not be read again: run `ctx doctor`") from error
 
     def _write(self, act: Any, *arguments: Any) -> None:
         try:
@@ -420,13 +412,13 @@ def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
 @contextmanager
 def damage_reported() -> Iterator[None]:
     """A context manager that turns the errors which tantivy raises for damaged files (a panic, None in place
-    of a number) into `StoreError`.
+    of a number) into `IndexDamaged`.
     """
     try:
         yield
     except BaseException as error:  # pyo3's panic is a BaseException without a public name
         if isinstance(error, TypeError) or type(error).__name__ == "PanicException":
-            raise StoreError(DAMAGED) from error
+            raise IndexDamaged(DAMAGED) from error
         raise
 
 

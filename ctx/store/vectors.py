@@ -8,7 +8,7 @@ rows are deleted. Readers keep files mapped until they read the state again.
 A search first estimates the score of every row from its 8-bit codes (segments.py). Then it computes the exact
 scores of all rows that could be among the best, given the largest error of the codes.
 
-All files can be rebuilt from the catalog. If a file is missing or damaged, `VectorsDamaged` is raised, and
+All files can be rebuilt from the catalog. If a file is missing or damaged, `IndexDamaged` is raised, and
 the next writer rebuilds the index.
 """
 
@@ -27,7 +27,7 @@ from ctx import files
 from ctx.errors import StoreError
 from ctx.files import writing
 from ctx.models import Filters, Hit
-from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, Stamp, read_state, stamp, write_state
+from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, Stamp, read_state, stamp, write_state
 from ctx.store.record import VectorBatch
 from ctx.store.segments import (
     BLOCK_ROWS,
@@ -37,7 +37,6 @@ from ctx.store.segments import (
     Mask,
     Rows,
     Segment,
-    VectorsDamaged,
     exact_products,
     joined,
     kth_highest,
@@ -52,7 +51,7 @@ WRITE_ROWS = 65_536  # rows kept in memory before they are written: 100 MB at 38
 COMPACT_DEAD_SHARE, COMPACT_MIN_DEAD = 0.2, 1024
 
 _UNIT_TOLERANCE = 0.01  # if the length of a vector differs from 1 by more than this, the file is damaged
-_NAME = re.compile(r"[0-9]+\.segment")
+_NAME = re.compile(r"[0-9a-f]+\.segment")
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -61,29 +60,24 @@ class Snapshot:
 
     def __init__(self, folder: str, fields: Mapping[str, Any], earlier: "Snapshot | None") -> None:
         """`fields` are the fields of `state`. Segments that `earlier` has already mapped are reused. Raises
-        `VectorsDamaged`, and `OSError` if a file cannot be opened.
+        `IndexDamaged`, and `OSError` if a file cannot be opened.
         """
-        known = {(segment.name, segment.crc): segment for segment in earlier.segments} if earlier else {}
+        mapped = {segment.name: segment for segment in earlier.segments} if earlier else {}
         try:
             self.applied, self.history = int(fields["applied"]), str(fields["history"])
             self.dim, self.sources = int(fields["dim"]), [str(name) for name in fields["sources"]]
             self.segments: list[Segment] = []
             self.alive: list[Mask | None] = []  # the rows of each segment that are not deleted; None: all
             for entry in fields["segments"]:
-                name, count, crc = str(entry["name"]), int(entry["rows"]), int(entry["crc"])
+                name, count = str(entry["name"]), int(entry["rows"])
                 if not _NAME.fullmatch(name):
-                    raise VectorsDamaged(VECTORS_DAMAGED)
+                    raise IndexDamaged(VECTORS_DAMAGED)
                 self.segments.append(
-                    known.get((name, crc)) or map_segment(os.path.join(folder, name), count, self.dim, crc)
+                    mapped.get(name) or map_segment(os.path.join(folder, name), count, self.dim)
                 )
                 self.alive.append(_alive_rows(entry["dead"], count))
         except (KeyError, ValueError, TypeError, zlib.error) as error:
-            raise VectorsDamaged(VECTORS_DAMAGED) from error
-
-    def check(self) -> None:
-        """Reads all files and compares their checksums. Raises `VectorsDamaged`."""
-        if any(zlib.crc32(segment.data) != segment.crc for segment in self.segments):
-            raise VectorsDamaged(VECTORS_DAMAGED)
+            raise IndexDamaged(VECTORS_DAMAGED) from error
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
         """The k nearest chunks by cosine, best first; see `VectorReader.search`."""
@@ -102,7 +96,7 @@ class Snapshot:
         found = joined([e.segment.take(e.above(floor - e.margin)) for e in estimates])
         lengths = np.sqrt(np.einsum("ij,ij->i", found.vectors, found.vectors))
         if len(lengths) < min(k, len(scores)) or not (np.abs(lengths - 1) <= _UNIT_TOLERANCE).all():
-            raise VectorsDamaged(VECTORS_DAMAGED)
+            raise IndexDamaged(VECTORS_DAMAGED)
         cosines = (found.vectors * query).sum(axis=1, dtype=np.float64)
         table = found.table
         best = np.lexsort((table["chunk_no"], -cosines))[:k]
@@ -127,8 +121,7 @@ class Snapshot:
 def _segment_fields(segment: Segment, alive: Mask) -> dict[str, Any]:
     """The entry for a segment in `state`. Its field `dead` encodes the deleted rows; "" means none."""
     dead = "" if alive.all() else base64.b64encode(zlib.compress(np.packbits(~alive).data)).decode()
-    size = len(segment.data)
-    return {"name": segment.name, "rows": segment.count, "bytes": size, "crc": segment.crc, "dead": dead}
+    return {"name": segment.name, "rows": segment.count, "bytes": len(segment.data), "dead": dead}
 
 
 def _alive_rows(packed: str, count: int) -> Mask | None:
@@ -145,21 +138,21 @@ def published_model(folder: str) -> str | None:
 
 def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> Snapshot | None:
     """The published snapshot; None if no snapshot of this model was published. Segments that `earlier` has
-    mapped are reused. Raises `VectorsDamaged`, `StoreError`.
+    mapped are reused. Raises `IndexDamaged`, `StoreError`.
     """
     for tries_left in reversed(range(OPEN_TRIES)):
         fields = read_state(os.path.join(folder, "state"))
         if fields is None:
             return None
         if fields.get("format") != VECTORS_FORMAT:
-            raise VectorsDamaged("the vector index is damaged or has another format: run `ctx index`")
+            raise IndexDamaged("the vector index is damaged or has another format: run `ctx index`")
         if fields.get("model") != model:
             return None
         try:
             return Snapshot(folder, fields, earlier)
         except FileNotFoundError as error:  # a writer has merged the segment meanwhile
             if not tries_left:
-                raise VectorsDamaged(VECTORS_DAMAGED) from error
+                raise IndexDamaged(VECTORS_DAMAGED) from error
         except OSError as error:
             raise StoreError(
                 f"the vector index cannot be read: {error.strerror}; check its folder"
@@ -195,7 +188,7 @@ class VectorReader:
             )
         try:
             return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
-        except VectorsDamaged:
+        except IndexDamaged:
             self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
             raise
 
@@ -219,45 +212,26 @@ class VectorReader:
             return self._snapshot
 
 
-def check_vectors(folder: str, model: str) -> list[str]:
-    """Reads all vector files of a model and returns one line for each problem. Changes nothing."""
-    try:
-        snapshot = open_snapshot(folder, model)
-        if snapshot is None:
-            return [f"there are no vectors of '{model}' yet"]
-        snapshot.check()
-    except StoreError as error:
-        return [error.message]
-    return []
-
-
 # -- writing -------------------------------------------------------------------------------------------------
-_verified: set[tuple[str, str, int]] = set()
-"""(folder, name, checksum) of the files that this process has written or checked."""
 
 
 class VectorWriter:
     """Changes the vectors of a model. Only one writer may exist at a time (`WriterLock`). Readers see the
     changes after `publish`.
 
-    Opens the published snapshot and checks each file once per process, or again with `recheck`. Starts with
-    an empty index and `applied` 0 if the snapshot is damaged or belongs to another model. No link below
-    `beneath`, the store's folder, is followed. Raises `StoreError`.
+    Opens the published snapshot. Starts with an empty index and `applied` 0 if it is damaged or belongs to
+    another model. No link below `beneath`, the store's folder, is followed. Raises `StoreError`.
     """
 
-    def __init__(self, folder: str, model: str, *, recheck: bool = False, beneath: str | None = None) -> None:
+    def __init__(self, folder: str, model: str, *, beneath: str | None = None) -> None:
         self._folder = folder
         self._beneath = beneath or folder
         self._model = model
-        snapshot = None
         with writing("the vector index", StoreError):
             files.make_folder(folder, beneath=self._beneath)
-            self._last_number = max(map(_number, os.listdir(folder)), default=0)
         try:
             snapshot = open_snapshot(folder, model)
-            if snapshot is not None and (recheck or not self._marks(snapshot.segments) <= _verified):
-                snapshot.check()
-        except VectorsDamaged as error:
+        except IndexDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)
             snapshot = None
         # Readers keep using the published vectors of the other model until ours are complete.
@@ -307,14 +281,14 @@ class VectorWriter:
         self._drop(lambda t: np.isin(t["document_no"], numbers) & ~np.isin(t["chunk_no"], kept))
 
     def put(self, batch: VectorBatch) -> None:
-        """Adds chunks, and replaces rows with the same chunk numbers. Raises `VectorsDamaged` if the number
+        """Adds chunks, and replaces rows with the same chunk numbers. Raises `IndexDamaged` if the number
         of dimensions changed.
         """
         count, dim = batch.vectors.shape
         if not count:
             return
         if dim != self.dim and self.row_count:
-            raise VectorsDamaged(f"the embeddings have {dim} dimensions now, the index {self.dim}")
+            raise IndexDamaged(f"the embeddings have {dim} dimensions now, the index {self.dim}")
         self.dim = dim
         if int(batch.chunk_nos.min()) <= self._max_chunk_no:
             self._drop(lambda table: np.isin(table["chunk_no"], batch.chunk_nos))
@@ -366,10 +340,9 @@ class VectorWriter:
             write_state(os.path.join(self._folder, "state"), fields)
             current = {"state", *(segment.name for segment in self._segments)}
             for name in os.listdir(self._folder):
-                if _number(name) and name not in current:
+                if _NAME.fullmatch(name) and name not in current:
                     os.unlink(os.path.join(self._folder, name))
         self.applied, self.history, self._changed = applied, history, False
-        _verified.update(self._marks(self._segments))
 
     def _write(self, first: int) -> None:
         """Merges the segments from index `first` on and the added rows into one segment."""
@@ -377,21 +350,12 @@ class VectorWriter:
         merged = self._segments[first:], self._alive[first:], self._added
         segments = self._segments[:first]
         if count:
-            self._last_number += 1
-            path = os.path.join(self._folder, f"{self._last_number}.segment")
+            # A name that was never used, because readers keep the segments that they have mapped by name.
+            path = os.path.join(self._folder, f"{os.urandom(8).hex()}.segment")
             with writing("the vector index", StoreError):
                 segments.append(write_segment(path, self._beneath, _living(*merged), count, self.dim))
         self._alive = [*self._alive[:first], *(np.ones(s.count, np.bool_) for s in segments[first:])]
         self._segments, self._added = segments, []
-
-    def _marks(self, segments: Sequence[Segment]) -> set[tuple[str, str, int]]:
-        return {(self._folder, segment.name, segment.crc) for segment in segments}
-
-
-def _number(name: str) -> int:
-    """The number in a segment's file name, in the naming of this or an older ctx; 0 for another name."""
-    number = name.partition(".")[0]
-    return int(number) if number.isdecimal() else 0
 
 
 def _living(segments: Sequence[Segment], alive: Sequence[Mask], added: Sequence[Rows]) -> Iterator[Rows]:

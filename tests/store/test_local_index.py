@@ -35,12 +35,6 @@ from ctx.store.sqlite import SqliteCatalog
 ALL = Filters()
 
 
-def forget_what_this_process_verified() -> None:
-    """As in a process that starts."""
-    vectors_module._verified.clear()
-    keyword_module.verified.clear()
-
-
 def keyword_folder(folder: Path) -> Path:
     [folder_path] = (folder / "index").glob("keyword-*")
     return folder_path
@@ -98,12 +92,6 @@ def cut(suffix: str) -> Callable[[Path], object]:
     return lambda folder: os.truncate(largest(keyword_folder(folder), suffix), 10)
 
 
-def scribbled(suffix: str) -> Callable[[Path], object]:
-    return lambda folder: overwrite(
-        largest(keyword_folder(folder), suffix), 5, b"\xff\x00\xff\x00\xff\x00\xff\x00"
-    )
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "the index folder is gone": lambda folder: shutil.rmtree(folder / "index"),
     "the keyword state is gone": lambda folder: (folder / "index" / "keyword.state").unlink(),
@@ -118,18 +106,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         for suffix in ("idx", "term", "pos", "fast", "store", "fieldnorm")
     },
     **{f"a .{suffix} of tantivy is cut": cut(suffix) for suffix in ("idx", "term", "fast")},
-    **{
-        f"bytes of a .{suffix} of tantivy": scribbled(suffix)
-        for suffix in ("idx", "term", "pos", "fast", "fieldnorm")
-    },
     "the vectors folder is gone": lambda folder: shutil.rmtree(folder / "index" / "vectors"),
     "the vectors are cut": lambda folder: os.truncate(largest(folder / "index" / "vectors", "segment"), 100),
-    "bytes of the table of chunks": lambda folder: overwrite(
-        largest(folder / "index" / "vectors", "segment"), 99, b"\xff\xff\xff"
-    ),
-    "bytes of the vectors": lambda folder: overwrite(
-        largest(folder / "index" / "vectors", "segment"), -99, b"\xff\xff\xff"
-    ),
     "the state of the vectors is cut": lambda folder: os.truncate(folder / "index" / "vectors" / "state", 50),
 }
 
@@ -140,7 +118,6 @@ def test_damage_is_repaired_from_the_catalog_without_embedding_again(
 ) -> None:
     built.copy(tmp_path)
     DAMAGES[damage](tmp_path)
-    forget_what_this_process_verified()
     catalog, index = open_store(tmp_path)
     with catalog, index:
         try:
@@ -153,6 +130,23 @@ def test_damage_is_repaired_from_the_catalog_without_embedding_again(
         assert portrait(catalog, index) == built.answers
         assert catalog.seq() == built.seq, "nothing was embedded again"
     assert len(list((tmp_path / "index").glob("keyword-*"))) == 1
+
+
+def test_damage_that_a_search_runs_into_is_repaired_by_the_next_run(
+    store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
+) -> None:
+    catalog, index = store
+    expected = portrait(catalog, index)
+    index.close()
+    overwrite(largest(keyword_folder(tmp_path), "term"), 0, b"\xff" * 64)
+    overwrite(largest(tmp_path / "index" / "vectors", "segment"), -400, b"\xff" * 400)
+    reader = LocalIndex(index._path, lambda: (MODEL, DIM))
+    with reader, pytest.raises(StoreError, match=r"damaged|could not answer"):
+        found_in(catalog, reader)
+    with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as writer:
+        writer.catch_up(catalog)
+        assert portrait(catalog, writer) == expected
+        assert not (tmp_path / "index" / "rebuild-requested").exists()
 
 
 def test_an_index_of_another_format_is_built_anew(

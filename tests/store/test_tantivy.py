@@ -53,7 +53,7 @@ def stored(
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[KeywordIndex]:
-    opened = KeywordIndex(str(tmp_path / "keyword"), writable=True, heap_mb=32)
+    opened = KeywordIndex(str(tmp_path / "keyword"), writable=True)
     yield opened
     opened.close()
 

@@ -18,10 +18,10 @@ from ctx.errors import StoreError
 from ctx.models import Filters, Hit
 from ctx.store import segments as segments_module
 from ctx.store import vectors as vectors_module
-from ctx.store.folder import read_state
+from ctx.store.folder import IndexDamaged, read_state
 from ctx.store.record import VectorBatch
-from ctx.store.segments import CODED_ROWS, VectorsDamaged, segment_sizes
-from ctx.store.vectors import VectorReader, VectorWriter, check_vectors
+from ctx.store.segments import CODED_ROWS, segment_sizes
+from ctx.store.vectors import VectorReader, VectorWriter
 
 DIM = 8
 
@@ -212,7 +212,6 @@ def test_a_writer_killed_at_any_moment_leaves_one_state_or_the_next(tmp_path: Pa
             assert len(hits) == 60
             [state] = {hit.document_no for hit in hits}
             assert state >= published
-        assert check_vectors(str(tmp_path), "m") == []
         assert VectorWriter(str(tmp_path), "m").applied == state
 
 
@@ -230,7 +229,6 @@ def test_the_files_are_private_under_any_umask(tmp_path: Path) -> None:
 
 # -- damage --------------------------------------------------------------------------------------------------
 COUNT = CODED_ROWS + 100
-TABLE_BYTES, VECTOR_BYTES, CODE_BYTES = segment_sizes(COUNT, DIM)
 
 
 def built(folder: Path) -> None:
@@ -238,7 +236,11 @@ def built(folder: Path) -> None:
     writer.put(of_matrix(units(2, COUNT, DIM)))
     writer.retain({7: ()})
     writer.publish(5, "h")
-    vectors_module._verified.clear()  # as in a process that starts
+
+
+def segment(folder: Path) -> Path:
+    [path] = folder.glob("*.segment")
+    return path
 
 
 def flip(path: Path, offset: int) -> None:
@@ -257,14 +259,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the state is cut": lambda folder: os.truncate(folder / "state", 60),
     "the state is empty": lambda folder: os.truncate(folder / "state", 0),
     "a byte of the state": lambda folder: flip(folder / "state", 40),
-    "the segment is gone": lambda folder: (folder / "1.segment").unlink(),
-    "the segment is cut": lambda folder: os.truncate(folder / "1.segment", 1000),
-    "the segment is longer": lambda folder: os.truncate(folder / "1.segment", 10_000_000),
-    "a byte of the table": lambda folder: flip(folder / "1.segment", 500),
-    "a byte of the vectors": lambda folder: flip(folder / "1.segment", TABLE_BYTES + 50 * DIM * 4 + 3),
-    "a byte of the codes": lambda folder: flip(folder / "1.segment", TABLE_BYTES + VECTOR_BYTES + 50),
+    "the segment is gone": lambda folder: segment(folder).unlink(),
+    "the segment is cut": lambda folder: os.truncate(segment(folder), 1000),
+    "the segment is longer": lambda folder: os.truncate(segment(folder), 10_000_000),
 }
-UNSEEN = {"the state is gone", "a byte of the table", "a byte of the vectors", "a byte of the codes"}
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGES))
@@ -282,7 +280,7 @@ def test_a_writer_that_finds_damage_starts_over_and_says_so_once(
     assert caplog.text.count("vectors are rebuilt") == (damage != "the state is gone")
 
 
-@pytest.mark.parametrize("damage", sorted(set(DAMAGES) - UNSEEN))
+@pytest.mark.parametrize("damage", sorted(set(DAMAGES) - {"the state is gone"}))
 def test_a_reader_that_finds_damage_says_so(tmp_path: Path, damage: str) -> None:
     built(tmp_path)
     DAMAGES[damage](tmp_path)
@@ -297,7 +295,7 @@ def test_a_state_that_names_another_file_is_damaged(tmp_path: Path, name: str) -
     fields = read_state(path) or {}
     fields["segments"][0]["name"] = name
     vectors_module.write_state(path, fields)
-    with pytest.raises(VectorsDamaged):
+    with pytest.raises(IndexDamaged):
         nearest(tmp_path, unit(1), 10)
 
 
@@ -311,19 +309,17 @@ def test_a_damaged_row_is_never_a_result(tmp_path: Path, coded: bool) -> None:
     assert numbers(reader.search(rows[49], Filters(), 1)) == [50]
     table_bytes, *_ = segment_sizes(len(rows), DIM)
     for damage in (10 * rows[49], np.full(DIM, np.nan)):
-        with open(tmp_path / "1.segment", "r+b") as file:
+        with open(segment(tmp_path), "r+b") as file:
             file.seek(table_bytes + 49 * DIM * 4)
             file.write(damage.astype("<f4").tobytes())
-        with pytest.raises(VectorsDamaged):
+        with pytest.raises(IndexDamaged):
             reader.search(rows[49], Filters(), 1)
-    assert check_vectors(str(tmp_path), "m")
-    assert VectorWriter(str(tmp_path), "m", recheck=True).row_count == 0
 
 
 def test_a_file_cut_under_a_reader_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     built(tmp_path)
     reader = VectorReader(str(tmp_path), "m")
     assert reader.search(unit(1), Filters(), 1)
-    os.truncate(tmp_path / "1.segment", 4096)
-    with pytest.raises(VectorsDamaged):
+    os.truncate(segment(tmp_path), 4096)
+    with pytest.raises(IndexDamaged):
         reader.search(unit(1), Filters(), 1)
