@@ -377,7 +377,7 @@ class Workspace:
         with self._lock:
             store: ScriptStore
             if self.config.store.url:
-                from ctx.cluster.shared_state import SharedScriptStore
+                from ctx.cluster.memory_db import SharedScriptStore
 
                 store = SharedScriptStore(self._database)
             else:
@@ -426,7 +426,7 @@ class Workspace:
             return None
         with self._lock:
             if self.config.store.url:
-                from ctx.cluster.shared_state import shared_activity
+                from ctx.cluster.memory_db import shared_activity
 
                 activity = shared_activity(self._database)
             else:
@@ -504,7 +504,7 @@ class Workspace:
             return error.message
 
     def _memory_rows(self) -> "MemoryRows":
-        from ctx.cluster.memory_engine import PostgresRows
+        from ctx.cluster.memory_db import PostgresRows
 
         return PostgresRows(self._database)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ctx.cluster import open_database
 from ctx.cluster.catalog import PostgresCatalog
-from ctx.cluster.shared_state import SharedScriptStore
+from ctx.cluster.memory_db import SharedScriptStore
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import Location, locate

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from itertools import compress
 from typing import NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
 from ctx.cluster import opensearch_query as queries
 from ctx.cluster.opensearch_client import Client, Refusal
-from ctx.cluster.opensearch_part import STATE, Layout, Part, State, Writing
-from ctx.cluster.opensearch_query import FORMAT, fingerprint
+from ctx.cluster.opensearch_part import STATE, Part, State, Writing
+from ctx.cluster.opensearch_query import FORMAT
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import JSON, Filters, Hit
 from ctx.store.base import Catalog, IndexTurn
@@ -50,9 +51,9 @@ class States(NamedTuple):
 class OpenSearchIndex:
     """The `SearchIndex` in OpenSearch. Opening sends no request.
 
-    The caller closes the client. `embedding` is described at `LocalIndex`. `owner` returns the name of the
-    catalog; an index that belongs to another catalog is not changed. `turn` makes processes write one after
-    the other; None means that the caller holds a lock.
+    The caller closes the client. `embedding` is described at `LocalIndex`, and `layout` at `Part`. `owner`
+    returns the name of the catalog; an index that belongs to another catalog is not changed. `turn` makes
+    processes write one after the other; None means that the caller holds a lock.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class OpenSearchIndex:
         embedding: Callable[[], tuple[str | None, int | None]],
         *,
         name: str = "ctx",
-        layout: Layout = Layout(),  # noqa: B008 - a tuple
+        layout: tuple[int, int] = (1, 1),
         owner: Callable[[], str] = str,
         writable: bool = False,
         turn: IndexTurn | None = None,
@@ -124,18 +125,8 @@ class OpenSearchIndex:
         stems = analyze.words(" ".join(words))
         if not stems or len(stems) != len(words):
             return None
-        distinct = list(dict.fromkeys(stems))
-        body = {
-            "query": {"terms": {"text": distinct}},
-            "size": 0,
-            "track_total_hits": False,
-            "aggs": {"of": {"filters": {"filters": {stem: queries.term("text", stem) for stem in distinct}}}},
-        }
-        reply = self._asked(self._words, lambda state: self._search(state, body, exact=False))
-        if reply is None:
-            return None
-        buckets = reply["aggregations"]["of"]["buckets"]
-        return likeliest(words, stems, [buckets[stem]["doc_count"] for stem in stems])
+        frequencies = self._frequencies_of([("text", stem) for stem in stems])
+        return likeliest(words, stems, [frequencies["text", stem] for stem in stems])
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         return self._hits(queries.definition_query(names), filters, k)
@@ -278,10 +269,6 @@ class OpenSearchIndex:
                 problems.append(f"the {label} '{self._name}' in OpenSearch belongs to another catalog")
             elif part.count(state.name) != state.size:
                 problems.append(f"OpenSearch does not have all of the {label} any more")
-            elif state.fingerprint != fingerprint():
-                problems.append(
-                    f"the {label} in OpenSearch was built with other word rules than this ctx has"
-                )
         self._suspect = bool(problems)
         return problems
 
@@ -345,7 +332,7 @@ class OpenSearchIndex:
                     return state
                 logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
         name = part.create(mappings, settings)
-        return State(name, FORMAT, 0, "", self._owner, model, fingerprint(), 0)
+        return State(name, FORMAT, owner=self._owner, model=model)
 
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
         """The reason why an index cannot be continued; None if it can."""
@@ -353,11 +340,7 @@ class OpenSearchIndex:
             return "it has another format" if state.format else "it was not finished"
         if catalog.history(state.applied) != state.history or state.owner != self._owner:
             return "it belongs to another catalog, or to one that was restored"
-        if state.model != model:
-            return "it has another model"
-        if state.unfinished and catalog.history(state.unfinished.target) != state.unfinished.history:
-            return "its unfinished writes have another history"
-        return None
+        return None if state.model == model else "it has another model"
 
     def _follow_words(self, catalog: Catalog, model: str | None) -> int:
         part = self._words
@@ -397,27 +380,17 @@ class OpenSearchIndex:
         return target
 
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
-        """Brings the vectors up to the seq `target`. First finishes an interrupted catch-up, if there is
-        one.
-        """
+        """Brings the vectors up to the seq `target`."""
         part = self._vectors
         state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
-        if state.unfinished:
-            state = self._pump_vectors(catalog, model, state, state.unfinished.target)
-        return self._pump_vectors(catalog, model, state, target)
-
-    def _pump_vectors(self, catalog: Catalog, model: str, state: State, target: int) -> State:
-        part = self._vectors
         writing = Writing(part, state, catalog)
         if state.applied:
             for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
                 writing.keep(document_no, seq, chunk_nos)
-        after = state.unfinished.position if state.unfinished else None
-        for number, batch in enumerate(catalog.vectors_since(model, state.applied, after)):
+        for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
             if number == 0:
                 part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
             writing.put(queries.vector_entries(batch, target))
-            writing.keep_position(target, batch.position)
         return writing.publish(target)
 
     # -- asking ------------------------------------------------------------------------------
@@ -472,18 +445,20 @@ class OpenSearchIndex:
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """(field, term) -> the number of passages that contain the term in this field. Sends one request."""
-        asked = [queries.term(field, name) for field, name in terms]
-        totals = self._asked(self._words, lambda state: self._totals(state, asked))
-        return dict(zip(terms, totals or [0] * len(terms), strict=True))
+        totals = self._totals([queries.term(field, name) for field, name in terms])
+        return dict(zip(terms, totals, strict=True))
 
-    def _totals(self, state: State, asked: Sequence[JSON]) -> list[int]:
+    def _totals(self, questions: Sequence[JSON]) -> list[int]:
         """The number of passages that each of these queries finds."""
-        if not asked:
-            return []
-        bodies = [{"size": 0, "track_total_hits": True, "query": query} for query in asked]
-        replies = self._client.search_all(
-            [queries.search_of(state.name, body, exact=False) for body in bodies]
-        )
+        bodies = [{"size": 0, "track_total_hits": True, "query": question} for question in questions]
+
+        def ask(state: State) -> list[JSON]:
+            searches = [queries.search_of(state.name, body, exact=False) for body in bodies]
+            return self._client.search_all(searches)
+
+        replies = self._asked(self._words, ask) if questions else []
+        if replies is None:
+            return [0] * len(questions)
         return [int(reply["hits"]["total"]["value"]) for reply in replies]
 
     def _beginning(self, query: str) -> JSON | None:
@@ -493,5 +468,4 @@ class OpenSearchIndex:
             return None
         stems = analyze.stems_of_unfinished(words[-1])
         choices = [queries.prefix_query(words[-1]), *(queries.term("text", stem) for stem in stems)]
-        totals = self._asked(self._words, lambda state: self._totals(state, choices)) or [0] * len(choices)
-        return next((choice for choice, total in zip(choices, totals, strict=True) if total), None)
+        return next(compress(choices, self._totals(choices)), None)

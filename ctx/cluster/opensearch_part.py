@@ -9,7 +9,6 @@ written with its seq as external version, so a late write (of a paused machine, 
 changes nothing. Writes are visible to searches after `publish`.
 """
 
-import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +18,6 @@ from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.errors import StoreError
 from ctx.models import JSON
 from ctx.store.base import Catalog
-from ctx.store.record import VectorPosition
-
-logger = logging.getLogger(__name__)
 
 PUBLISH_EVERY_S = 10.0  # the time between two publications during a long catch-up
 _PUBLISHED_ENTRIES = 5_000  # documents kept in memory before they are sent
@@ -31,44 +27,18 @@ _IDS_PAGE = 10_000  # the largest number of results that OpenSearch returns
 _DOCUMENTS_AT_ONCE = 1_000  # documents in one search for outdated entries
 
 
-class Layout(NamedTuple):
-    """The number of shards of an index, and the number of replicas of each shard."""
-
-    shards: int = 1
-    replicas: int = 1
-
-
-class Unfinished(NamedTuple):
-    """An interrupted catch-up of vectors: its target seq, the catalog's history at this seq, and the position
-    from which to continue (see `VectorPosition`).
-    """
-
-    target: int
-    history: str
-    embedded: bool
-    seq: int
-    no: int
-
-    @property
-    def position(self) -> VectorPosition:
-        return VectorPosition(self.embedded, self.seq, self.no)
-
-
 class State(NamedTuple):
     """The state of an index. `applied` is the last seq applied, `owner` the name of its catalog, and `size`
-    its number of documents at the last publication. `unfinished` describes unpublished writes beyond
-    `applied`.
+    its number of documents at the last publication.
     """
 
     name: str
-    format: int
-    applied: int
-    history: str
-    owner: str
-    model: str
-    fingerprint: str
-    size: int
-    unfinished: Unfinished | None = None
+    format: int = 0
+    applied: int = 0
+    history: str = ""
+    owner: str = ""
+    model: str = ""
+    size: int = 0
 
     @classmethod
     def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
@@ -76,30 +46,14 @@ class State(NamedTuple):
         index is rebuilt.
         """
         try:
-            unfinished = Unfinished(*fields["unfinished"]) if fields.get("unfinished") else None
-            values = [kind(fields[name]) for name, kind in _STATE_FIELDS.items()]
-            return cls._make([index, *values, unfinished])
-        except (KeyError, TypeError, ValueError):
-            return cls(index, 0, 0, "", str(fields.get("owner", "")), "", "", 0)
+            return cls._make([index, *(fields[name] for name in cls._fields[1:])])
+        except KeyError:
+            return cls(index, owner=str(fields.get("owner", "")))
 
     @classmethod
     def published(cls, entry: JSON) -> Self | None:
         """The state in an entry of an `_mget` reply; None if the index was not published yet."""
-        if not entry.get("found"):
-            return None
-        state = cls.of(entry["_index"], entry["_source"][STATE])
-        return None if state.unfinished and not state.applied else state
-
-
-_STATE_FIELDS: dict[str, type] = {
-    "format": int,
-    "applied": int,
-    "history": str,
-    "owner": str,
-    "model": str,
-    "fingerprint": str,
-    "size": int,
-}
+        return cls.of(entry["_index"], entry["_source"][STATE]) if entry.get("found") else None
 
 
 class Entry(NamedTuple):
@@ -115,7 +69,8 @@ class Part:
     meanwhile. Raises `StoreError`.
     """
 
-    def __init__(self, client: Client, alias: str, layout: Layout) -> None:
+    def __init__(self, client: Client, alias: str, layout: tuple[int, int]) -> None:
+        """`layout` is (number of shards, number of replicas of each shard)."""
         self._client = client
         self.alias = alias
         self.building_alias = f"{alias}-building"
@@ -132,7 +87,7 @@ class Part:
         if reply is not None and reply.get("found"):
             return State.of(reply["_index"], reply["_source"].get(STATE) or {})
         names = self._names_behind(alias)
-        return State(names[0], 0, 0, "", "", "", "", 0) if names else None
+        return State(names[0]) if names else None
 
     def _names_behind(self, alias: str) -> list[str]:
         """The names of the indexes that an alias points to."""
@@ -155,8 +110,8 @@ class Part:
         body = {
             "settings": {
                 "index": {
-                    "number_of_shards": self._layout.shards,
-                    "number_of_replicas": self._layout.replicas,
+                    "number_of_shards": self._layout[0],
+                    "number_of_replicas": self._layout[1],
                     "refresh_interval": "-1",  # `publish` refreshes
                     "gc_deletes": "1h",  # how long the version of a deleted document is known
                     "max_terms_count": MAX_TERMS_FILTER,
@@ -252,13 +207,12 @@ class Part:
         """Makes written documents visible to searches."""
         self._client.ask("POST", f"/{index}/_refresh", slow=True)
 
-    def publish(self, state: State, *, written: bool = True) -> State:
+    def publish(self, state: State) -> State:
         """Makes written documents visible to searches, then stores the state. Returns the state with its new
-        size. `written` False: no documents were written.
+        size.
         """
-        if written:
-            self.refresh(state.name)
-            state = state._replace(size=self.count(state.name))
+        self.refresh(state.name)
+        state = state._replace(size=self.count(state.name))
         fields = state._asdict()
         del fields["name"]
         path = f"/{_written(state.name)}/_doc/{STATE}?require_alias=true&version_type=external_gte"
@@ -284,7 +238,6 @@ class Writing:
             for seq, document_no in catalog.deletions_since(state.applied):
                 self.keep(document_no, seq, ())
         self._entries: list[Entry] = []
-        self._written = self._anew or state.unfinished is not None
         self._published_s = time.monotonic()
 
     def put(self, entries: Sequence[Entry]) -> None:
@@ -304,17 +257,6 @@ class Writing:
         if time.monotonic() - self._published_s > PUBLISH_EVERY_S and applied > self._state.applied:
             self.publish(applied)
 
-    def keep_position(self, target: int, position: VectorPosition) -> None:
-        """Stores the position of a long catch-up every PUBLISH_EVERY_S, so that it can continue from there
-        after a failure.
-        """
-        if time.monotonic() - self._published_s > PUBLISH_EVERY_S:
-            self._flush()
-            unfinished = Unfinished(target, self._catalog.history(target) or "", *position)
-            history = self._catalog.history(self._state.applied) or ""
-            self._part.publish(self._state._replace(history=history, unfinished=unfinished), written=False)
-            self._published_s = time.monotonic()
-
     def publish(self, applied: int) -> State:
         self._flush()
         if self._kept:
@@ -322,14 +264,11 @@ class Writing:
             self._part.retain(self._state.name, self._kept)
             self._kept = {}
         history = self._catalog.history(applied) or ""
-        state = self._state._replace(applied=applied, history=history, unfinished=None)
-        self._state = self._part.publish(state, written=self._written)
-        self._written = False
+        self._state = self._part.publish(self._state._replace(applied=applied, history=history))
         self._published_s = time.monotonic()
         return self._state
 
     def _flush(self) -> None:
-        self._written = self._written or bool(self._entries or self._kept)
         self._part.write(self._state.name, self._entries)
         self._entries = []
 

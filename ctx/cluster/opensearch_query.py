@@ -7,8 +7,6 @@ ctx analyses the text itself and stores the terms in fields that OpenSearch only
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from functools import cache
-from hashlib import sha256
 
 import numpy as np
 
@@ -34,14 +32,6 @@ BEAM = 3.0
 # Vectors are sent as integers of seven digits, which is the precision of the engine's 32-bit sums.
 VECTOR_LENGTH = 1e7
 FIELDS = ("text", "head")
-_PROBE = (
-    "The getUserName of os.path.join(HTTPServer) runs naïvely: don't; "
-    "prices are 3.14 and 東京入門 in Zürich.\n"
-    "class ThingFactory: happily_running_things = Straße × Œuvre · ﬁne ¼ İzmir Σίσυφος relational "
-    "conditional C++ on .NET, Node.js and AWS "
-    "JWTs المُهَنْدِسُ שָׁלוֹם Учёт Αθήνα 東京٢٠٢٥ \u0625\u0639\u0627\u062f\u0629"
-)
-
 _NUMBER = {"type": "long"}
 _TERMS = {"type": "text", "analyzer": "whitespace"}
 _COMMON = {"document_no": _NUMBER, "chunk_no": _NUMBER, "source": {"type": "keyword"}, "updated_ms": _NUMBER}
@@ -84,14 +74,6 @@ def vector_field(dim: int) -> JSON:
 
 
 VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
-
-
-@cache
-def fingerprint() -> str:
-    """A hash of the terms of a test text. It differs if another machine analyses text in another way."""
-    text = analyze.composed(_PROBE)
-    terms = [*analyze.words(text), *analyze.words(analyze.additions(text)), *analyze.query_terms(_PROBE)]
-    return sha256(" ".join(terms).encode()).hexdigest()[:12]
 
 
 def passage_entries(stored: StoredDocument) -> list[Entry]:

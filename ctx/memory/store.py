@@ -58,7 +58,7 @@ def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
     from ctx.cluster import open_database
 
     database = open_database(place)
-    from ctx.cluster.memory_engine import PostgresRows  # imports psycopg, which comes with an extra
+    from ctx.cluster.memory_db import PostgresRows  # imports psycopg, which comes with an extra
 
     return PostgresRows(database, own=True)
 

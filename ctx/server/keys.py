@@ -2,7 +2,7 @@
 
 Only hashes are stored. A key has 256 random bits, so a plain SHA-256 is enough. Keys are compared in constant
 time. They are a table in `memory.db`, and a running server sees a change at the next request. When machines
-share a database, the table is in that database (`ctx.cluster.shared_state`).
+share a database, the table is in that database (`ctx.cluster.memory_db`).
 """
 
 import hashlib
@@ -410,6 +410,6 @@ def open_keys(url: str) -> Keys:
     from ctx import cluster
 
     database = cluster.open_database(url)
-    from ctx.cluster.shared_state import SharedKeyRing  # imports psycopg, which comes with an extra
+    from ctx.cluster.memory_db import SharedKeyRing  # imports psycopg, which comes with an extra
 
     return SharedKeyRing(database)

@@ -7,6 +7,7 @@ because finding them among a million chunks takes a second.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ctx.errors import StoreError
@@ -18,7 +19,6 @@ from ctx.store.record import (
     Record,
     Statements,
     VectorBatch,
-    VectorPosition,
     chunk_total,
     marks,
     model_no_of,
@@ -38,6 +38,7 @@ UNIT_TOLERANCE = 0.01  # float16 changes the length by 0.001
 
 _TEXT = "SELECT d.title, b.text FROM document d JOIN body b ON b.document_no = d.no WHERE d.no = ?"
 _COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # columns of a row that becomes a vector
+VectorRow = tuple[int, int, str, int, bytes]  # these columns
 
 
 def _stored(connection: Statements, model_no: int, hashes: list[bytes]) -> set[bytes]:
@@ -166,48 +167,32 @@ class Embeddings(Record):
             )
         return seq
 
-    def vectors_since(
-        self, model: str, seq: int, after: VectorPosition | None = None
-    ) -> Iterator[VectorBatch]:
+    def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
         """The vectors of all chunks whose document or embedding was written after `seq`, in batches. A chunk
-        may occur twice. `after` is the position of a previous batch, from which to continue.
+        may occur twice.
         """
         with self._reading() as connection:
             row = connection.execute("SELECT no, dim FROM model WHERE name = ?", (model,)).fetchone()
         if row is None:
             return
         model_no, dim = row
-        waiting: list[tuple[int, int, str, int, bytes]] = []
-        position = after or VectorPosition(False, seq, EVERY)
-        for following, rows in self._vector_rows(model_no, seq, position):
+        waiting: list[VectorRow] = []
+        pages = self._vectors_of_documents(model_no, (seq, EVERY))
+        if seq:  # with seq 0, the vectors of all documents are those of all texts
+            pages = chain(pages, self._vectors_of_texts(model_no, seq))
+        for rows in pages:
             waiting += rows
             while len(waiting) >= _VECTORS:
-                batch = waiting[:_VECTORS]
+                yield _vector_batch(waiting[:_VECTORS], dim)
                 del waiting[:_VECTORS]
-                yield _vector_batch(batch, dim, position if waiting else following)
-            position = following
         if waiting:
-            yield _vector_batch(waiting, dim, position)
+            yield _vector_batch(waiting, dim)
 
-    def _vector_rows(
-        self, model_no: int, seq: int, after: VectorPosition
-    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
-        """Pages of rows, each with the position from which to continue after it: first by document, then by
-        embedding.
-        """
-        if not after.embedded:
-            yield from self._vectors_of_documents(model_no, (after.seq, after.no))
-        if seq:  # with seq 0, the loop above has already yielded the vectors of all documents
-            position = (after.seq, after.no) if after.embedded else (seq, EVERY)
-            yield from self._vectors_of_texts(model_no, seq, position)
-
-    def _vectors_of_documents(
-        self, model_no: int, cursor: tuple[int, int]
-    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
+    def _vectors_of_documents(self, model_no: int, cursor: tuple[int, int]) -> Iterator[list[VectorRow]]:
         while True:
             with self._reading() as connection:
                 page = documents_after(connection, cursor, PAGE)
-                for row_seq, no, first, count in page:
+                for _, no, first, count in page:
                     rows = connection.execute(
                         f"SELECT {_COLUMNS} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS "
                         "JOIN embedding e "
@@ -215,27 +200,26 @@ class Embeddings(Record):
                         "AND d.no = ? AND c.no BETWEEN ? AND ?",
                         (model_no, no, first, first + count - 1),
                     ).fetchall()
-                    yield VectorPosition(False, row_seq, no), rows
+                    yield rows
             if not page:
                 return
             cursor = page[-1][:2]
 
-    def _vectors_of_texts(
-        self, model_no: int, seq: int, embedded: tuple[int, int]
-    ) -> Iterator[tuple[VectorPosition, list[tuple[int, int, str, int, bytes]]]]:
+    def _vectors_of_texts(self, model_no: int, seq: int) -> Iterator[list[VectorRow]]:
+        cursor = (seq, EVERY)
         while True:
             with self._reading() as connection:
                 embeddings = rows_after(
                     connection,
                     "SELECT seq, no FROM embedding WHERE model_no = ? AND ",
                     (model_no,),
-                    embedded,
+                    cursor,
                     1000,
                 )
                 if not embeddings:
                     return
-                embedded = (embeddings[-1][0], embeddings[-1][1])
-                rows: list[tuple[int, int, str, int, bytes]] = []
+                cursor = embeddings[-1]
+                rows: list[VectorRow] = []
                 for nos in slices([no for _, no in embeddings]):
                     rows += connection.execute(
                         f"SELECT {_COLUMNS} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
@@ -245,7 +229,7 @@ class Embeddings(Record):
                         f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",
                         (*nos, seq),
                     )
-            yield VectorPosition(True, *embedded), rows
+            yield rows
 
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
         """text_hash -> float32 vector (dim,), for those of the texts that have an embedding of this model."""
@@ -317,9 +301,7 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
     }, matrix.shape[1]
 
 
-def _vector_batch(
-    rows: Sequence[tuple[int, int, str, int, bytes]], dim: int, position: VectorPosition
-) -> VectorBatch:
+def _vector_batch(rows: Sequence[VectorRow], dim: int) -> VectorBatch:
     import numpy as np
 
     chunk_nos, document_nos, sources, updated_ms, blobs = zip(*rows, strict=True)
@@ -335,5 +317,4 @@ def _vector_batch(
         list(sources),
         np.array(updated_ms, dtype=np.int64),
         vectors,
-        position,
     )

@@ -448,14 +448,13 @@ class Plane:
         if self._client is None:
             self._client = cluster.open_client(self._settings)
         from ctx.cluster.opensearch import OpenSearchIndex
-        from ctx.cluster.opensearch_part import Layout
 
         settings = self._settings
         return OpenSearchIndex(
             self._client,
             embedding,
             name=settings.name,
-            layout=Layout(settings.shards, settings.replicas),
+            layout=(settings.shards, settings.replicas),
             owner=self._owner,
             writable=writable,
             turn=self._catalog().index_turn(settings.name),

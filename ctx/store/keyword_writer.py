@@ -28,13 +28,16 @@ _KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the suffixes of
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
 _ROOM_BYTES = 64 << 20
+# Tantivy merges this many segments of similar size into one, which takes a fifth less time to search. So a
+# new index with more than `_LARGE` documents is published in so many pieces.
+_MERGED, _LARGE = 8, 20_000
 
 
 class KeywordWriter:
     """Writes the keyword index at `path`, in the store's folder `beneath`. The caller must hold the
     `WriterLock`.
 
-    A long catch-up publishes every `publish_every_s`.
+    A long catch-up publishes every `publish_every_s`, but a new index at the end, or in a few large pieces.
     """
 
     def __init__(self, path: str, state_path: str, beneath: str, publish_every_s: float) -> None:
@@ -178,20 +181,23 @@ class KeywordWriter:
     def _add_documents(
         self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
     ) -> None:
-        published_s = time.monotonic()
+        published_s, piece, added = time.monotonic(), 0, 0
         if applied == 0:
             self._writer_of(folder)  # creates the index even if there are no documents
+            count = catalog.stats()["documents"]
+            piece = count // (_MERGED if count > _LARGE else 1) + 1
         else:
             for _, document_no in catalog.deletions_since(applied):
                 self._writer_of(folder).delete(document_no)
         for stored in _written_since(catalog, applied):
             if stored.seq > target:
                 break  # it was written after this call began; the next call adds it
-            long_ago = time.monotonic() - published_s > self._publish_every_s
-            if publish and stored.seq > applied and long_ago:
+            due = added >= piece if piece else time.monotonic() - published_s > self._publish_every_s
+            if publish and stored.seq > applied and due:
                 # All documents up to the seq `applied` are added.
                 self._publish(catalog, folder, applied)
-                published_s = time.monotonic()
+                published_s, added = time.monotonic(), 0
+            added += 1
             self._writer_of(folder).add(stored)
             applied = stored.seq
 

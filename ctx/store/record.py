@@ -62,26 +62,14 @@ class Listing(NamedTuple):
     media_type: str
 
 
-class VectorPosition(NamedTuple):
-    """A position in a stream of vectors, which come by document first and then by embedding.
-
-    `embedded` False: (seq, no) is a document; True: it is an embedding.
-    """
-
-    embedded: bool
-    seq: int
-    no: int
-
-
 class VectorBatch(NamedTuple):
-    """n chunks with their embeddings. `position` is the position from which to continue after this batch."""
+    """n chunks with their embeddings."""
 
     chunk_nos: "np.ndarray"  # int64 (n,)
     document_nos: "np.ndarray"  # int64 (n,)
     sources: list[str]
     updated_ms: "np.ndarray"  # int64 (n,)
     vectors: "np.ndarray"  # float32 (n, dim), unit vectors
-    position: VectorPosition = VectorPosition(False, 0, 0)
 
 
 class ModelShare(NamedTuple):

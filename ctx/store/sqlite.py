@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 COMPONENT = "catalog"
 
-MIGRATIONS = (
-    """
+# The first version of the tables. PostgreSQL replaces the types (`ctx.cluster.postgres.native_tables`).
+TABLES = """
     CREATE TABLE source (
         no INTEGER PRIMARY KEY,
         name TEXT NOT NULL UNIQUE,
@@ -59,7 +59,7 @@ MIGRATIONS = (
         chunk_count INTEGER NOT NULL
     );
     CREATE UNIQUE INDEX document_place ON document (source_no, source_id);
-    CREATE INDEX document_seq ON document (seq);
+    CREATE INDEX document_seq ON document (seq, no);
     CREATE INDEX document_size ON document (source_no, chunk_count, stored_ms);  -- all that `statuses` reads
     -- Apart, so that a walk over documents is short.
     CREATE TABLE body (document_no INTEGER PRIMARY KEY, text TEXT NOT NULL);
@@ -85,7 +85,7 @@ MIGRATIONS = (
         vector BLOB NOT NULL  -- little-endian float16
     );
     CREATE UNIQUE INDEX embedding_text ON embedding (model_no, text_hash);
-    CREATE INDEX embedding_seq ON embedding (model_no, seq);
+    CREATE INDEX embedding_seq ON embedding (model_no, seq, no);
     CREATE TABLE pending (
         model_no INTEGER NOT NULL,
         chunk_no INTEGER NOT NULL,
@@ -97,11 +97,13 @@ MIGRATIONS = (
     CREATE TABLE deletion (
         no INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, document_no INTEGER NOT NULL
     );
-    CREATE INDEX deletion_seq ON deletion (seq);
+    CREATE INDEX deletion_seq ON deletion (seq, no);
     CREATE TABLE epoch (start INTEGER PRIMARY KEY, token TEXT NOT NULL);  -- who wrote from this seq on
-    INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));
     INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
-    """,
+    """
+
+MIGRATIONS = (
+    TABLES + "INSERT INTO epoch VALUES (0, lower(hex(randomblob(8))));",
     "ALTER TABLE source ADD COLUMN configuration TEXT;",  # the configuration file that the last run used
     """
     CREATE TABLE definition (  -- of source code; lines count from 1

@@ -21,7 +21,7 @@ from web_api import Asked, Reply, serving_api
 from ctx.cluster import opensearch_client
 from ctx.cluster.opensearch import OpenSearchIndex
 from ctx.cluster.opensearch_client import Client, Refusal, node_addresses
-from ctx.cluster.opensearch_part import Entry, Layout, Part
+from ctx.cluster.opensearch_part import Entry, Part
 from ctx.cluster.opensearch_query import VECTOR_SETTINGS, vector_mappings
 from ctx.config.settings import Index
 from ctx.errors import Busy, ConfigError, StoreError
@@ -278,7 +278,7 @@ DONE = {"index": {"status": 201}}
 
 def write(replies: Iterator[tuple[int, Any]]) -> None:
     with node(lambda path: (200, ABOUT) if path == "/" else next(replies)) as url, client(url) as nodes:
-        Part(nodes, "words", Layout(1, 0)).write("words-1", ENTRIES)
+        Part(nodes, "words", (1, 0)).write("words-1", ENTRIES)
 
 
 def test_a_bulk_is_sent_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ def test_an_opensearch_without_the_plugin_for_vectors_is_told_so() -> None:
         client(url) as nodes,
         pytest.raises(StoreError, match="has no k-NN plugin: install"),
     ):
-        Part(nodes, "ctx-vectors", Layout()).create(vector_mappings(), VECTOR_SETTINGS)
+        Part(nodes, "ctx-vectors", (1, 1)).create(vector_mappings(), VECTOR_SETTINGS)
 
 
 @pytest.fixture(scope="module")

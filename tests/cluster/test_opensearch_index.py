@@ -13,13 +13,13 @@ from store_tree import DIM, MODEL, WORDS, embed_pending, make, places, tree, vec
 
 from ctx.cluster.opensearch import OpenSearchIndex
 from ctx.cluster.opensearch_client import Client
-from ctx.cluster.opensearch_part import STATE, Entry, Layout, Part
+from ctx.cluster.opensearch_part import Entry, Part
 from ctx.config.settings import Index
 from ctx.errors import StoreError
 from ctx.models import Filters, Hit
 from ctx.store.base import Catalog
 from ctx.store.index import LocalIndex
-from ctx.store.record import VectorBatch, VectorPosition
+from ctx.store.record import VectorBatch
 from ctx.store.sqlite import SqliteCatalog
 
 pytestmark = pytest.mark.cluster
@@ -41,7 +41,7 @@ def opened(opensearch_url: str, index_name: str) -> Iterator[OPEN]:
     client = Client(Index(url=opensearch_url, max_retries=1))
 
     def open_index(model: str | None = MODEL, dim: int | None = DIM, **options: Any) -> OpenSearchIndex:
-        options = {"writable": True, "layout": Layout(1, 0), **options}
+        options = {"writable": True, "layout": (1, 0), **options}
         return OpenSearchIndex(client, lambda: (model, dim), name=index_name, **options)
 
     yield open_index
@@ -99,7 +99,7 @@ def test_it_ranks_as_the_embedded_engine_to_depth_100(
 ) -> None:
     catalog.put_documents(corpus(240))
     embed_pending(catalog)
-    index = opened(layout=Layout(shards, 0))
+    index = opened(layout=(shards, 0))
     for each in (local, index):
         each.catch_up(catalog)
     narrow = Filters(sources=frozenset({"git:a"}), documents=frozenset(range(1, 150)))
@@ -143,7 +143,7 @@ def test_both_legs_are_one_request_and_what_two_would_give(
     monkeypatch.setattr("ctx.cluster.opensearch.STATE_KEPT_S", 60.0)
     catalog.put_documents(corpus(60))
     client = CountingClient(Index(url=opensearch_url, max_retries=1))
-    index = OpenSearchIndex(client, lambda: (MODEL, DIM), name=index_name, layout=Layout(3, 0), writable=True)
+    index = OpenSearchIndex(client, lambda: (MODEL, DIM), name=index_name, layout=(3, 0), writable=True)
     index.catch_up(catalog)
     assert index.both("otter", lambda: vector_of(b"q"), ALL, (9, 9))[1] == [], "nothing is embedded"
     embed_pending(catalog)
@@ -305,7 +305,7 @@ def test_what_a_paused_machine_writes_late_changes_nothing(
     index = opened(model=None)
     index.catch_up(catalog)
     client = Client(Index(url=opensearch_url))
-    part = Part(client, f"{index_name}-words", Layout(1, 0))
+    part = Part(client, f"{index_name}-words", (1, 0))
     state = part.state()
     assert state is not None
     catalog.put_documents([make("a", "x.md", ["heron"])])
@@ -322,38 +322,27 @@ def test_what_a_paused_machine_writes_late_changes_nothing(
 
 
 class BrokenOff(SqliteCatalog):
-    """A catalog that gives so many batches of vectors before it fails. `given`: the chunks of those that it
-    gave.
-    """
+    """A catalog that fails after so many batches of vectors."""
 
     batches = 1 << 30
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.given: list[int] = []
-
-    def vectors_since(
-        self, model: str, seq: int, after: VectorPosition | None = None
-    ) -> Iterator[VectorBatch]:
-        for number, batch in enumerate(super().vectors_since(model, seq, after)):
+    def vectors_since(self, model: str, seq: int) -> Iterator[VectorBatch]:
+        for number, batch in enumerate(super().vectors_since(model, seq)):
             if number == self.batches:
                 raise StoreError("the database broke off")
-            self.given += batch.chunk_nos.tolist()
             yield batch
 
 
 @pytest.mark.parametrize("before", [0, 10], ids=["from nothing", "from what is published"])
-def test_vectors_that_were_given_up_go_on_where_they_were(
+def test_vectors_that_were_given_up_are_completed_by_the_next_run(
     opened: OPEN, local: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    monkeypatch.setattr("ctx.cluster.opensearch_part.PUBLISH_EVERY_S", 0.0)
     monkeypatch.setattr("ctx.store.embeddings._VECTORS", 4)
     with BrokenOff(str(tmp_path / "broken.db")) as catalog:
         if before:
             catalog.put_documents([make("a", f"{number}.md", ["otter"]) for number in range(before)])
             embed_pending(catalog)
             opened().catch_up(catalog)
-            catalog.given.clear()
         new = range(before, before + 24)
         catalog.put_documents([make("a", f"{number}.md", [f"heron {number}", "vole"]) for number in new])
         embed_pending(catalog)
@@ -363,9 +352,6 @@ def test_vectors_that_were_given_up_go_on_where_they_were(
                 opened().catch_up(catalog)
             assert len(opened().semantic(vector_of(b"q"), ALL, 99)) == before, "nothing half published"
             assert opened().hold(MODEL) == bool(before)
-        chunk_nos = set(catalog.given)
-        assert len(chunk_nos) == len(catalog.given) == 2 * 5 * 4
-        catalog.given.clear()
         catalog.delete_documents("a", [f"{before}.md", f"{before + 1}.md"])
         catalog.put_documents(
             [make("a", f"{before + 2}.md", ["badger"]), make("a", f"{before + 23}.md", ["badger too"])]
@@ -373,8 +359,6 @@ def test_vectors_that_were_given_up_go_on_where_they_were(
         embed_pending(catalog)
         catalog.batches = 1 << 30
         opened().catch_up(catalog)
-        assert catalog.given
-        assert not chunk_nos & set(catalog.given), "sent once"
         local.catch_up(catalog)
         hits, exact = (each.semantic(vector_of(b"q"), ALL, 99) for each in (opened(), local))
         assert numbers(hits) == numbers(exact)
@@ -418,26 +402,9 @@ def test_a_lost_document_is_noticed_and_the_half_built_anew(
     assert len(index.keyword("otter", ALL, 9)) == 1
 
 
-def test_an_index_of_words_that_were_cut_otherwise_is_named_and_built_anew(
-    catalog: SqliteCatalog, opened: OPEN, opensearch_url: str, index_name: str
-) -> None:
-    index = of_words(catalog, opened)
-    place = f"/{index_name}-words/_doc/{STATE}"
-    state = opensearch.ask(opensearch_url, "GET", place)
-    state["_source"][STATE]["fingerprint"] = "of another stemmer"
-    version = f"version={state['_version'] + 1}&version_type=external&refresh=true"
-    opensearch.ask(opensearch_url, "PUT", f"{place}?{version}", state["_source"])
-    assert index.check() == [
-        "the keyword index in OpenSearch was built with other word rules than this ctx has"
-    ]
-    index.catch_up(catalog)
-    assert index.check() == []
-    assert len(index.keyword("otter", ALL, 9)) == 1
-
-
 def test_it_says_what_it_is_and_how_it_is(catalog: SqliteCatalog, tmp_path: Path, opened: OPEN) -> None:
     catalog.put_documents([make("a", "x.md", ["otter"])])
-    index = opened(model=None, layout=Layout(1, 1))
+    index = opened(model=None, layout=(1, 1))
     index.catch_up(catalog)
     healthy, line = index.server(catalog)
     assert not healthy

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from ctx.clock import now_ms
-from ctx.cluster.memory_engine import MIGRATIONS, PostgresRows
+from ctx.cluster.memory_db import FRESH_S, MIGRATIONS, PostgresRows, SharedKeyRing, SharedScriptStore
 from ctx.cluster.postgres import Database
-from ctx.cluster.shared_state import FRESH_S, SharedKeyRing, SharedScriptStore
 from ctx.errors import BadRequest, Busy, NotFound, StoreError
 from ctx.memory.schema import COMPONENT
 from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions

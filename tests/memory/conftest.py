@@ -38,7 +38,7 @@ def memory_database(postgres_server: postgres.Server) -> str:
 @pytest.fixture
 def memory_url(memory_database: str) -> str:
     """The address of a database without a memory, on a real PostgreSQL."""
-    from ctx.cluster.memory_engine import PostgresRows
+    from ctx.cluster.memory_db import PostgresRows
     from ctx.cluster.postgres import Database
 
     with Database(memory_database) as database:

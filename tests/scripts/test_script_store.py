@@ -48,8 +48,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptStor
         yield opened_store
         opened_store.close()
         return
+    from ctx.cluster.memory_db import SharedScriptStore
     from ctx.cluster.postgres import Database
-    from ctx.cluster.shared_state import SharedScriptStore
 
     with Database(request.getfixturevalue("database_url")) as database:
         yield SharedScriptStore(database)

@@ -69,8 +69,8 @@ def activity(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Activit
     if request.param == "sqlite":
         yield file_activity(lambda: str(tmp_path / "memory.db"))
         return
+    from ctx.cluster.memory_db import shared_activity
     from ctx.cluster.postgres import Database
-    from ctx.cluster.shared_state import shared_activity
 
     with Database(request.getfixturevalue("database_url")) as database:
         yield shared_activity(database)
