@@ -2,8 +2,7 @@
 
 A backup is a ZIP archive with the catalog (`ctx.db`: documents, embeddings), the memories and the hashes of
 the API keys (`memory.db`), and at the end `manifest.json`. It does not contain the index, which can be
-rebuilt from the catalog without embedding a text again. Earlier versions stored the memories in the catalog
-(format 1) and the keys in `keys.json`.
+rebuilt from the catalog without embedding a text again.
 """
 
 import hashlib
@@ -26,13 +25,12 @@ from ctx.memory.copies import Ledger
 from ctx.memory.location import count_memories, locate
 from ctx.memory.rows import stored_counts
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
-from ctx.memory.split import divide, holds_old
 from ctx.models import JSON
 from ctx.scripts.store import COMPONENT as SCRIPTS
 from ctx.scripts.store import MIGRATIONS as SCRIPT_MIGRATIONS
 from ctx.server.keys import COMPONENT as SERVER_KEYS
 from ctx.server.keys import MIGRATIONS as KEY_MIGRATIONS
-from ctx.server.keys import KeyRecord, KeyRing, records_of
+from ctx.server.keys import KeyRing
 from ctx.store.folder import COPY, PARTIAL, WriterLock, check_journal, own_folder
 from ctx.store.keyword_writer import discard
 from ctx.store.schema import (
@@ -48,13 +46,12 @@ from ctx.store.schema import (
 from ctx.store.sqlite import COMPONENT, MIGRATIONS
 
 FORMAT = 2
-CATALOG, MEMORY, KEYS, MANIFEST = "ctx.db", "memory.db", "keys.json", "manifest.json"
+CATALOG, MEMORY, MANIFEST = "ctx.db", "memory.db", "manifest.json"
 # The zlib level. Level 1 compresses to a third at 60 MB/s; higher levels take three times as long to save
 # another tenth.
 _COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
 _MAX_MANIFEST_BYTES = 1 << 20
-_MAX_KEYS_BYTES = 16 << 20
 # The errors that are raised for a member that is truncated, encrypted, compressed in an unknown way or too
 # deeply nested.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
@@ -192,20 +189,13 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
                 for name in partial.keys() & contents.files.keys():
                     _extract(archive, name, contents, partial[name])
                     _check_catalog(partial[name])
-                _divide(partial)
-                _bring_keys(_earlier_keys(archive, contents), partial[MEMORY], store.memory)
+                _keep_keys(partial[MEMORY], store.memory)
                 _put_all(partial, store, replace=replace)
                 _clear_backups(store)
             finally:
                 for made in partial.values():
                     discard_copy(made)
     return contents
-
-
-def _divide(partial: dict[str, str]) -> None:
-    """Moves the memories out of the catalog of a backup in format 1 into their own database."""
-    if not os.path.lexists(partial[MEMORY]) and holds_old(partial[CATALOG]) is not None:
-        divide(partial[CATALOG], partial[MEMORY])
 
 
 def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
@@ -243,13 +233,15 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
 
 def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
     """Reads the manifest of a backup. Raises `BadRequest` if it is missing or invalid, and `StoreError` if a
-    newer ctx wrote it.
+    newer ctx or an early build wrote it.
     """
     try:
         with archive.open(MANIFEST) as member:
             manifest = json.loads(member.read(_MAX_MANIFEST_BYTES))
         if manifest["format"] > FORMAT:
             raise StoreError(f"{path} was made by a newer ctx ({manifest['version']}): upgrade ctx")
+        if manifest["format"] < FORMAT or not manifest["files"].keys() <= {CATALOG, MEMORY}:
+            raise StoreError(f"{path} was made by an early build of ctx: restore it with that build")
         return _contents(manifest)
     except (*_UNREADABLE, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f"{path} is not a backup of ctx") from error
@@ -270,28 +262,9 @@ def _contents(manifest: JSON) -> Contents:
     return Contents(manifest["created_ms"], str(manifest["version"]), rows, sums)
 
 
-def _member(archive: zipfile.ZipFile, name: str, contents: Contents) -> bytes:
-    """The content of a small member of the archive, whose checksum is checked. Raises `StoreError`."""
-    if contents.files[name]["bytes"] > _MAX_KEYS_BYTES:
-        raise _damaged(name)
-    data = b"".join(_blocks(archive, name, contents))
-    _check_sum(name, hashlib.sha256(data).hexdigest(), contents)
-    return data
-
-
-def _earlier_keys(archive: zipfile.ZipFile, contents: Contents) -> list[KeyRecord]:
-    """The API keys in `keys.json`, which only backups of earlier versions contain."""
-    if KEYS not in contents.files:
-        return []
-    try:
-        return records_of(json.loads(_member(archive, KEYS, contents)))
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        raise _damaged(KEYS) from error
-
-
-def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
-    """Adds API keys to the restored database: the `earlier` keys, and the revoked keys of the existing store.
-    If the backup has no keys, adds all existing keys.
+def _keep_keys(restored: str, memory: str) -> None:
+    """Adds the revoked API keys of the existing store to the restored database, or all of them if the backup
+    has no keys.
 
     A revoked key may have leaked, so an older backup must not make it valid again. And a backup without keys
     must not give access to a server that needed a key.
@@ -302,10 +275,9 @@ def _bring_keys(earlier: list[KeyRecord], restored: str, memory: str) -> None:
     except StoreError as error:
         raise StoreError(f"the existing keys cannot be read: move {memory} away first") from error
     with closing(KeyRing(restored)) as ring:
-        known = [*ring.list(), *earlier]
-        kept = [record for record in present if record.revoked_ms is not None or not known]
-        if earlier or kept:
-            ring.add([*earlier, *kept])
+        added = [record for record in present if record.revoked_ms is not None] if ring.list() else present
+        if added:
+            ring.add(added)
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
@@ -327,7 +299,8 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
             target.write(block)
         target.flush()
         os.fsync(target.fileno())
-    _check_sum(name, digest.hexdigest(), contents)
+    if contents.files[name]["sha256"] != digest.hexdigest():
+        raise _damaged(name)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
@@ -344,11 +317,6 @@ def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator
                 yield block
     except (*_UNREADABLE, KeyError) as error:
         raise _damaged(name) from error
-
-
-def _check_sum(name: str, digest: str, contents: Contents) -> None:
-    if contents.files[name]["sha256"] != digest:
-        raise _damaged(name)
 
 
 def _damaged(name: str) -> StoreError:

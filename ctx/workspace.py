@@ -21,7 +21,7 @@ from ctx.indexing import status
 from ctx.indexing.indexer import Indexer
 from ctx.indexing.model_switch import ModelSwitch, key_of, notes_path
 from ctx.indexing.run import ConfigurationFile
-from ctx.indexing.worker import NoLock, NoProjection
+from ctx.indexing.worker import NoLock
 from ctx.memory.activity import Activity, file_activity
 from ctx.memory.copies import copy_if_changed
 from ctx.memory.location import Location, locate, loss
@@ -32,7 +32,8 @@ from ctx.search.searcher import Searcher
 from ctx.store.base import Projection, SearchIndex
 from ctx.store.folder import WriterLock, work_lock
 from ctx.store.index import Plane
-from ctx.store.sqlite import SqliteCatalog, check_whole, file_catalog, open_catalog
+from ctx.store.schema import is_locked
+from ctx.store.sqlite import SqliteCatalog, check_whole, open_catalog
 from ctx.tools.builtin import builtin_tools
 from ctx.tools.toolbox import Agents, Toolbox, inline_agent
 
@@ -117,7 +118,10 @@ class Workspace:
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         with self._lock:
             url, path = self.config.store.url, self.config.db.path
-            catalog = open_catalog(url, path) if url else file_catalog(path, reading=self._reading)
+            if url:
+                catalog = open_catalog(url, path)
+            else:
+                catalog = SqliteCatalog(path, read_only=self._reading or is_locked(path))
             self._opened.append(catalog.close)
             check_whole(unfinished=catalog.unfinished(), shared=bool(url))
             return catalog
@@ -265,7 +269,7 @@ class Workspace:
             return key_of(self.model_switch.indexed(self.catalog))
 
         def open_projection() -> Projection:
-            return self.plane.open(embedding, writable=True) if self._projecting else NoProjection()
+            return self.plane.open(embedding, writable=True) if self._projecting else Projection()
 
         config = self.config
         with self._lock:

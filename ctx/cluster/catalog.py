@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
 
 from ctx.cluster.leases import Leases, turn, turn_or_done
 from ctx.cluster.postgres import Connection, Database, native_tables
@@ -18,7 +17,7 @@ from ctx.errors import Busy, StoreError
 from ctx.models import source_kind
 from ctx.store import sqlite
 from ctx.store.base import Catalog, IndexTurn
-from ctx.store.record import Statements, StoredDocument, marks, model_no_of, rows_among, slices
+from ctx.store.record import Statements, marks, model_no_of, rows_among, slices
 from ctx.store.write import Write
 
 COMPONENT = "catalog"
@@ -89,7 +88,6 @@ class PostgresCatalog(Catalog):
         self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
         self._epochs: dict[str, int] = {}  # source -> epoch of the lease that this process holds on it
-        self._latest: list[StoredDocument] = []
         self._line: str | None = None  # the server's `_LINE` when this process began its epoch
         try:
             self.database.migrate(COMPONENT, (TABLES,), oldest=OLDEST_VERSION)
@@ -205,10 +203,6 @@ class PostgresCatalog(Catalog):
             claimed = {row[0] for row in rows}
         return [no for no in chunk_nos if no in claimed]
 
-    def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        assert isinstance(statements, Connection)
-        return statements.stream(sql, values)
-
     def server(self) -> tuple[bool, str] | None:
         with self._reading() as connection:
             row = connection.execute(
@@ -298,7 +292,6 @@ class PostgresWrite(Write):
         if line != self.line:
             # A failover may have lost writes with the numbers that follow, so a new epoch begins.
             self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex() + line))
-            self._drop_epochs()
             self.line = line
         return seq
 

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from ctx.cluster import open_database
-from ctx.cluster.catalog import PostgresCatalog
 from ctx.cluster.memory_db import SharedScriptStore
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
@@ -26,10 +25,9 @@ from ctx.memory.sessions import move_sessions
 from ctx.memory.store import open_rows
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.server.keys import KeyRecord, KeyRing, Keys, open_keys
+from ctx.store.base import Catalog
 from ctx.store.record import StoredDocument
-from ctx.store.sqlite import SqliteCatalog, open_catalog
-
-SqlCatalog = SqliteCatalog | PostgresCatalog
+from ctx.store.sqlite import open_catalog
 
 SAME = "both are the same store; name another one with --to or --from"
 BATCH = 64  # documents per transaction
@@ -113,7 +111,7 @@ class Moved(NamedTuple):
     digest: str
 
 
-def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
+def check_target(origin: Catalog, target: Catalog) -> None:
     """Raises `BadRequest` if the target has documents that the origin does not have. Changes nothing."""
     excess = _excess(origin, target)
     if excess:
@@ -124,7 +122,7 @@ def check_target(origin: SqlCatalog, target: SqlCatalog) -> None:
         )
 
 
-def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved:
+def move(origin: Catalog, target: Catalog, *, progress: Progress) -> Moved:
     """Copies the catalog `origin` to `target`, deletes documents that only the target has, and compares the
     two. Nobody may write to either meanwhile. Raises `StoreError` if they differ afterwards.
     """
@@ -135,7 +133,11 @@ def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved
     ids = origin.ids()
     while batch := list(islice(ids, BATCH)):
         pairs = [(_document(origin, id), target.document(id)) for id in batch]
-        news = [(entry.document, entry.chunks) for entry, twin in pairs if not _equal(entry, twin)]
+        news = [
+            (entry.document, entry.chunks)
+            for entry, twin in pairs
+            if twin is None or (twin.document, twin.chunks) != (entry.document, entry.chunks)
+        ]
         target.put_documents(news)
         count += len(batch)
         passed_over += len(batch) - len(news)
@@ -150,7 +152,7 @@ def move(origin: SqlCatalog, target: SqlCatalog, *, progress: Progress) -> Moved
     return Moved(stats["documents"], stats["chunks"], embeddings, passed_over, digests[1])
 
 
-def digest(catalog: SqlCatalog) -> str:
+def digest(catalog: Catalog) -> str:
     """A SHA-256 over all documents with their chunks. It does not depend on the engine or on row numbers."""
     total = hashlib.sha256()
     for entry in catalog.export():
@@ -160,7 +162,7 @@ def digest(catalog: SqlCatalog) -> str:
     return total.hexdigest()
 
 
-def _excess(origin: SqlCatalog, target: SqlCatalog) -> dict[str, list[str]]:
+def _excess(origin: Catalog, target: Catalog) -> dict[str, list[str]]:
     """source -> source_ids of the documents that only the target has."""
     excess: dict[str, list[str]] = {}
     for status in target.statuses(None, ()):
@@ -171,18 +173,14 @@ def _excess(origin: SqlCatalog, target: SqlCatalog) -> dict[str, list[str]]:
     return excess
 
 
-def _document(catalog: SqlCatalog, id: str) -> StoredDocument:
+def _document(catalog: Catalog, id: str) -> StoredDocument:
     entry = catalog.document(id)
     if entry is None:
         raise StoreError("a document was deleted during the migration: stop all writers, and run it again")
     return entry
 
 
-def _equal(entry: StoredDocument, twin: StoredDocument | None) -> bool:
-    return twin is not None and entry.document == twin.document and entry.chunks == twin.chunks
-
-
-def _move_embeddings(origin: SqlCatalog, target: SqlCatalog, model: str, progress: Progress) -> int:
+def _move_embeddings(origin: Catalog, target: Catalog, model: str, progress: Progress) -> int:
     """Copies the vectors of the texts that have no embedding in the target. Returns the number copied."""
     count = 0
     total = target.pending_count(model)
@@ -196,7 +194,7 @@ def _move_embeddings(origin: SqlCatalog, target: SqlCatalog, model: str, progres
     return count
 
 
-def _move_runs(origin: SqlCatalog, target: SqlCatalog, source: str, succeeded_ms: int | None) -> None:
+def _move_runs(origin: Catalog, target: Catalog, source: str, succeeded_ms: int | None) -> None:
     run = origin.last_run(source)
     if run is None or run == target.last_run(source):
         return

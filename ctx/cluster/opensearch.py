@@ -22,7 +22,7 @@ from ctx.cluster.opensearch_part import STATE, Part, State, Writing
 from ctx.cluster.opensearch_query import FORMAT
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import JSON, Filters, Hit
-from ctx.store.base import Catalog, IndexTurn
+from ctx.store.base import Catalog, IndexTurn, SearchIndex
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
 from ctx.text import analyze
 from ctx.text.strings import counted
@@ -48,12 +48,12 @@ class States(NamedTuple):
         return min(self.words.applied, self.vectors.applied if self.vectors else 0)
 
 
-class OpenSearchIndex:
+class OpenSearchIndex(SearchIndex):
     """The `SearchIndex` in OpenSearch. Opening sends no request.
 
-    The caller closes the client. `embedding` is described at `LocalIndex`, and `layout` at `Part`. `owner`
-    returns the name of the catalog; an index that belongs to another catalog is not changed. `turn` makes
-    processes write one after the other; None means that the caller holds a lock.
+    The caller closes the client, so `close` does nothing. `embedding` is described at `LocalIndex`, and
+    `layout` at `Part`. `owner` returns the name of the catalog; an index that belongs to another catalog is
+    not changed. `turn` makes processes write one after the other; None means that the caller holds a lock.
     """
 
     def __init__(
@@ -78,15 +78,6 @@ class OpenSearchIndex:
         self._lock = threading.Lock()
         self._seen: tuple[float, States] | None = None  # (time of the request on the monotonic clock, states)
         self._suspect = self._adopting = False
-
-    def __enter__(self) -> "OpenSearchIndex":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Does nothing, because the caller closes the client."""
 
     @cached_property
     def _owner(self) -> str:
@@ -185,10 +176,7 @@ class OpenSearchIndex:
             except Refusal as error:
                 if error.status != 404:
                     raise  # 404 means that an index was replaced meanwhile, so the searches below try again
-        return (
-            self.keyword(query, filters, depths[0], prefix=prefix),
-            self.semantic(vector(), filters, depths[1], model=model),
-        )
+        return super().both(query, vector, filters, depths, prefix=prefix, model=model)
 
     def hold(self, model: str) -> bool:
         """Whether the published vectors are of this model, so that `semantic` can search them."""
@@ -224,16 +212,12 @@ class OpenSearchIndex:
             raise StoreError("the index was opened read-only")
         model, _ = self._embedding()
         self._check_owner()
-        if not self._suspect and self._up_to_date(catalog, model):
-            return catalog.seq()
         target = catalog.seq()
+        if not self._suspect and self._has_applied(catalog, model, target):
+            return target
 
         def done() -> bool:
-            states = self._read_states()
-            words = states.words
-            if words is None or catalog.history(words.applied) != words.history:
-                return False
-            return states.applied >= target
+            return self._has_applied(catalog, model, target)
 
         with self._turn(done) if self._turn else nullcontext(True) as mine:
             if not mine:
@@ -249,9 +233,6 @@ class OpenSearchIndex:
             finally:
                 with self._lock:
                     self._seen = None
-
-    def feed(self, catalog: Catalog) -> None:
-        """Does nothing, because `catch_up` publishes soon enough."""
 
     def check(self) -> list[str]:
         """Checks both indexes and returns one line for each problem. If there is one, the next `catch_up` of
@@ -307,17 +288,17 @@ class OpenSearchIndex:
             "name, or take it over with `ctx doctor --fix`"
         )
 
-    def _up_to_date(self, catalog: Catalog, model: str | None) -> bool:
-        seq = catalog.seq()
-        history = catalog.history(seq) or ""
-        states = self._read_states()
-        expected = (FORMAT, seq, history, self._owner, model or "")
-        halves = [states.words] if model is None else [states.words, states.vectors]
-        if model is None and states.vectors is not None:
+    def _has_applied(self, catalog: Catalog, model: str | None, target: int) -> bool:
+        """Whether the index follows this catalog with this model, and has applied the seq `target`."""
+        words, vectors = self._read_states()
+        if model is None and vectors is not None:
             return False
         return all(
-            half is not None and (half.format, half.applied, half.history, half.owner, half.model) == expected
-            for half in halves
+            self._is_ours(half)
+            and half.model == (model or "")
+            and half.applied >= target
+            and catalog.history(half.applied) == half.history
+            for half in ([words] if model is None else [words, vectors])
         )
 
     def _begin(self, part: Part, catalog: Catalog, model: str, settings: JSON, mappings: JSON) -> State:

@@ -20,7 +20,7 @@ from ctx.embed import Embedder, open_embedder
 from ctx.errors import CtxError
 from ctx.models import JSON, as_table
 from ctx.store.base import Catalog
-from ctx.store.folder import Stamp, read_state, stamp
+from ctx.store.folder import read_state
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ModelSwitch:
         self._configured = configured
         self._notes = notes
         self._lock = Lock()
-        self._seen: Stamp | None = None
+        self._seen: tuple[int, ...] | None = None
         self._published: str | None = None
         self._predecessors: dict[str, Embedder | None] = {}
 
@@ -80,7 +80,7 @@ class ModelSwitch:
         """The model of the published vectors; None if there are none."""
         if self._ask_published is not None:
             return self._ask_published()
-        current_stamp = stamp(self._state)
+        current_stamp = files.stamp(self._state)
         if current_stamp != self._seen:
             try:
                 self._published = (read_state(self._state) or {}).get("model")

@@ -12,32 +12,12 @@ from functools import partial
 
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
-from ctx.store.base import Catalog
 
 logger = logging.getLogger(__name__)
 
 ROLES = ("scan", "embed", "pump")
 SCAN_EVERY_S = 60.0  # for sources without a configured interval
 LOOK_EVERY_S = 2.0  # between two checks for pending work
-
-
-class NoProjection:
-    """An index that does nothing, for a machine that does not search."""
-
-    def catch_up(self, catalog: Catalog) -> int:
-        return catalog.seq()
-
-    def feed(self, catalog: Catalog) -> None:
-        pass
-
-    def check(self) -> list[str]:
-        return []
-
-    def adopt(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class NoLock:

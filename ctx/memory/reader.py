@@ -13,7 +13,7 @@ from ctx.memory.columns import JSON_COLUMNS, Memory, plain_number
 from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, Posting, listed
 from ctx.memory.filters import Condition
 from ctx.models import JSON
-from ctx.store.documents import EVERY
+from ctx.store.record import EVERY
 
 # SQL for the numbers of a bank and of all banks that were merged into it, directly or indirectly.
 LINEAGE = (

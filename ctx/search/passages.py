@@ -116,8 +116,7 @@ class Rows:
 
     def read_spans(self, spans: Sequence[Span]) -> None:
         """Reads the chunks in these (document, first chunk, past the last chunk) spans into the cache."""
-        if spans:
-            self._rows.update(self._catalog.span_rows(spans))
+        self.read([no for _, first, past in spans for no in range(first, past)])
 
     def get(self, chunk_no: int) -> ChunkRow | None:
         return self._rows.get(chunk_no)

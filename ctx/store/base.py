@@ -7,7 +7,7 @@ remembers the last `seq` that it has applied, and can be deleted and rebuilt at 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Event
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from ctx.models import Filters, Hit
 from ctx.store.documents import Documents
@@ -90,40 +90,46 @@ class Catalog(Documents, Embeddings):
         """
 
 
-class Projection(Protocol):
-    """Data that is derived from the catalog and can be rebuilt from it, such as a search index."""
+class Projection:
+    """Data that is derived from the catalog and can be rebuilt from it, such as a search index. This base
+    class holds no data; it is for a machine that does not search.
+    """
 
     def catch_up(self, catalog: Catalog) -> int:
         """Applies the catalog's new writes durably and returns the last seq applied. Only one process may
         call it at a time.
         """
-        ...
+        return catalog.seq()
 
     def feed(self, catalog: Catalog) -> None:
         """Passes the catalog's new writes to the engine without publishing them, so that the engine works
         while a long run continues. `catch_up` publishes them.
         """
-        ...
 
     def check(self) -> list[str]:
         """Opens all files and returns one line for each problem. The next `catch_up` rebuilds damaged
         files.
         """
-        ...
+        return []
 
     def adopt(self) -> None:
         """Allows the next `catch_up` to rebuild an index that belongs to another catalog."""
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the files."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
-class SearchIndex(Projection, Protocol):
+class SearchIndex(Projection):
     """Finds chunks. Searches may run in any thread and never wait for a writer."""
 
     def reach(self) -> None:
         """Raises `StoreError` if the engine does not answer at once."""
-        ...
 
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """The k chunks that match the query's words best (BM25), best first. Any text is a valid query.
@@ -132,19 +138,19 @@ class SearchIndex(Projection, Protocol):
         A query that is a single quoted phrase finds only text that contains the exact phrase. With `prefix`,
         the last word may be incomplete.
         """
-        ...
+        raise NotImplementedError
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
         """(term -> BM25's idf, for the terms that occur in the index; the names that are defined in code)."""
-        ...
+        raise NotImplementedError
 
     def resembling(self, words: Sequence[str]) -> str | None:
         """The word that occurs in most passages of the index; None if no word occurs."""
-        ...
+        raise NotImplementedError
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         """At most k passages whose code defines one of the names, ordered by chunk number."""
-        ...
+        raise NotImplementedError
 
     def semantic(
         self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
@@ -154,7 +160,7 @@ class SearchIndex(Projection, Protocol):
         `model` is the model that made the vector; None means the published model. It matters while one model
         replaces another.
         """
-        ...
+        raise NotImplementedError
 
     def both(
         self,
@@ -171,12 +177,15 @@ class SearchIndex(Projection, Protocol):
         `vector` computes the query's vector, which may take longer than the search. A remote engine answers
         both searches in one request.
         """
-        ...
+        hits = self.keyword(query, filters, depths[0], prefix=prefix)
+        return hits, self.semantic(vector(), filters, depths[1], model=model)
 
     def hold(self, model: str) -> bool:
         """Opens the vectors of this model and keeps them open, so that `semantic` can search them. Returns
         False if the index has no vectors of this model.
         """
-        ...
+        raise NotImplementedError
 
-    def applied_seq(self) -> int: ...
+    def applied_seq(self) -> int:
+        """The last seq that the index has applied; 0 if a part is missing, damaged or outdated."""
+        raise NotImplementedError

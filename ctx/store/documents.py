@@ -24,12 +24,12 @@ from ctx.store.record import (
     set_unfinished,
     source_no_of,
 )
-from ctx.store.write import BatchRows
+from ctx.store.write import store_batch
 from ctx.text.filetypes import is_code
 
-EVERY = 1 << 62  # larger than any row number: the cursor (seq, EVERY) comes after all rows written at `seq`
 # Documents per page. Short read transactions keep the write-ahead log small while an index is built.
 PAGE = 200
+DOCUMENTS = "SELECT seq, no, chunk_first, chunk_count FROM document WHERE"  # for `Record._pages`
 _DOCUMENT = (
     "d.no, d.seq, d.chunk_first, d.chunk_count, d.id, s.name, d.source_id, d.title, b.text, d.media_type, "
     "d.updated_ms, "
@@ -56,7 +56,6 @@ def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]])
 class Documents(Record):
     """Stores, deletes and lists documents."""
 
-    _latest: list[StoredDocument]  # the documents of the last write, until an index takes them
     _fingerprint = "fingerprint"  # an SQL expression; in PostgreSQL it depends on the machine
 
     def _fingerprint_values(self) -> tuple[str, ...]:
@@ -99,9 +98,7 @@ class Documents(Record):
             return self.seq()
         latest = {document.id: (document, chunks) for document, chunks in batch}
         with self._writing() as write:
-            stored = BatchRows(write, now_ms(), latest.values()).store()
-        self._latest = stored
-        return stored[0].seq
+            return store_batch(write, now_ms(), latest.values())
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
         """Updates the fingerprint and the time of documents whose content is unchanged. `batch` holds
@@ -166,38 +163,17 @@ class Documents(Record):
         """The documents written after `seq`, which an index still has to apply, in order of seq. Reads page
         by page: a document that is replaced meanwhile comes in its new version, possibly at a later place.
         """
-        cursor = (seq, EVERY)
-        while True:
-            with self._reading() as connection:
-                page = [
-                    _stored(
-                        connection, connection.execute(f"SELECT {_DOCUMENT} WHERE d.no = ?", (no,)).fetchone()
-                    )
-                    for _, no, _, _ in documents_after(connection, cursor, PAGE)
-                ]
-            if not page:
-                return
-            yield from page
-            cursor = (page[-1].seq, page[-1].document_no)
 
-    def take_batch(self) -> list[StoredDocument]:
-        """Returns the documents that this process stored last, and forgets them. An index that takes them
-        need not read them from the database.
-        """
-        batch, self._latest = self._latest, []
-        return batch
+        def read(connection: Statements, rows: list[Any]) -> list[StoredDocument]:
+            sql = f"SELECT {_DOCUMENT} WHERE d.no = ?"
+            return [_stored(connection, connection.execute(sql, (no,)).fetchone()) for _, no, _, _ in rows]
+
+        return self._pages(DOCUMENTS, (), seq, PAGE, read)
 
     def chunks_since(self, seq: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """(seq, document_no, chunk_nos) of the documents written after `seq`, in order of seq."""
-        cursor = (seq, EVERY)
-        while True:
-            with self._reading() as connection:
-                page = documents_after(connection, cursor, 100 * PAGE)
-            if not page:
-                return
-            for row_seq, no, first, count in page:
-                yield row_seq, no, tuple(range(first, first + count))
-            cursor = page[-1][:2]
+        for row_seq, no, first, count in self._pages(DOCUMENTS, (), seq, 100 * PAGE, lambda _, rows: rows):
+            yield row_seq, no, tuple(range(first, first + count))
 
     def deletions_since(self, seq: int) -> Iterator[tuple[int, int]]:
         """(seq, document_no) of the documents deleted after `seq`, in order of seq."""
@@ -214,28 +190,17 @@ class Documents(Record):
         """
         with self._reading() as connection:
             for (source_no,) in connection.execute("SELECT no FROM source ORDER BY name").fetchall():
-                rows = self._stream(
-                    connection, f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,)
+                rows = connection.stream(
+                    f"SELECT {_DOCUMENT} WHERE d.source_no = ? ORDER BY d.source_id", (source_no,)
                 )
                 for row in rows:
                     yield _stored(connection, row)
 
     def ids(self) -> Iterator[str]:
-        """The ids of all documents, ordered by their first chunk. Documents that are written meanwhile may be
-        missing.
-        """
-        cursor = (-1, -1)
-        while True:
-            with self._reading() as connection:
-                rows = connection.execute(
-                    "SELECT chunk_first, no, id FROM document WHERE (chunk_first, no) > (?, ?) "
-                    "ORDER BY chunk_first, no LIMIT ?",
-                    (*cursor, 100 * PAGE),
-                ).fetchall()
-            if not rows:
-                return
-            yield from (row[2] for row in rows)
-            cursor = (rows[-1][0], rows[-1][1])
+        """The ids of all documents, ordered by their first chunk, read from one snapshot."""
+        with self._reading() as connection:
+            for (id,) in connection.stream("SELECT id FROM document ORDER BY chunk_first, no"):
+                yield id
 
     def history(self, seq: int) -> str | None:
         """An identifier for the sequence of writes up to `seq`.
@@ -310,31 +275,3 @@ def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
     return StoredDocument(
         no, seq, document, chunks_between(connection, first, count), tuple(range(first, first + count))
     )
-
-
-def rows_after(
-    connection: Statements, select: str, values: tuple[object, ...], seen: tuple[int, int], limit: int
-) -> list[Any]:
-    """At most `limit` rows (seq, no, ...) after the cursor `seen` (seq, no), in this order. `select` ends
-    where a condition can follow.
-
-    Runs two queries, because one query over the pair would scan all rows of a seq again for each page.
-    """
-    rows = connection.execute(
-        f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *seen, limit)
-    ).fetchall()
-    if len(rows) < limit:
-        rows += connection.execute(
-            f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, seen[0], limit - len(rows))
-        )
-    return rows
-
-
-def documents_after(
-    connection: Statements, seen: tuple[int, int], limit: int
-) -> list[tuple[int, int, int, int]]:
-    """(seq, no, chunk_first, chunk_count) of at most `limit` documents after the cursor `seen` (seq, no), in
-    this order.
-    """
-    select = "SELECT seq, no, chunk_first, chunk_count FROM document WHERE"
-    return rows_after(connection, select, (), seen, limit)

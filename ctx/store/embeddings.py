@@ -7,23 +7,22 @@ because finding them among a million chunks takes a second.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 from ctx.errors import StoreError
 from ctx.identity import embedding_text
-from ctx.store.documents import EVERY, PAGE, documents_after, rows_after
+from ctx.store.documents import DOCUMENTS, PAGE
 from ctx.store.record import (
     ModelShare,
     PendingChunk,
+    Reading,
     Record,
     Statements,
     VectorBatch,
     chunk_total,
-    marks,
     model_no_of,
     rows_among,
-    slices,
 )
 from ctx.text import filetypes
 
@@ -39,12 +38,6 @@ UNIT_TOLERANCE = 0.01  # float16 changes the length by 0.001
 _TEXT = "SELECT d.title, b.text FROM document d JOIN body b ON b.document_no = d.no WHERE d.no = ?"
 _COLUMNS = "c.no, d.no, s.name, d.updated_ms, e.vector"  # columns of a row that becomes a vector
 VectorRow = tuple[int, int, str, int, bytes]  # these columns
-
-
-def _stored(connection: Statements, model_no: int, hashes: list[bytes]) -> set[bytes]:
-    """Those of these text hashes that have an embedding of the model."""
-    sql = "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({})"
-    return {bytes(row[0]) for row in rows_among(connection, sql, (model_no,), hashes)}
 
 
 class Embeddings(Record):
@@ -76,7 +69,7 @@ class Embeddings(Record):
         return list(texts.items())
 
     def _pending_rows(
-        self, connection: Statements, model_no: int | None, chunk_nos: Sequence[int] | None
+        self, connection: Reading, model_no: int | None, chunk_nos: Sequence[int] | None
     ) -> Iterator[tuple[int, int, int, str, bytes]]:
         """(document_no, start, end, heading, text_hash) of the pending chunks by number, or with `chunk_nos`
         only of these chunks, in this order.
@@ -88,7 +81,7 @@ class Embeddings(Record):
             select = f"{columns} pending p CROSS JOIN chunk c WHERE c.no = p.chunk_no AND p.model_no = ?"
             key, values = "p.chunk_no", [model_no]
         if chunk_nos is None:
-            yield from self._stream(connection, f"{select} ORDER BY {key}", values)
+            yield from connection.stream(f"{select} ORDER BY {key}", values)
             return
         for chunk_no in chunk_nos:
             yield from connection.execute(f"{select} AND {key} = ?", (*values, chunk_no))
@@ -103,15 +96,13 @@ class Embeddings(Record):
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
             if model_no is None:
-                rows = self._stream(
-                    connection,
+                rows = connection.stream(
                     f"SELECT {columns} FROM chunk c CROSS JOIN document d "
                     "WHERE d.no = c.document_no AND c.no > ? ORDER BY c.no",
                     (after,),
                 )
             else:
-                rows = self._stream(
-                    connection,
+                rows = connection.stream(
                     f"SELECT {columns} FROM pending p CROSS JOIN chunk c CROSS JOIN document d "
                     "WHERE c.no = p.chunk_no AND d.no = c.document_no "
                     f"AND p.model_no = ? AND p.chunk_no > ?{self._unclaimed} ORDER BY p.chunk_no",
@@ -124,15 +115,16 @@ class Embeddings(Record):
     def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
         """The storage used by each model that is not in `besides`, oldest model first."""
         with self._reading() as connection:
-            models = connection.execute("SELECT no, name, dim FROM model ORDER BY no").fetchall()
-            return [self._share(connection, no, name, dim) for no, name, dim in models if name not in besides]
-
-    def _share(self, connection: Statements, model_no: int, name: str, dim: int) -> ModelShare:
-        sql = "SELECT count(*) FROM embedding WHERE model_no = ?"
-        count = int(connection.execute(sql, (model_no,)).fetchone()[0])
-        sql = f"SELECT 1 FROM pending p WHERE p.model_no = ? AND NOT (TRUE{self._unclaimed}) LIMIT 1"
-        claimed = bool(self._unclaimed) and connection.execute(sql, (model_no,)).fetchone() is not None
-        return ModelShare(name, count, count * (2 * dim + _ROW_BYTES), claimed)
+            rows = connection.execute(
+                "SELECT m.name, m.dim, count(e.no), EXISTS (SELECT 1 FROM pending p WHERE p.model_no = m.no "
+                f"AND NOT (TRUE{self._unclaimed})) FROM model m LEFT JOIN embedding e ON e.model_no = m.no "
+                "GROUP BY m.no, m.name, m.dim ORDER BY m.no"
+            )
+            return [
+                ModelShare(name, count, count * (2 * dim + _ROW_BYTES), bool(filling))
+                for name, dim, count, filling in rows
+                if name not in besides
+            ]
 
     def models(self) -> list[str]:
         """The names of the models that have embeddings in this catalog, oldest first."""
@@ -151,7 +143,8 @@ class Embeddings(Record):
             connection = write.connection
             write.take_turn()
             model_no = write.ensure_model(model, dim)
-            stored = _stored(connection, model_no, list(blobs))
+            sql = "SELECT text_hash FROM embedding WHERE model_no = ? AND text_hash IN ({})"
+            stored = {bytes(row[0]) for row in rows_among(connection, sql, (model_no,), list(blobs))}
             inserts = [(text_hash, blob) for text_hash, blob in blobs.items() if text_hash not in stored]
             if not inserts:
                 return write.seq()
@@ -176,60 +169,38 @@ class Embeddings(Record):
         if row is None:
             return
         model_no, dim = row
-        waiting: list[VectorRow] = []
-        pages = self._vectors_of_documents(model_no, (seq, EVERY))
+        rows = self._vectors_of_documents(model_no, seq)
         if seq:  # with seq 0, the vectors of all documents are those of all texts
-            pages = chain(pages, self._vectors_of_texts(model_no, seq))
-        for rows in pages:
-            waiting += rows
-            while len(waiting) >= _VECTORS:
-                yield _vector_batch(waiting[:_VECTORS], dim)
-                del waiting[:_VECTORS]
-        if waiting:
-            yield _vector_batch(waiting, dim)
+            rows = chain(rows, self._vectors_of_texts(model_no, seq))
+        while batch := list(islice(rows, _VECTORS)):
+            yield _vector_batch(batch, dim)
 
-    def _vectors_of_documents(self, model_no: int, cursor: tuple[int, int]) -> Iterator[list[VectorRow]]:
-        while True:
-            with self._reading() as connection:
-                page = documents_after(connection, cursor, PAGE)
-                for _, no, first, count in page:
-                    rows = connection.execute(
-                        f"SELECT {_COLUMNS} FROM document d CROSS JOIN source s CROSS JOIN chunk c CROSS "
-                        "JOIN embedding e "
-                        "WHERE s.no = d.source_no AND e.model_no = ? AND e.text_hash = c.text_hash "
-                        "AND d.no = ? AND c.no BETWEEN ? AND ?",
-                        (model_no, no, first, first + count - 1),
-                    ).fetchall()
-                    yield rows
-            if not page:
-                return
-            cursor = page[-1][:2]
+    def _vectors_of_documents(self, model_no: int, seq: int) -> Iterator[VectorRow]:
+        sql = (
+            f"SELECT {_COLUMNS} FROM document d CROSS JOIN source s CROSS JOIN chunk c "
+            "CROSS JOIN embedding e WHERE s.no = d.source_no AND e.model_no = ? "
+            "AND e.text_hash = c.text_hash AND d.no = ? AND c.no BETWEEN ? AND ?"
+        )
 
-    def _vectors_of_texts(self, model_no: int, seq: int) -> Iterator[list[VectorRow]]:
-        cursor = (seq, EVERY)
-        while True:
-            with self._reading() as connection:
-                embeddings = rows_after(
-                    connection,
-                    "SELECT seq, no FROM embedding WHERE model_no = ? AND ",
-                    (model_no,),
-                    cursor,
-                    1000,
-                )
-                if not embeddings:
-                    return
-                cursor = embeddings[-1]
-                rows: list[VectorRow] = []
-                for nos in slices([no for _, no in embeddings]):
-                    rows += connection.execute(
-                        f"SELECT {_COLUMNS} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d CROSS "
-                        "JOIN source s "
-                        "WHERE c.text_hash = e.text_hash AND d.no = c.document_no AND s.no = d.source_no "
-                        # documents after `seq` were already yielded by `_vectors_of_documents`
-                        f"AND e.no IN ({marks(nos)}) AND d.seq <= ?",
-                        (*nos, seq),
-                    )
-            yield rows
+        def read(connection: Statements, rows: list[Any]) -> list[VectorRow]:
+            bounds = [(model_no, no, first, first + count - 1) for _, no, first, count in rows]
+            return [row for values in bounds for row in connection.execute(sql, values)]
+
+        return self._pages(DOCUMENTS, (), seq, PAGE, read)
+
+    def _vectors_of_texts(self, model_no: int, seq: int) -> Iterator[VectorRow]:
+        sql = (
+            f"SELECT {_COLUMNS} FROM embedding e CROSS JOIN chunk c CROSS JOIN document d "
+            "CROSS JOIN source s WHERE c.text_hash = e.text_hash AND d.no = c.document_no "
+            # `_vectors_of_documents` has already yielded the documents after `seq`
+            "AND s.no = d.source_no AND d.seq <= ? AND e.no IN ({})"
+        )
+
+        def read(connection: Statements, rows: list[Any]) -> list[VectorRow]:
+            return list(rows_among(connection, sql, (seq,), [no for _, no in rows]))
+
+        select = "SELECT seq, no FROM embedding WHERE model_no = ? AND"
+        return self._pages(select, (model_no,), seq, 1000, read)
 
     def vectors_of(self, model: str, hashes: Sequence[bytes]) -> "dict[bytes, np.ndarray]":
         """text_hash -> float32 vector (dim,), for those of the texts that have an embedding of this model."""
@@ -268,12 +239,6 @@ class Embeddings(Record):
             ).fetchone()[0]
             if (largest or 0) <= 2 * chunk_total(connection):
                 return 0
-        return self.drop_unused_embeddings()
-
-    def drop_unused_embeddings(self) -> int:
-        """Deletes the embeddings (of all models) whose text no chunk contains any more. Returns the number
-        deleted.
-        """
         with self._writing() as write:
             write.take_turn()
             return write.connection.execute(

@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
@@ -30,10 +30,6 @@ OPEN_TRIES = 5  # a writer may replace the files that a state file names before 
 
 class IndexDamaged(StoreError):
     """A file of the index is missing, truncated or damaged. The next writer rebuilds the index."""
-
-
-Stamp = tuple[int, int, int]
-"""(inode, modification time in ns, size in bytes) of a file. It changes when the file is replaced."""
 
 
 def own_folder(database: str) -> None:
@@ -84,8 +80,6 @@ def check_journal(path: str) -> None:
         descriptor = files.open_file(path + JOURNAL, os.O_RDONLY, beneath=folder)
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise StoreError(f"the catalog cannot be opened: {error.strerror}") from error
     with open(descriptor, "rb") as file:
         file.seek(max(0, os.fstat(descriptor).st_size - len(_MAGIC)))
         if file.read() == _MAGIC:
@@ -109,15 +103,6 @@ def _hide(folder: str) -> None:
 
 
 # -- state files: small JSON files with a checksum, replaced atomically --------------------------------------
-
-
-def stamp(path: str) -> Stamp | None:
-    """The stamp of the file at `path`; None if the file does not exist."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def read_state(path: str) -> dict[str, Any] | None:
@@ -149,14 +134,6 @@ def write_state(path: str, fields: Mapping[str, Any]) -> None:
 # -- locks: the kernel releases a lock when its holder dies --------------------------------------------------
 
 
-class Holder(NamedTuple):
-    """The process that holds a lock, as recorded in the lock file."""
-
-    pid: int
-    command: str
-    since_ms: int
-
-
 def work_lock(folder: str, work: str) -> "WriterLock":
     """A lock for work that can run while another process writes the index, such as `reading web:docs` or
     `embedding`. `folder` is the store's folder; `work` appears in the error message of other processes.
@@ -186,8 +163,7 @@ class WriterLock:
         """
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
-        # Another process that calls `holder` locks the file for a moment.
-        deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
+        deadline_s = time.monotonic() + timeout_s
         folder = os.path.dirname(self._path)
         while self._descriptor is None:
             try:
@@ -219,10 +195,20 @@ class WriterLock:
             except BlockingIOError:
                 remaining_s = deadline_s - time.monotonic()
                 if remaining_s <= 0:
-                    raise Busy(_busy_message(self.holder(), self._doing)) from None
+                    raise Busy(self._busy_message(descriptor)) from None
                 time.sleep(min(_RETRY_S, remaining_s))
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{self._command}\n".encode(), 0)
+
+    def _busy_message(self, descriptor: int) -> str:
+        """A message that names the process which holds the lock, as recorded in the lock file."""
+        try:
+            record = os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
+            pid, since_ms, command = record.split("\n", 2)
+            holder = f"`{command.rstrip()}` (process {pid}, since {iso_utc(int(since_ms))})"
+        except ValueError:  # it is about to write its record, or to release the lock
+            return f"another process is {self._doing}: try again when it has finished"
+        return f"{holder} is {self._doing}: try again when it has finished, or stop it"
 
     def _stands(self, descriptor: int) -> bool:
         status = os.fstat(descriptor)
@@ -244,22 +230,6 @@ class WriterLock:
         """Whether this object holds the lock."""
         return self._descriptor is not None
 
-    def holder(self) -> Holder | None:
-        """The process that holds the lock; None if no process holds it or the record cannot be read."""
-        try:
-            descriptor = files.open_file(self._path, os.O_RDONLY, beneath=os.path.dirname(self._path))
-            with open(descriptor, encoding="utf-8", errors="replace") as file:
-                if self._descriptor is None:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                        return None  # nobody holds the lock, so the record is from a dead process
-                    except BlockingIOError:
-                        pass  # another process holds the lock
-                pid, since_ms, command = file.read().split("\n", 2)
-                return Holder(int(pid), command.rstrip("\n"), int(since_ms))
-        except (OSError, ValueError):
-            return None
-
     def __enter__(self) -> "WriterLock":
         self.acquire()
         return self
@@ -273,12 +243,3 @@ def _own_command() -> str:
         return "ctx"
     command = sys.argv[3:4] if sys.argv[1:2] == ["--config"] else sys.argv[1:2]
     return " ".join([os.path.basename(sys.argv[0]), *command])
-
-
-def _busy_message(holder: Holder | None, doing: str) -> str:
-    if holder is None:
-        return f"another process is {doing}: try again when it has finished"
-    return (
-        f"`{holder.command}` (process {holder.pid}, since {iso_utc(holder.since_ms)}) is {doing}: "
-        "try again when it has finished, or stop it"
-    )

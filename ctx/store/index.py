@@ -17,17 +17,18 @@ Opening checks that the files exist and are complete.
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from ctx import files
 from ctx.config.settings import Index
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import Filters, Hit
 from ctx.store.base import Catalog, SearchIndex
-from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, Stamp, read_state, stamp
+from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, read_state
 from ctx.store.keyword_writer import (
     KEYWORD_FORMAT,
     STATE,
@@ -57,19 +58,7 @@ Embedding = Callable[[], tuple[str | None, int | None]]
 """Returns (the model's name, its number of dimensions if known); (None, None) if embeddings are off."""
 
 
-def _retain(catalog: Catalog, writer: "VectorWriter", applied: int) -> None:
-    """Drops the vectors of chunks that were deleted after the seq `applied`."""
-    writer.retain({document_no: () for _, document_no in catalog.deletions_since(applied)})
-    retained: dict[int, tuple[int, ...]] = {}
-    for _, document_no, chunk_nos in catalog.chunks_since(applied):
-        retained[document_no] = chunk_nos
-        if len(retained) >= _RETAINED:
-            writer.retain(retained)
-            retained = {}
-    writer.retain(retained)
-
-
-class LocalIndex:
+class LocalIndex(SearchIndex):
     """The `SearchIndex` in a folder. Readers see each version that a writer in this or another process
     publishes.
 
@@ -89,12 +78,12 @@ class LocalIndex:
         self._embedding = embedding
         self._writable = writable
         self._state_path = os.path.join(path, STATE)
-        self._applied: tuple[tuple[Stamp | None, Stamp | None], int] = ((None, None), 0)
+        self._applied: tuple[Sequence[tuple[int, ...]], int] = ((), 0)
         self._vectors_path = os.path.join(path, "vectors")
         self._rebuild_path = os.path.join(path, "rebuild-requested")
         self._catching_up = Lock()
         self._opening = Lock()
-        self._seen: Stamp | None = None
+        self._seen: tuple[int, ...] | None = None
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
         # The writer stays open until `close`, so that tantivy can merge between two calls.
@@ -140,19 +129,6 @@ class LocalIndex:
         with self._searching():
             return reader.search(vector, filters, k)
 
-    def both(
-        self,
-        query: str,
-        vector: "Callable[[], np.ndarray]",
-        filters: Filters,
-        depths: tuple[int, int],
-        *,
-        prefix: bool = False,
-        model: str | None = None,
-    ) -> tuple[list[Hit], list[Hit]]:
-        hits = self.keyword(query, filters, depths[0], prefix=prefix)
-        return hits, self.semantic(vector(), filters, depths[1], model=model)
-
     def hold(self, model: str) -> bool:
         """See `SearchIndex`."""
         try:
@@ -196,23 +172,16 @@ class LocalIndex:
         """The last seq that both words and vectors have applied; 0 if one part is missing, damaged or
         outdated.
         """
-        stamps = (stamp(self._state_path), stamp(f"{self._vectors_path}/state"))
-        applied_stamps, applied = self._applied
-        if applied_stamps != stamps:
-            applied = self._read_applied_seq()
+        stamps = (files.stamp(self._state_path), files.stamp(f"{self._vectors_path}/state"))
+        if self._applied[0] != stamps:
+            fields = keyword_state(self._state_path)
+            applied = 0 if not fields or format_fault(fields) else int(fields["applied"])
+            if applied and fields and fields.get("model"):
+                vectors = read_state(os.path.join(self._vectors_path, "state")) or {}
+                applied = min(applied, int(vectors.get("applied", 0)))
             # The stamps were taken before the state was read, so the next call notices a newer state.
             self._applied = (stamps, applied)
-        return applied
-
-    def _read_applied_seq(self) -> int:
-        fields = keyword_state(self._state_path)
-        if not fields or format_fault(fields):
-            return 0
-        applied = int(fields["applied"])
-        if not fields.get("model"):
-            return applied
-        vectors = read_state(os.path.join(self._vectors_path, "state")) or {}
-        return min(applied, int(vectors.get("applied", 0)))
+        return self._applied[1]
 
     def close(self) -> None:
         """Waits for tantivy's merges and closes the files."""
@@ -223,53 +192,36 @@ class LocalIndex:
             reader.close()
         self._vectors = self._former = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _opened(self, fields: dict[str, Any]) -> KeywordIndex:
-        """Opens the index that the state fields name. Raises `StoreError` if its files are missing or
-        incomplete.
-        """
-        folder = os.path.join(self._path, fields["folder"])
-        check_reachable(folder, self._beneath)
-        if not complete_files(folder):
-            raise IndexDamaged(DAMAGED)
-        if self._keyword is not None and self._keyword_folder == folder:
-            self._keyword.reload()
-            return self._keyword
-        keyword = KeywordIndex(folder, writable=False)
-        self._keyword_folder = folder
-        return keyword
-
-    def _check_format(self, fields: Mapping[str, Any]) -> None:
-        if (fault := format_fault(fields)) is not None:
-            rebuilding = self._catching_up.locked()
-            remedy = "it is being rebuilt" if rebuilding else "run `ctx index` to rebuild it"
-            raise StoreError(f"the keyword index {fault}: {remedy}")
-
     def _current_keyword(self) -> KeywordIndex | None:
         """The published keyword index, opened; None if no index was published."""
-        current_stamp = stamp(self._state_path)
-        if current_stamp == self._seen and current_stamp is not None:
+        current_stamp = files.stamp(self._state_path)
+        if current_stamp == self._seen:
             return self._keyword
         with self._opening:
             for tries_left in reversed(range(OPEN_TRIES)):
                 # The stamp is taken before the state is read, so the next call notices a newer state.
-                current_stamp = stamp(self._state_path)
+                current_stamp = files.stamp(self._state_path)
                 fields = keyword_state(self._state_path)
                 if fields is None:
                     return None
-                self._check_format(fields)
+                if (fault := format_fault(fields)) is not None:
+                    rebuilding = self._catching_up.locked()
+                    remedy = "it is being rebuilt" if rebuilding else "run `ctx index` to rebuild it"
+                    raise StoreError(f"the keyword index {fault}: {remedy}")
+                folder = os.path.join(self._path, fields["folder"])
                 try:
-                    self._keyword = self._opened(fields)
+                    check_reachable(folder, self._beneath)
+                    if not complete_files(folder):
+                        raise IndexDamaged(DAMAGED)
+                    if self._keyword is not None and self._keyword_folder == folder:
+                        self._keyword.reload()
+                    else:
+                        self._keyword, self._keyword_folder = KeywordIndex(folder, writable=False), folder
                     self._seen = current_stamp
                     return self._keyword
                 except StoreError:
                     # Either a writer has published another folder meanwhile, or this folder is damaged.
-                    if not tries_left or stamp(self._state_path) == current_stamp:
+                    if not tries_left or files.stamp(self._state_path) == current_stamp:
                         raise
         raise AssertionError("unreachable")
 
@@ -289,12 +241,8 @@ class LocalIndex:
                 logger.warning("index is rebuilt reason=a search found damage")
             elif self._up_to_date(catalog, model or ""):
                 return catalog.seq()
-            try:
+            with files.writing("the index", StoreError):
                 files.make_folder(self._path, beneath=self._beneath)
-            except OSError as error:
-                raise StoreError(
-                    f"the index cannot be created: {error.strerror}; check its folder"
-                ) from error
             applied = self._words.catch_up(catalog, model or "", rebuild=rebuild)
             if model is None:
                 files.delete_folder(self._vectors_path)
@@ -328,16 +276,10 @@ class LocalIndex:
         if any(vectors.get(key) != value for key, value in {**expected, "format": VECTORS_FORMAT}.items()):
             return False
         for segment in vectors["segments"]:
-            segment_stamp = stamp(os.path.join(self._vectors_path, segment["name"]))
-            if segment_stamp is None or segment_stamp[2] != segment["bytes"]:
+            path = os.path.join(self._vectors_path, segment["name"])
+            if not os.path.exists(path) or os.path.getsize(path) != segment["bytes"]:
                 return False
         return True
-
-    def reach(self) -> None:
-        """Does nothing, because the index is in this process."""
-
-    def adopt(self) -> None:
-        """Does nothing, because a local index always belongs to the catalog in the same folder."""
 
     def check(self) -> list[str]:
         """Opens all files of the index and returns one line for each problem."""
@@ -370,45 +312,34 @@ class LocalIndex:
         elif writer.history and catalog.history(writer.applied) != writer.history:
             logger.warning("vectors are rebuilt reason=they belong to another catalog")
             writer.start_over()
-        for _ in range(2):
-            try:
-                target = self._apply_to_vectors(catalog, model, writer)
-                if self._complete(catalog, model, writer, target):
-                    return target
-                reason = "they do not match the catalog"
-            except IndexDamaged as error:
-                reason = error.message
-            logger.warning("vectors are rebuilt reason=%s", reason)
-            writer.start_over()
+        try:
+            target = self._apply_to_vectors(catalog, model, writer)
+            # Embeddings may have been deleted, which the index cannot find out in another way.
+            covered = catalog.stats()["chunks"] - catalog.pending_count(model)
+            if writer.alive_count == covered or catalog.seq() != target:
+                return target
+            reason = "they do not match the catalog"
+        except IndexDamaged as error:
+            reason = error.message
+        logger.warning("vectors are rebuilt reason=%s", reason)
+        writer.start_over()
         return self._apply_to_vectors(catalog, model, writer)
 
     @staticmethod
     def _apply_to_vectors(catalog: Catalog, model: str, writer: "VectorWriter") -> int:
         target = catalog.seq()
-        applied = writer.applied
-        if applied == target and writer.history:
+        if writer.applied == target and writer.history:
             return target
-        published_s = time.monotonic()
         if writer.row_count:
-            _retain(catalog, writer, applied)
-        for batch in catalog.vectors_since(model, applied):
-            writer.put(batch)
-            if not writer.replaces and time.monotonic() - published_s > PUBLISH_EVERY_S:
-                # Published with the old seq, because the rows do not come in the order of their seq.
-                writer.publish(applied, writer.history or catalog.history(applied) or "")
-                published_s = time.monotonic()
+            deleted = ((document_no, ()) for _, document_no in catalog.deletions_since(writer.applied))
+            changed = ((no, chunk_nos) for _, no, chunk_nos in catalog.chunks_since(writer.applied))
+            retained: Iterator[tuple[int, tuple[int, ...]]] = chain(deleted, changed)
+            while batch := dict(islice(retained, _RETAINED)):
+                writer.retain(batch)
+        for vectors in catalog.vectors_since(model, writer.applied):
+            writer.put(vectors)
         writer.publish(target, catalog.history(target) or "")
         return target
-
-    @staticmethod
-    def _complete(catalog: Catalog, model: str, writer: "VectorWriter", target: int) -> bool:
-        """Whether the number of rows equals the number of chunks with an embedding. Always True if someone
-        wrote to the catalog meanwhile.
-
-        False means that embeddings were deleted, which the index cannot find out in another way.
-        """
-        covered = catalog.stats()["chunks"] - catalog.pending_count(model)
-        return writer.alive_count == covered or catalog.seq() != target
 
 
 class Plane:

@@ -14,8 +14,7 @@ from typing import Any
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.folder import OPEN_TRIES, read_state, stamp, write_state
-from ctx.store.record import StoredDocument
+from ctx.store.folder import OPEN_TRIES, read_state, write_state
 from ctx.store.tantivy import META, KeywordIndex, damage_reported, read_json
 
 logger = logging.getLogger(__name__)
@@ -66,15 +65,7 @@ class KeywordWriter:
             if usable is None:
                 return  # the next `catch_up` rebuilds the index
             self._fed = usable, applied
-        folder, fed = self._fed
-        target = catalog.seq()
-        try:
-            with damage_reported():
-                self._add_documents(catalog, folder, fed, target)
-        except BaseException:
-            self._forget_writer()
-            raise
-        self._fed = folder, target
+        self._apply(catalog, *self._fed, catalog.seq(), publish=False)
 
     def catch_up(self, catalog: Catalog, model: str, *, rebuild: bool) -> int:
         """Applies and publishes the catalog's new writes and returns the last seq applied. `model` is the
@@ -166,12 +157,15 @@ class KeywordWriter:
             self._writer_folder = folder
         return self._writer
 
-    def _apply(self, catalog: Catalog, folder: str, applied: int, target: int) -> int:
-        """Adds and publishes the writes after the seq `applied` up to `target`. Returns `target`."""
+    def _apply(
+        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = True
+    ) -> int:
+        """Adds the writes after the seq `applied` up to `target`, and publishes them. Returns `target`."""
         try:
             with damage_reported():
-                self._add_documents(catalog, folder, applied, target, publish=True)
-                self._publish(catalog, folder, target)
+                self._add_documents(catalog, folder, applied, target, publish=publish)
+                if publish:
+                    self._publish(catalog, folder, target)
         except BaseException:
             self._forget_writer()
             raise
@@ -179,7 +173,7 @@ class KeywordWriter:
         return target
 
     def _add_documents(
-        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = False
+        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool
     ) -> None:
         published_s, piece, added = time.monotonic(), 0, 0
         if applied == 0:
@@ -189,7 +183,7 @@ class KeywordWriter:
         else:
             for _, document_no in catalog.deletions_since(applied):
                 self._writer_of(folder).delete(document_no)
-        for stored in _written_since(catalog, applied):
+        for stored in catalog.documents_since(applied):
             if stored.seq > target:
                 break  # it was written after this call began; the next call adds it
             due = added >= piece if piece else time.monotonic() - published_s > self._publish_every_s
@@ -211,26 +205,11 @@ class KeywordWriter:
             "history": catalog.history(applied) or "",
             "model": self._model or "",
         }
-        try:
+        with files.writing("the index", StoreError):
             write_state(self._state_path, fields)
-        except OSError as error:
-            raise StoreError(
-                f"the index cannot be written: {error.strerror}; the published index is unchanged"
-            ) from error
         for name in self._folders():
             if name != folder:
                 files.delete_folder(os.path.join(self._path, name))
-
-
-def _written_since(catalog: Catalog, applied: int) -> Iterator[StoredDocument]:
-    """The documents written after the seq `applied`, in order of seq. If only the last batch of this process
-    is new, it is taken from memory.
-    """
-    batch = catalog.take_batch()
-    if batch and batch[0].seq == applied + 1 == catalog.seq():
-        yield from batch
-        applied += 1
-    yield from catalog.documents_since(applied)
 
 
 # -- the files ---------------------------------------------------------------------------------------------
@@ -253,14 +232,9 @@ def format_fault(fields: Mapping[str, Any]) -> str | None:
     """The reason why an index with these state fields cannot be read, as a phrase that follows "the keyword
     index"; None if it can be read.
     """
-    version = fields.get("format")
-    if version == KEYWORD_FORMAT:
+    if fields.get("format") == KEYWORD_FORMAT:
         return None
-    if not isinstance(version, int):
-        return "is damaged or was made by an older ctx"
-    return (
-        f"was made by {'an older' if version < KEYWORD_FORMAT else 'a newer'} ctx with other rules for words"
-    )
+    return "is damaged or was made by another version of ctx"
 
 
 def check_reachable(folder: str, beneath: str) -> None:
@@ -282,13 +256,13 @@ def complete_files(folder: str) -> bool:
     results.
     """
     for _ in range(OPEN_TRIES):
-        meta = stamp(os.path.join(folder, META))
+        meta = files.stamp(os.path.join(folder, META))
         try:
             if all(_ends_in_footer(path) for path in _segment_files(folder)):
                 return True
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass
-        if stamp(os.path.join(folder, META)) == meta:
+        if files.stamp(os.path.join(folder, META)) == meta:
             return False
     return True  # the files keep changing through merges; opening the index reports damage, if any
 

@@ -10,13 +10,11 @@ write commits.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
-from ctx.models import Chunk, ChunkRow, Document, Run, SourceStatus, Span, StoredText
+from ctx.models import Chunk, ChunkRow, Document, Run, SourceStatus, StoredText
 
 if TYPE_CHECKING:  # numpy takes 70 ms, and listing documents does not need it
     import numpy as np
@@ -24,16 +22,21 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and listing documents does not need it
     from ctx.store.write import Write
 
 
+T = TypeVar("T")
+
 TOO_LARGE = "a number or a text is larger than the catalog can hold"
 NEVER_INDEXED = "not indexed yet"
 MOVING = "moving"  # the key in `meta` that marks an unfinished migration into this store
-# The columns of chunks that a search reads, and the join with a run of consecutive chunk numbers.
-_CHUNKS = 'SELECT document_no, no, start_line, end_line, heading, start, "end"'
-_IN_RUN = "CROSS JOIN chunk WHERE no >= run.first AND no < run.past"
+# What a search reads of chunks and of their documents.
+_CHUNKS = 'SELECT document_no, no, start_line, end_line, heading, start, "end" FROM chunk WHERE no IN ({})'
+_DOCUMENTS = (
+    "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, d.source_url, d.updated_ms, "
+    "d.media_type FROM document d JOIN source s ON s.no = d.source_no JOIN body b ON b.document_no = d.no "
+    "WHERE d.no IN ({})"
+)
+EVERY = 1 << 62  # larger than any row number: the cursor (seq, EVERY) comes after all rows written at `seq`
 _BOUND = 500  # about the largest number of values bound to one statement
 _DEFINITION = "name, qualified, kind, signature, start_line, name_line, end_line"
-_place_of_definition = itemgetter(0, -1)  # sort key of a definition's row: document and ordinal
-_first = itemgetter(0)  # the document number of a chunk row; the chunk number of a `ChunkRow`
 # Lists of bound values are padded to a multiple of this, so that the engines see few different statements and
 # can cache them.
 _STRIDE = 16
@@ -121,24 +124,52 @@ class Statements(Protocol):
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
 
 
+class Reading(Statements, Protocol):
+    """A connection inside a read transaction."""
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """The rows of a query, read in portions."""
+        ...
+
+
 class Record:
     """Transactions, and the reads that a search needs from documents and sources."""
 
-    def _reading(self) -> AbstractContextManager[Statements]:
+    def _reading(self) -> AbstractContextManager[Reading]:
         """A read transaction, in which all queries see the same state."""
         raise NotImplementedError
-
-    def _glance(self) -> AbstractContextManager[Statements]:
-        """A connection for a single read statement, which needs no transaction."""
-        return self._reading()
 
     def _writing(self) -> "AbstractContextManager[Write]":
         """A write transaction, committed at the end of the block and rolled back on any exception."""
         raise NotImplementedError
 
-    def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        """The rows of a query, read in portions within the transaction."""
-        raise NotImplementedError
+    def _pages(
+        self,
+        select: str,
+        values: tuple[object, ...],
+        seq: int,
+        limit: int,
+        read: Callable[[Statements, list[Any]], list[T]],
+    ) -> Iterator[T]:
+        """Yields what `read` makes of the rows (seq, no, ...) that were written after `seq`, in this order.
+        It gets at most `limit` rows in each read transaction. `select` ends where a condition can follow.
+        """
+        cursor = (seq, EVERY)
+        while True:
+            with self._reading() as connection:
+                # Two queries, because one query over the pair would scan all rows of a seq for each page.
+                rows = connection.execute(
+                    f"{select} seq = ? AND no > ? ORDER BY no LIMIT ?", (*values, *cursor, limit)
+                ).fetchall()
+                if len(rows) < limit:
+                    rows += connection.execute(
+                        f"{select} seq > ? ORDER BY seq, no LIMIT ?", (*values, cursor[0], limit - len(rows))
+                    )
+                results = read(connection, rows)
+            if not rows:
+                return
+            yield from results
+            cursor = rows[-1][:2]
 
     def _size_bytes(self, statements: Statements) -> int:
         """The size of the database on disk, in bytes."""
@@ -186,21 +217,15 @@ class Record:
             sizes = _by_number(
                 connection.execute(
                     "SELECT source_no, count(*), CAST(sum(chunk_count) AS BIGINT), "
-                    "min(CASE WHEN chunk_count > 0 THEN stored_ms END) "
-                    "FROM document GROUP BY source_no"
+                    "min(CASE WHEN chunk_count > 0 THEN stored_ms END) FROM document GROUP BY source_no"
                 )
             )
             model_no = None if model is None else model_no_of(connection, model)
-            pending = _by_number(
-                connection.execute(
-                    "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ? GROUP BY "
-                    "source_no",
-                    (model_no,),
-                )
-            )
+            sql = "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ?"
+            pending = _by_number(connection.execute(f"{sql} GROUP BY source_no", (model_no,)))
         if model is not None and model_no is None:  # the model has no embeddings yet, so all are pending
             pending = {no: (chunks, oldest_ms) for no, (_, chunks, oldest_ms) in sizes.items()}
-        statuses: dict[str, SourceStatus] = {}
+        statuses = {name: SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED) for name in names}
         for no, name, finished_ms, ok, note, revision, succeeded_ms in runs:
             documents, chunks, _ = sizes.get(no, (0, 0, None))
             waiting, oldest_ms = pending.get(no, (0, None))
@@ -217,8 +242,6 @@ class Record:
                     revision=revision,
                     oldest_pending_ms=oldest_ms,
                 )
-        for name in names - statuses.keys():
-            statuses[name] = SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED)
         return sorted(statuses.values(), key=lambda status: (not status.configured, status.name))
 
     def pending_count(self, model: str) -> int:
@@ -242,49 +265,22 @@ class Record:
 
     def chunk_rows(self, chunk_nos: Sequence[int]) -> dict[int, ChunkRow]:
         """chunk_no -> the row of this chunk. Deleted chunks are missing."""
-        return self._chunk_rows(
-            (f"WITH run (first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN}", bounds)
-            for rows, bounds in runs(chunk_nos)
-        )
-
-    def span_rows(self, spans: Sequence[Span]) -> dict[int, ChunkRow]:
-        """chunk_no -> the row of this chunk, for all chunks in these spans. Deleted chunks are missing."""
-        return self._chunk_rows(
-            (
-                f"WITH run (no_of_document, first, past) AS (VALUES {rows}) {_CHUNKS} FROM run {_IN_RUN} "
-                "AND document_no = run.no_of_document",
-                bounds,
-            )
-            for rows, bounds in _rows_of_values(list(chain.from_iterable(spans)), 3)
-        )
-
-    def _chunk_rows(self, queries: Iterable[tuple[str, Sequence[int]]]) -> dict[int, ChunkRow]:
-        """chunk_no -> row: runs the queries (with the columns `_CHUNKS`) and joins the chunks with their
-        documents.
-        """
-        chunk_rows: dict[int, ChunkRow] = {}
         with self._reading() as connection:
-            for sql, bounds in queries:
-                chunks = connection.execute(sql, bounds).fetchall()
-                document_nos = list(set(map(_first, chunks)))
-                documents = {
-                    row[0]: (row[1], row[2], row[3:])
-                    for row in connection.execute(
-                        "SELECT d.no, b.text, d.chunk_first, d.id, s.name, d.source_id, d.title, "
-                        "d.source_url, "
-                        "d.updated_ms, d.media_type FROM document d JOIN source s ON s.no = d.source_no "
-                        f"JOIN body b ON b.document_no = d.no WHERE d.no IN ({marks(document_nos)})",
-                        document_nos,
-                    )
-                }
-                fields = _joined(chunks, documents)
-                chunk_rows.update(zip(map(_first, fields), map(ChunkRow._make, fields), strict=True))
+            chunks = list(rows_among(connection, _CHUNKS, (), chunk_nos))
+            document_nos = list({chunk[0] for chunk in chunks})
+            documents = {row[0]: row[1:] for row in rows_among(connection, _DOCUMENTS, (), document_nos)}
+        chunk_rows = {}
+        for document_no, no, start_line, end_line, heading, start, end in chunks:
+            if document_no in documents:
+                body, first, *fields = documents[document_no]
+                place = (no, document_no, no - first, start_line, end_line, heading)
+                chunk_rows[no] = ChunkRow(*place, body[start:end], *fields)
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
         """(document_no, source_id, media type) of these documents. Deleted documents are missing."""
         sql = "SELECT no, source_id, media_type FROM document WHERE no IN ({})"
-        with self._glance() as connection:
+        with self._reading() as connection:
             return list(rows_among(connection, sql, (), document_nos))
 
     def matching(self, media_type: Callable[[str], bool], path: Callable[[str], bool]) -> frozenset[int]:
@@ -366,20 +362,6 @@ def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def _joined(
-    chunks: Iterable[tuple[Any, ...]], documents: Mapping[int, tuple[Any, ...]]
-) -> list[tuple[Any, ...]]:
-    """Joins chunk rows with their documents into the fields of `ChunkRow`."""
-    rows = []
-    for document_no, no, start_line, end_line, heading, start, end in chunks:
-        if document_no in documents:
-            body, first, fields = documents[document_no]
-            rows.append(
-                (no, document_no, no - first, start_line, end_line, heading, body[start:end]) + fields  # noqa: RUF005 - half the time
-            )
-    return rows
-
-
 def current_seq(connection: Statements) -> int:
     return int(connection.execute("SELECT value FROM meta WHERE key = 'seq'").fetchone()[0])
 
@@ -437,35 +419,14 @@ def rows_among(
 
 def definitions_among(connection: Statements, document_nos: Sequence[int]) -> dict[int, list[Definition]]:
     """document_no -> its definitions in the order of the text. Documents without any are missing."""
-    sql = f"SELECT document_no, {_DEFINITION}, ordinal FROM definition WHERE document_no IN ({{}})"
-    found: dict[int, list[Definition]] = {}
-    for row in sorted(set(rows_among(connection, sql, (), document_nos)), key=_place_of_definition):
-        found.setdefault(row[0], []).append(Definition(*row[1:-1]))
-    return found
-
-
-def runs(numbers: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """Groups numbers into runs of consecutive numbers. Yields (rows for `FROM (VALUES ...) run`, the values
-    to bind: first number and last number + 1 of each run), as many runs at a time as one statement takes.
-
-    One lookup per run is faster than one lookup per number.
-    """
-    present = set(numbers)
-    behind = {number + 1 for number in present}
-    bounds = chain.from_iterable(zip(sorted(present - behind), sorted(behind - present), strict=True))
-    return _rows_of_values(list(bounds), 2)
-
-
-def _rows_of_values(values: list[int], width: int) -> Iterator[tuple[str, list[int]]]:
-    """Yields (rows for `VALUES` with `width` columns, the values to bind), as many rows at a time as one
-    statement takes. The last statement is padded with rows of zeros.
-    """
-    row = f"({marks(range(width))})"
-    bound = _BOUND // width * width
-    for start in range(0, len(values), bound):
-        of_one = values[start : start + bound]
-        of_one += (0,) * (width * (-len(of_one) // width % _STRIDE))
-        yield ", ".join((row,) * (len(of_one) // width)), of_one
+    sql = (
+        f"SELECT document_no, {_DEFINITION} FROM definition WHERE document_no IN ({{}}) "
+        "ORDER BY document_no, ordinal"
+    )
+    definitions: dict[int, list[Definition]] = {}
+    for no, *fields in rows_among(connection, sql, (), document_nos):
+        definitions.setdefault(no, []).append(Definition(*fields))
+    return definitions
 
 
 def chunks_between(connection: Statements, first: int, count: int) -> tuple[Chunk, ...]:

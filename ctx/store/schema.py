@@ -12,7 +12,10 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from ctx import files
 from ctx.errors import Busy, StoreError
@@ -75,63 +78,41 @@ def is_damage(error: StoreError) -> bool:
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class translating:
+@contextmanager
+def translating() -> Iterator[None]:
     """A context manager that turns the errors of SQLite into `StoreError` and `Busy`, also those for values
     that SQLite cannot store.
     """
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.Error):
-            raise store_error(error) from error
-        if isinstance(error, OverflowError | UnicodeEncodeError):
-            raise unfit(error) from error
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise store_error(error) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise unfit(error) from error
 
 
-class transaction(translating):
+@contextmanager
+def transaction(connection: "Connection", *, write: bool = True) -> Iterator[None]:
     """A context manager for one transaction: commits at the end of the block, and rolls back on any
     exception. With `write=False` it is a read transaction.
 
     Raises `Busy` if another process has locked the file, and `StoreError` for other errors, also if the file
     was deleted or replaced.
     """
-
-    __slots__ = ("_write", "connection")
-
-    def __init__(self, connection: "Connection", *, write: bool = True) -> None:
-        self.connection = connection
-        self._write = write
-
-    def __enter__(self) -> None:
-        if self._write:
-            check_present(self.connection)
-        with translating():
-            self.connection.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            try:
-                with translating():
-                    self.connection.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-            if self._write:
-                check_present(self.connection)  # a deleted file takes writes, but nobody can open it again
-        else:
-            self._roll_back()
-            super().__exit__(kind, error, trace)
-
-    def _roll_back(self) -> None:
-        if self.connection.in_transaction:  # after a full disk SQLite has already rolled back
-            try:
-                self.connection.execute("ROLLBACK")
-            except sqlite3.Error:
-                pass  # the first error matters; SQLite rolls back at the next opening
+    if write:
+        check_present(connection)
+    with translating():
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # after a full disk SQLite has already rolled back
+                with suppress(sqlite3.Error):  # the first error matters; the next opening rolls back
+                    connection.execute("ROLLBACK")
+            raise
+    if write:
+        check_present(connection)  # a deleted file takes writes, but nobody can open it again
 
 
 class Connection(sqlite3.Connection):
@@ -142,6 +123,9 @@ class Connection(sqlite3.Connection):
     log: files.Identity | None  # the write-ahead log; None if it did not exist when the file was opened
     synchronous: str
     timeout_s: float
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        return self.execute(sql, values)
 
     def lost(self) -> bool:
         """Whether the file was deleted or replaced, so that writes would be lost."""
@@ -167,11 +151,18 @@ def connect(
     `synchronous` "NORMAL", a power failure may lose the last transactions but never damages the file. With
     "FULL", it loses no committed transaction. Raises `StoreError`.
     """
-    address = _address(path, read_only=read_only)
-    check_journal(path)
-    # Read before the file is opened: if the file is replaced in between, `lost` notices.
-    mark = files.identity(path)
-    with translating():
+    folder = os.path.dirname(os.path.abspath(path))
+    with translating(), _opening():
+        address = files.sqlite_address(path, "mode=rw")
+        if not read_only:
+            _create(path)
+        elif _check_readable(path):
+            # Nobody can write to this folder, so the file does not change. Without `immutable`, SQLite would
+            # try to create a log file in the folder.
+            address += "&immutable=1"
+        check_journal(path)
+        # Read before the file is opened: if the file is replaced in between, `lost` notices.
+        mark = files.identity(path)
         connection = sqlite3.connect(
             address,
             timeout=timeout_s,
@@ -188,7 +179,8 @@ def connect(
             else:
                 _marked_ours(connection)  # before anything changes in another program's file
                 _check_statements(connection)
-                _close_to_others(path)
+                for suffix in ("", *COMPANIONS):  # files that SQLite creates later get the database's mode
+                    files.check_file(path + suffix, beneath=folder, private=True)
                 _prepare_writing(connection)
             connection.log = files.identity(f"{path}-wal")
         except BaseException as error:
@@ -212,19 +204,12 @@ def _refuses_locks(path: str) -> bool:
     return False
 
 
-def _address(path: str, *, read_only: bool) -> str:
-    """The URI of the database for SQLite. Creates a missing file unless `read_only`."""
-    address = files.sqlite_address(path, "mode=rw")
+@contextmanager
+def _opening() -> Iterator[None]:
     try:
-        if not read_only:
-            _create(path)
-        elif _check_readable(path):
-            # Nobody can write to this folder, so the file does not change. Without `immutable`, SQLite would
-            # try to create a log file in the folder.
-            return address + "&immutable=1"
+        yield
     except OSError as error:
         raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
-    return address
 
 
 def _prepare_reading(connection: Connection) -> None:
@@ -262,18 +247,6 @@ def _create(path: str) -> None:
                 own_folder(path)  # records the new file as checked
             except FileExistsError:
                 pass  # another process has just created it
-
-
-def _close_to_others(path: str) -> None:
-    """Sets the mode of the database and its companion files to 0600. Files that SQLite creates later get the
-    mode of the database.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        for suffix in ("", *COMPANIONS):
-            files.check_file(path + suffix, beneath=folder, private=True)
-    except OSError as error:
-        raise StoreError(f"the catalog cannot be made or opened: {error.strerror}") from error
 
 
 def _check_readable(path: str) -> bool:
@@ -356,7 +329,9 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
     if version == len(migrations):
         return
     if version:
-        _back_up(connection, f"{component}-{version}")
+        backup = f"{connection.path}.{component}-{version}.bak"
+        with files.writing(f"the backup of the catalog before its upgrade, {backup},", StoreError):
+            copy_database(connection, f"{backup}.tmp", backup)
     with transaction(connection):
         if not _marked_ours(connection):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -430,32 +405,16 @@ def _statements(sql: str) -> Iterator[str]:
         yield statement
 
 
-def _back_up(connection: sqlite3.Connection, label: str) -> None:
-    """Copies the database, including its log, to `<file>.<label>.bak`. Replaces an older copy with the same
-    label.
-    """
-    with translating():
-        path = connection.execute("PRAGMA database_list").fetchone()[2]
-    try:
-        copy_database(connection, f"{path}.{label}.bak.tmp", f"{path}.{label}.bak")
-    except OSError as error:
-        raise StoreError(
-            f"no backup of the catalog could be made before its upgrade: {error.strerror}"
-        ) from error
-
-
 def discard_copy(path: str) -> None:
     """Deletes the database copy at `path` and its companion files, if they exist. Raises `OSError`."""
-    if os.path.lexists(path):
-        os.unlink(path)
+    Path(path).unlink(missing_ok=True)
     discard_companions(path)
 
 
 def discard_companions(path: str) -> None:
     """Deletes the companion files (`COMPANIONS`) of a database, if they exist. Raises `OSError`."""
     for suffix in COMPANIONS:
-        if os.path.lexists(path + suffix):
-            os.unlink(path + suffix)
+        Path(path + suffix).unlink(missing_ok=True)
 
 
 def begin_copy(path: str) -> None:

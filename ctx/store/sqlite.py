@@ -4,21 +4,20 @@ If the file is deleted or replaced while it is open, every call raises an error 
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ctx.errors import Busy, StoreError
 from ctx.store.base import Catalog
-from ctx.store.record import Statements, StoredDocument, current_seq
+from ctx.store.record import Statements
 from ctx.store.schema import (
     BUSY_TIMEOUT_S,
     READ_ONLY,
     Connection,
     check_present,
     connect,
-    is_locked,
     migrate,
     schema_version,
     transaction,
@@ -140,7 +139,6 @@ class SqliteCatalog(Catalog):
         self._writing_lock = Lock()
         self._writer: Connection | None = None
         self._epoch_begun = False
-        self._latest: list[StoredDocument] = []  # the documents of the last write, until an index takes them
         self._idle: list[Connection] = []
         self._closed = False
         first = connect(path, read_only=read_only, timeout_s=timeout_s)
@@ -148,7 +146,7 @@ class SqliteCatalog(Catalog):
             if not read_only:
                 migrate(first, COMPONENT, MIGRATIONS)
             elif schema_version(first, COMPONENT) != len(MIGRATIONS):
-                self._upgrade()
+                SqliteCatalog(path, timeout_s=timeout_s).close()  # migrates the file
         except BaseException:
             first.close()
             raise
@@ -156,16 +154,6 @@ class SqliteCatalog(Catalog):
             self._idle.append(first)
         else:
             self._writer = first
-
-    def _upgrade(self) -> None:
-        """Migrates the file through a second, writable connection, so that this read-only catalog can read
-        it.
-        """
-        connection = connect(self._path, timeout_s=self._timeout_s)
-        try:
-            migrate(connection, COMPONENT, MIGRATIONS)
-        finally:
-            connection.close()
 
     def close(self) -> None:
         with self._writing_lock:
@@ -190,13 +178,12 @@ class SqliteCatalog(Catalog):
             connection.close()
 
     @contextmanager
-    def _reading(self, *, steady: bool = True) -> Iterator[Connection]:
-        """A connection for reading. `steady`: it is in a transaction, so all queries see the same state."""
+    def _reading(self) -> Iterator[Connection]:
         if self._closed:
             raise StoreError("the catalog is closed")
         connection = self._reader()
         try:
-            with transaction(connection, write=False) if steady else translating():
+            with transaction(connection, write=False):
                 yield connection
         except BaseException:
             connection.close()
@@ -206,18 +193,20 @@ class SqliteCatalog(Catalog):
         else:
             self._idle.append(connection)
 
-    def _glance(self) -> AbstractContextManager[Connection]:
-        return self._reading(steady=False)
-
-    def seq(self) -> int:
-        with self._glance() as connection:
-            return current_seq(connection)
-
     @contextmanager
     def _writing(self) -> Iterator["SqliteWrite"]:
         """A write transaction; only one can run at a time. Raises `Busy` if another one runs for longer than
         the timeout.
         """
+        with self._exclusive() as writer:
+            with transaction(writer):
+                write = SqliteWrite(writer, self._epoch_begun)
+                yield write
+            self._epoch_begun = write.epoch_begun
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[Connection]:
+        """The connection for writing, which no other thread uses meanwhile."""
         if self._read_only:
             raise StoreError(READ_ONLY)
         if not self._writing_lock.acquire(timeout=self._timeout_s):
@@ -225,39 +214,18 @@ class SqliteCatalog(Catalog):
         try:
             if self._writer is None:
                 raise StoreError("the catalog is closed")
-            with transaction(self._writer):
-                write = SqliteWrite(self._writer, self._epoch_begun)
-                yield write
-            self._epoch_begun = self._epoch_begun or write.numbered
+            yield self._writer
         finally:
             self._writing_lock.release()
-
-    def _stream(self, statements: Statements, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
-        return iter(statements.execute(sql, values))
 
     def _size_bytes(self, statements: Statements) -> int:
-        size = int(
-            statements.execute(
-                "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-            ).fetchone()[0]
-        )
-        try:
-            size += os.stat(self._path + "-wal").st_size
-        except FileNotFoundError:
-            pass  # there is no log while nobody writes
-        return size
+        logs = [self._path, f"{self._path}-wal"]  # there is no log while nobody writes
+        return sum(os.path.getsize(path) for path in logs if os.path.exists(path))
 
     def vacuum(self) -> None:
-        if not self._writing_lock.acquire(timeout=self._timeout_s):
-            raise Busy("the catalog is being written by another thread: try again")
-        try:
-            if self._writer is None or self._read_only:
-                raise StoreError("the catalog is closed, or was opened read-only")
-            with translating():
-                self._writer.execute("VACUUM")
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            self._writing_lock.release()
+        with self._exclusive() as writer, translating():
+            writer.execute("VACUUM")
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check(self) -> list[str]:
         """Reads the whole file and returns one line for each problem. Takes seconds for a million chunks."""
@@ -276,27 +244,19 @@ class SqliteWrite(Write):
 
     def __init__(self, connection: Connection, epoch_begun: bool) -> None:
         super().__init__(connection)
-        self.numbered = False
-        self._epoch_begun = epoch_begun
+        self.epoch_begun = epoch_begun
 
     def next_seq(self) -> int:
         self.connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq'")
         seq = self.seq()
-        self.numbered = True
-        if not self._epoch_begun:
-            self._epoch_begun = True
+        if not self.epoch_begun:
+            self.epoch_begun = True
             self.connection.execute("INSERT INTO epoch VALUES (?, ?)", (seq, os.urandom(8).hex()))
-            self._drop_epochs()
         return seq
 
     def numbers(self, documents: int, chunks: int) -> tuple[int, int]:
         last = dict(self.connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
         return last.get("document", 0) + 1, last.get("chunk", 0) + 1
-
-
-def file_catalog(path: str, *, reading: bool) -> SqliteCatalog:
-    """Opens the catalog in a file: read-only if `reading` is true or the file is not writable."""
-    return SqliteCatalog(path, read_only=reading or is_locked(path))
 
 
 def open_catalog(place: str, path: str) -> "SqliteCatalog | PostgresCatalog":

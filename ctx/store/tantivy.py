@@ -21,7 +21,7 @@ import tantivy
 from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.models import Filters, Hit, best_first
-from ctx.store.folder import IndexDamaged, Stamp, stamp
+from ctx.store.folder import IndexDamaged
 from ctx.store.record import StoredDocument
 from ctx.text import analyze
 
@@ -41,7 +41,6 @@ TIE_MARGIN = 100
 RELOAD_CHECK_S = 0.02  # the time between two checks whether a writer has committed
 
 MAX_PHRASES = 8
-_KNOWN_TERMS = 10_000  # the number of cached idf values (2 MB), because queries repeat words
 _NO_DOCUMENT = -1  # a document number that never occurs, because the catalog counts from 1
 # With one thread, a commit makes one segment instead of two, and a search must read every segment. Extracting
 # text is slower than this thread, and a second thread would cost an eighth more CPU time.
@@ -98,10 +97,7 @@ class KeywordIndex:
             # "manual", because the other policy polls for commits in the background.
             self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
-            # (searcher, term -> idf in this searcher)
-            self._known: tuple[Any, dict[str, float]] = self._searcher, {}
         except (OSError, ValueError) as error:
-            self._drop_links()
             raise IndexDamaged(
                 "the keyword index cannot be opened: delete the index folder and run `ctx index`"
             ) from error
@@ -161,19 +157,11 @@ class KeywordIndex:
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """term -> BM25's idf, for those of the terms that occur in the index."""
-        self._fresh()
-        searcher, weights_known = self._known
-        if len(weights_known) > _KNOWN_TERMS:
-            weights_known.clear()
-        count = searcher.num_docs
-        weights: dict[str, float] = {}
+        searcher = self._fresh()
+        weights = {}
         for term in terms:
-            weight = weights_known.get(term)
-            if weight is None:
-                frequency = searcher.doc_freq("text", term) or searcher.doc_freq("head", term)
-                weight = weights_known[term] = idf(count, frequency) if frequency else 0.0
-            if weight:
-                weights[term] = weight
+            if frequency := searcher.doc_freq("text", term) or searcher.doc_freq("head", term):
+                weights[term] = idf(searcher.num_docs, frequency)
         return weights
 
     def defined(self, names: Sequence[str]) -> list[str]:
@@ -207,8 +195,10 @@ class KeywordIndex:
         exact = analyze.exact_phrases(query)
         if exact:
             return self._hits([(self._exact(exact), 1.0)], filters, k)
+        if len(counts) > MAX_TERMS:
+            counts = rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
         unfinished = self._unfinished(searcher, query) if prefix else []
-        return self._hits(self._queries(query, self._rarest(searcher, counts), unfinished), filters, k)
+        return self._hits(self._queries(query, counts, unfinished), filters, k)
 
     def _fresh(self) -> Any:
         if time.monotonic() - self._checked_s > RELOAD_CHECK_S:
@@ -222,12 +212,17 @@ class KeywordIndex:
         if filters.closed:
             return []
         searcher = self._searcher  # one searcher for all queries, because addresses differ between searchers
+        # Filters do not change scores.
+        conditions = [
+            (_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in self._conditions(filters)
+        ]
         scores: list[float] = []
         addresses: list[Any] = []
         try:
             for query, factor in queries:
-                narrowed = self._narrowed(query, filters)
-                for score, address in searcher.search(narrowed, k + TIE_MARGIN, count=False).hits:
+                if conditions:
+                    query = tantivy.Query.boolean_query([(_MUST, query), *conditions])
+                for score, address in searcher.search(query, k + TIE_MARGIN, count=False).hits:
                     scores.append(score * factor)
                     addresses.append(address)
             chunk_nos, document_nos, spans = (
@@ -245,7 +240,8 @@ class KeywordIndex:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._write(writer.wait_merging_threads)
-        self._drop_links()
+        if self._links is not None:
+            self._links.cleanup()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -263,14 +259,9 @@ class KeywordIndex:
                 )
         return str(self._links.name)
 
-    def _drop_links(self) -> None:
-        links, self._links = self._links, None
-        if links is not None:
-            links.cleanup()
-
-    def _stamp(self) -> Stamp | None:
-        """The stamp of the current commit; None if the folder was just deleted."""
-        return stamp(os.path.join(self._path, META))
+    def _stamp(self) -> tuple[int, ...]:
+        """A value that changes with each commit."""
+        return files.stamp(os.path.join(self._path, META))
 
     def _reload(self) -> None:
         with self._lock:
@@ -281,20 +272,14 @@ class KeywordIndex:
                     self._linked()
                 self._index.reload()
                 self._searcher = self._index.searcher()
-                self._known = self._searcher, {}  # drops the reference to the old searcher's files
             except (OSError, ValueError) as error:
-                raise IndexDamaged("the keyword index could not be read again: run `ctx doctor`") from error
+                raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
 
     def _write(self, act: Any, *arguments: Any) -> None:
         try:
             act(*arguments)
         except (OSError, ValueError) as error:
             raise StoreError("the keyword index could not be written: is the disk full?") from error
-
-    def _rarest(self, searcher: Any, counts: dict[str, int]) -> dict[str, int]:
-        if len(counts) <= MAX_TERMS:
-            return counts
-        return rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
 
     def _exact(self, phrases: Sequence[list[str]]) -> Any:
         """The query for passages that contain all of these phrases. A phrase of one word also matches other
@@ -359,11 +344,6 @@ class KeywordIndex:
                 (_SHOULD, self._side_by_side(field, phrase)) for phrase in phrases for field in fields
             ]
             yield both([(_MUST, both(side_by_side)), *any_word]), ALL_WORDS_BONUS
-
-    def _narrowed(self, query: Any, filters: Filters) -> Any:
-        """The query with the filters added. Filters do not change scores."""
-        silent = [(_MUST, tantivy.Query.const_score_query(part, 0.0)) for part in self._conditions(filters)]
-        return tantivy.Query.boolean_query([(_MUST, query), *silent]) if silent else query
 
     def _conditions(self, filters: Filters) -> Iterator[Any]:
         if filters.sources is not None:

@@ -27,7 +27,7 @@ from ctx import files
 from ctx.errors import StoreError
 from ctx.files import writing
 from ctx.models import Filters, Hit
-from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, Stamp, read_state, stamp, write_state
+from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, read_state, write_state
 from ctx.store.record import VectorBatch
 from ctx.store.segments import (
     BLOCK_ROWS,
@@ -170,7 +170,7 @@ class VectorReader:
         self.model = model
         self._state_path = os.path.join(folder, "state")
         self._lock = threading.Lock()
-        self._seen: Stamp | None = None
+        self._seen: tuple[int, ...] | None = None
         self._snapshot: Snapshot | None = None
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
@@ -199,7 +199,7 @@ class VectorReader:
         return self._current() is not None
 
     def _current(self) -> Snapshot | None:
-        current_stamp = stamp(self._state_path)
+        current_stamp = files.stamp(self._state_path)
         with self._lock:
             if current_stamp != self._seen:
                 snapshot = open_snapshot(self._folder, self.model, self._snapshot)
@@ -234,8 +234,6 @@ class VectorWriter:
         except IndexDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)
             snapshot = None
-        # Readers keep using the published vectors of the other model until ours are complete.
-        self.replaces = snapshot is None and published_model(folder) not in (None, model)
         self._load(snapshot)
 
     def _load(self, snapshot: Snapshot | None) -> None:

@@ -47,7 +47,7 @@ ORDER = [
 BUDGETS = {
     "(top)": 2100,
     "cli": 5750,
-    "cluster": 2375,
+    "cluster": 2175,
     "code": 600,
     "config": 1635,
     "connectors": 4150,
@@ -59,7 +59,7 @@ BUDGETS = {
     "scripts": 1675,
     "search": 1825,
     "server": 3400,
-    "store": 3375,
+    "store": 2950,
     "text": 500,
     "tools": 1650,
 }

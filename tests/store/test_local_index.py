@@ -159,9 +159,12 @@ def test_an_index_of_another_format_is_built_anew(
     for module in (vectors_module, local_module):
         monkeypatch.setattr(module, "VECTORS_FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
-        with pytest.raises(StoreError, match=r"made by an older ctx .*: run `ctx index`"):
+        with pytest.raises(StoreError, match=r"made by another version of ctx: run `ctx index`"):
             later.keyword("otter", ALL, 5)
-        with later._catching_up, pytest.raises(StoreError, match=r"older ctx .*: it is being rebuilt"):
+        with (
+            later._catching_up,
+            pytest.raises(StoreError, match=r"another version of ctx: it is being rebuilt"),
+        ):
             later.keyword("otter", ALL, 5)
         with pytest.raises(StoreError, match="format"):
             later.semantic(vector_of(b"x"), ALL, 5)

@@ -209,7 +209,7 @@ def test_a_write_committed_to_a_replaced_catalog_is_an_error(tmp_path: Path) -> 
     path = tmp_path / ".ctx" / "ctx.db"
     with SqliteCatalog(str(path)) as catalog:
         writing = catalog._writing()
-        writing.__enter__().ensure_source("late")
+        writing.__enter__().sources(["late"])
         shutil.rmtree(path.parent)
         SqliteCatalog(str(path)).close()
         with pytest.raises(StoreError, match="restart ctx"):

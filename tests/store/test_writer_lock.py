@@ -40,9 +40,6 @@ def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     try:
         with pytest.raises(Busy, match=rf"`ctx serve` \(process {process.pid}, since 20\d\d-.*Z\)"):
             WriterLock(str(path)).acquire(0.0)
-        owner = WriterLock(str(path)).holder()
-        assert owner is not None
-        assert (owner.pid, owner.command) == (process.pid, "ctx serve")
     finally:
         end(process)
 
@@ -53,11 +50,9 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     lock = WriterLock(str(path), command="ctx")
-    assert lock.holder() is None
     lock.acquire(0.0)
-    owner = lock.holder()
-    assert owner is not None
-    assert (owner.pid, owner.command) == (os.getpid(), "ctx")
+    with pytest.raises(Busy, match=rf"`ctx` \(process {os.getpid()},"):
+        WriterLock(str(path)).acquire(0.0)
     lock.release()
 
 
