@@ -268,13 +268,16 @@ class Record:
         with self._reading() as connection:
             chunks = list(rows_among(connection, _CHUNKS, (), chunk_nos))
             document_nos = list({chunk[0] for chunk in chunks})
-            documents = {row[0]: row[1:] for row in rows_among(connection, _DOCUMENTS, (), document_nos)}
+            documents = {
+                row[0]: (row[1], row[2], row[3:])
+                for row in rows_among(connection, _DOCUMENTS, (), document_nos)
+            }
         chunk_rows = {}
         for document_no, no, start_line, end_line, heading, start, end in chunks:
             if document_no in documents:
-                body, first, *fields = documents[document_no]
-                place = (no, document_no, no - first, start_line, end_line, heading)
-                chunk_rows[no] = ChunkRow(*place, body[start:end], *fields)
+                body, first, fields = documents[document_no]
+                place = (no, document_no, no - first, start_line, end_line, heading, body[start:end])
+                chunk_rows[no] = ChunkRow._make((*place, *fields))
         return chunk_rows
 
     def places(self, document_nos: Sequence[int]) -> list[tuple[int, str, str]]:
