@@ -6,9 +6,9 @@ A segment holds float32 vectors. From `CODED_ROWS` rows on, it also holds the sa
 
 import mmap
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,26 +45,24 @@ _GRAPH = (
     b"\x04\n\x02\x08\x02"
     b"Z\x0f\n\x07columns\x12\x04\n\x02\x08\x03b\x10\n\x08products\x12\x04\n\x02\x08\x06B\x04\n\x00\x10\n"
 )
-_session: Any = None
-_loading = threading.Lock()
+
+
+@cache
+def _session() -> Any:
+    onnxruntime = load_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
+    options.inter_op_num_threads = 1
+    # Idle threads would spin for a while and slow down the rest of the search.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"])
 
 
 def multiply(row: Codes, columns: Signed) -> Products:
     """Matrix product of uint8 (1, k) with int8 (k, n) or (blocks, k, n). Returns int32 (1, n) or
     (blocks, 1, n). Releases the GIL.
     """
-    global _session
-    if _session is None:
-        with _loading:
-            if _session is None:
-                onnxruntime = load_onnxruntime()
-                options = onnxruntime.SessionOptions()
-                options.intra_op_num_threads = min(_MAX_THREADS, os.cpu_count() or 1)
-                options.inter_op_num_threads = 1
-                # Idle threads would spin for a while and slow down the rest of the search.
-                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-                _session = onnxruntime.InferenceSession(_GRAPH, options, providers=["CPUExecutionProvider"])
-    products: Products = _session.run(None, {"rows": row, "columns": columns})[0]
+    products: Products = _session().run(None, {"rows": row, "columns": columns})[0]
     return products
 
 
