@@ -163,7 +163,8 @@ class WriterLock:
         """
         if self._descriptor is not None:
             raise RuntimeError("the lock is already held by this object")
-        deadline_s = time.monotonic() + timeout_s
+        # A child of the former holder keeps the lock for a moment, until it runs its program.
+        deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
         folder = os.path.dirname(self._path)
         while self._descriptor is None:
             try:
