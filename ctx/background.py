@@ -18,7 +18,7 @@ from ctx.scripts.sources import intervals_s
 from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:
-    from ctx.indexing.report import IndexReport
+    from ctx.indexing.status import IndexReport
     from ctx.memory import MemoryStore
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace

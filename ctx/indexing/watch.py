@@ -20,8 +20,7 @@ from ctx.connectors.base import Connector, ScanLog
 from ctx.connectors.defaults import SKIPPED_FOLDERS
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
-from ctx.indexing.report import IndexReport
-from ctx.indexing.status import FIRST_ANSWERS_S
+from ctx.indexing.status import FIRST_ANSWERS_S, IndexReport
 from ctx.models import SourceItem
 
 logger = logging.getLogger(__name__)
@@ -455,19 +454,8 @@ def _shortly(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).split(" about [")[0]
 
 
-_REMOTE = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "ceph",
-    "afs",
-    "fuse.sshfs",
-    "fuse.rclone",
-    "glusterfs",
-    "lustre",
-    "virtiofs",
-    "vboxsf",
+_REMOTE = tuple(
+    "nfs cifs smb 9p ceph afs fuse.sshfs fuse.rclone glusterfs lustre virtiofs vboxsf".split()  # noqa: SIM905
 )
 
 

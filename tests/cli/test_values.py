@@ -11,7 +11,7 @@ from ctx.cli.extensions import read_values
 from ctx.cli.index import change_lines
 from ctx.connectors.opening import may_still_change
 from ctx.errors import BadRequest
-from ctx.indexing.report import Change, IndexReport
+from ctx.indexing.status import Change, IndexReport
 from ctx.text.strings import counted
 
 SCHEMA = {
