@@ -118,6 +118,7 @@ class Indexer:
         self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # the last report, by source
         self._problems: dict[str, set[int]] = {}  # hashes of the problems of the last run, by source
+        self._failures: dict[str, str] = {}  # what does not work -> the reason
 
     def select(self, names: Sequence[str]) -> list[Connector]:
         """The connectors with these names or types; all connectors for no names or for "all". Raises
@@ -426,17 +427,16 @@ class Indexer:
         """Sets the reason why something does not work, or clears it with None. `key` is the name of what does
         not work. Returns whether that changed anything.
         """
-        before = self.activity.degraded
-        after = tuple(line for line in before if not line.startswith(f"{key}: "))
+        before = self._failures.pop(key, None)
         if reason:
-            after = (*after, f"{key}: {reason.removeprefix(f'{key}: ')}")  # some reasons already begin so
-        self.activity = self.activity._replace(degraded=after)
-        return set(after) != set(before)
+            self._failures[key] = reason.removeprefix(f"{key}: ")  # some reasons already begin so
+        lines = tuple(f"{name}: {cause}" for name, cause in self._failures.items())
+        self.activity = self.activity._replace(degraded=lines)
+        return self._failures.get(key) != before
 
     def failure(self, key: str) -> str | None:
         """The reason that `degrade` set for this key, or None."""
-        lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
-        return next((line.removeprefix(f"{key}: ") for line in lines), None)
+        return self._failures.get(key)
 
     def with_failures(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
         """The catalog's statuses of sources, plus failures that the catalog does not have: on a full disk a

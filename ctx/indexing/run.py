@@ -309,7 +309,9 @@ class IndexRun:
         try:
             content = item.read()
             digest = _content_hash(content)
-            if self._unchanged(item.source_id, digest):
+            stored = not self._reread and item.source_id in self._existing
+            hashes = self.catalog.content_hashes(self._source, [item.source_id]) if stored else {}
+            if hashes.get(item.source_id) == digest:  # only the fingerprint changed
                 updated_ms = content.updated_ms or item.updated_ms
                 self._batch.touch.append((self._source, item.source_id, item.fingerprint, updated_ms))
                 self._touched += 1
@@ -333,26 +335,15 @@ class IndexRun:
             self._log.problem(item.source_id, error.message)
             return
         if extracted is None:
-            self._skip(item.source_id, why_no_text(reading.content))
+            reason = why_no_text(reading.content)
+            self._empty += reason == EMPTY
+            self._skipped += reason != EMPTY
+            names = self._voids if reason == EMPTY else self._skips
+            if len(names) < MAX_NAMED:
+                names.append(Problem(item.source_id, reason))
             self._present.discard(item.source_id)
             return
         self._put(item, reading.content, reading.digest, extracted)
-
-    def _skip(self, source_id: str, reason: str) -> None:
-        if reason == EMPTY:
-            self._empty += 1
-            names = self._voids
-        else:
-            self._skipped += 1
-            names = self._skips
-        if len(names) < MAX_NAMED:
-            names.append(Problem(source_id, reason))
-
-    def _unchanged(self, source_id: str, digest: bytes) -> bool:
-        """Whether the content of a known item is the same, although its fingerprint changed."""
-        if self._reread or source_id not in self._existing:
-            return False
-        return self.catalog.content_hashes(self._source, [source_id]).get(source_id) == digest
 
     def _put(self, item: SourceItem, content: Content, digest: bytes, extracted: Extracted) -> None:
         document = Document(

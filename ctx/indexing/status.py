@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.connectors.base import Problem
@@ -153,18 +152,16 @@ def indexer_state(indexer: "Indexer") -> dict[str, JSON]:
 
 
 def _report(report: IndexReport) -> JSON:
+    named = {"problems": report.problems, "notes": report.notes, "skips": report.skips}
     return {
         **report.answer(),
         "skipped": report.skipped,
-        "problems": _problems(report.problems),
-        "notes": _problems(report.notes),
-        "skips": _problems(report.skips),
+        **{
+            name: [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
+            for name, problems in named.items()
+        },
         "seconds": round(report.duration_s, 2),
     }
-
-
-def _problems(problems: Sequence[Problem]) -> list[JSON]:
-    return [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
 
 
 def publish(indexer: "Indexer", path: str, stopping: threading.Event) -> None:
