@@ -12,7 +12,7 @@ from ctx.config.find import find_config, shown_path, trusted_as
 from ctx.config.trust import asked, requests
 from ctx.config.trust_file import TrustFile, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
-from ctx.indexing.report import IndexReport
+from ctx.indexing.status import IndexReport
 from ctx.models import AUTO, JSON, MODES, Document, SearchResult, SourceStatus
 from ctx.search.searcher import SearchReply
 from ctx.tools.places import place_of

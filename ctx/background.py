@@ -12,13 +12,13 @@ from ctx import files
 from ctx.errors import CtxError, StoreError
 from ctx.indexing.indexer import Indexer
 from ctx.indexing.status import publish
-from ctx.indexing.watch import Intervals, Watcher
+from ctx.indexing.watch import Watcher
 from ctx.memory.copies import keep_copies
 from ctx.scripts.sources import intervals_s
 from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:
-    from ctx.indexing.report import IndexReport
+    from ctx.indexing.status import IndexReport
     from ctx.memory import MemoryStore
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
@@ -96,7 +96,8 @@ class Background:
         config = self._workspace.config
         self.watcher = Watcher(
             self._workspace.indexer,
-            Intervals(intervals_s(config), config.watch.debounce_ms),
+            intervals_s(config),
+            debounce_ms=config.watch.debounce_ms,
             ignored=(config.folder,),
             follow=config.watch.enabled,
             before=self._log_unconfigured,

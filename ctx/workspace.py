@@ -177,7 +177,7 @@ class Workspace:
                 self.config.db.path,
                 lambda: self.embedder,
                 notes_path(os.environ),
-                published=self.plane.published_model if self.plane.remote else None,
+                ask_published=self.plane.published_model if self.plane.remote else None,
             )
             self._opened.append(model_switch.close)
             return model_switch

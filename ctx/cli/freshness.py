@@ -16,7 +16,7 @@ from ctx.cli.running import of_project, servers
 from ctx.config import Config
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
-from ctx.connectors.opening import RACY
+from ctx.connectors.walk import RACY
 from ctx.errors import CtxError, SourceError
 from ctx.indexing.run import read_alike, run_signature
 from ctx.models import SourceItem

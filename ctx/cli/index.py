@@ -29,9 +29,8 @@ from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.indexing.embedding import EmbedReport
-from ctx.indexing.report import EMPTY, IndexReport
-from ctx.indexing.run import Progress
-from ctx.indexing.window import Window
+from ctx.indexing.run import Progress, Window
+from ctx.indexing.status import EMPTY, IndexReport
 from ctx.indexing.worker import ROLES, Worker
 from ctx.models import JSON, SourceStatus, record_json
 from ctx.scripts.sources import intervals_s

@@ -10,7 +10,7 @@ from ctx.cli.freshness import Freshness, fresh_workspace
 from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn
 from ctx.clock import parse_ms
-from ctx.connectors.names import encode_name
+from ctx.connectors.base import encode_name
 from ctx.errors import BadParameter, BadRequest, NotFound
 from ctx.identity import document_id
 from ctx.models import AUTO, COMMITS, JSON, MODES, Caller

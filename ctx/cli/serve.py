@@ -25,7 +25,7 @@ from ctx.clock import now_ms
 from ctx.config import Config, parse_config
 from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
-from ctx.connectors.names import name_of
+from ctx.connectors.base import name_of
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.http import Upstream, local, remote
 from ctx.models import Caller

@@ -18,7 +18,7 @@ from ctx.cli.output import plain, tell, warn
 from ctx.config import load_config, parse_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
 from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
-from ctx.connectors.names import name_of
+from ctx.connectors.base import name_of
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.models import as_table
 from ctx.text.strings import counted, one_line, sound

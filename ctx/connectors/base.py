@@ -1,5 +1,7 @@
-"""The interface between a source and the index."""
+"""The interface between a source and the index, and the names of sources and of their items."""
 
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
@@ -29,6 +31,9 @@ class Problem(NamedTuple):
 EVERY_TEXT = "text:"  # begins the signature of a source without include globs
 KEPT = "Its index is kept"  # for messages about a source that cannot be read
 GOES_ON = "the next run continues"  # for messages about a scan that stopped early
+
+_AMBIGUOUS = re.compile(r"%(?=25|[89A-F][0-9A-F])")
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
 
 
 class ScanLog:
@@ -97,3 +102,32 @@ class Connector(Protocol):
         Raises `SourceError` if the source cannot be read; nothing is deleted then.
         """
         ...
+
+
+def name_of(path: str) -> str:
+    """A name for the source at a path or address: its last part, in characters that a name may have."""
+    words = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(path.rstrip("/")).removesuffix(".git"))
+    return words.strip("-.").lower()[:64] or "docs"
+
+
+def section_of(source: str) -> str:
+    """The section of a source in `ctx.toml`: `[connectors.git.NAME]` for `git:NAME`."""
+    return f"[connectors.{source.replace(':', '.', 1)}]"
+
+
+def encode_name(name: str) -> str:
+    """Encode a file name for a source id, as valid text and without collisions.
+
+    A byte that is not UTF-8 (a lone surrogate in Python) becomes `%XX`, and a `%` that looks like such an
+    escape becomes `%25`. Other names do not change.
+    """
+    if "%" in name:
+        name = _AMBIGUOUS.sub("%25", name)
+    if not name.isascii():
+        name = _UNDECODABLE.sub(lambda match: f"%{ord(match[0]) - 0xDC00:02X}", name)
+    return name
+
+
+def too_large(size_bytes: int, max_file_bytes: int) -> str:
+    """The message for a file of this size."""
+    return f"{size_bytes:,} bytes are more than max_file_bytes ({max_file_bytes:,}), which may be raised"

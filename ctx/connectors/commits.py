@@ -3,7 +3,7 @@
 import os
 import selectors
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -26,25 +26,6 @@ class Change(NamedTuple):
     author: str
 
 
-class _Commit(NamedTuple):
-    oid: str
-    at_ms: int
-    author: str
-    message: str
-
-
-def _listed(git: Git, tip: str, root: str, since_ms: int | None, timeout_s: float) -> list[_Commit]:
-    """The newest commits, up to one more than `MAX_COMMITS`. Raises `SourceError`."""
-    arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
-    arguments += [f"--since={iso_utc(since_ms)}"] if since_ms is not None else []
-    arguments += [tip, *(["--", f":(top,literal){root}"] if root else [])]
-    try:
-        listing = git.run(arguments, timeout_s=timeout_s)
-    except GitFailed as error:
-        raise SourceError(f"the history cannot be read: {error.words}") from error
-    return list(_commits(listing.split(b"\0")))
-
-
 def commit_items(
     git: Git,
     remote: Remote,
@@ -60,38 +41,32 @@ def commit_items(
 
     Its id is `@commits/` and the commit's id. Raises `SourceError`.
     """
-    commits = _listed(git, tip, root, since_ms, timeout_s)
+    arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
+    arguments += [f"--since={iso_utc(since_ms)}"] if since_ms is not None else []
+    arguments += [tip, *(["--", f":(top,literal){root}"] if root else [])]
+    try:
+        listing = git.run(arguments, timeout_s=timeout_s)
+    except GitFailed as error:
+        raise SourceError(f"the history cannot be read: {error.words}") from error
+    fields = [field.decode("utf-8", "replace") for field in listing.split(b"\0")]
+    commits = list(zip(*[iter(fields)] * _FIELDS, strict=False))
     if len(commits) > MAX_COMMITS:
         log.note("", f"only the newest {MAX_COMMITS:,} commits are read; `since` narrows them")
-    for commit in commits[:MAX_COMMITS]:
-        source_id = COMMITS + commit.oid
-        if known.get(source_id) == commit.oid:
+    for oid, seconds, author, text in commits[:MAX_COMMITS]:
+        source_id, message = COMMITS + oid, text.strip()
+        if known.get(source_id) == oid:
             log.unchanged.add(source_id)
-        elif commit.message.strip():
-            yield SourceItem(source_id, commit.oid, commit.at_ms, partial(_content, remote, commit))
-
-
-def _commits(fields: Sequence[bytes]) -> Iterator[_Commit]:
-    for start in range(0, len(fields) - _FIELDS + 1, _FIELDS):
-        oid, seconds, author, message = fields[start : start + _FIELDS]
-        yield _Commit(
-            oid.decode("ascii", "replace"),
-            _moment_ms(seconds),
-            author.decode("utf-8", "replace"),
-            message.decode("utf-8", "replace"),
-        )
-
-
-def _content(remote: Remote, commit: _Commit) -> Content:
-    subject = commit.message.strip().partition("\n")[0]
-    return Content(
-        commit.message.strip(),
-        media_type="text/plain",
-        title=subject[:200],
-        author=commit.author or None,
-        source_url=commit_url(remote, commit.oid),
-        metadata={"commit": commit.oid},
-    )
+        elif message:
+            read = partial(
+                Content,
+                message,
+                media_type="text/plain",
+                title=message.partition("\n")[0][:200],
+                author=author or None,
+                source_url=commit_url(remote, oid),
+                metadata={"commit": oid},
+            )
+            yield SourceItem(source_id, oid, _moment_ms(seconds), read)
 
 
 def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change, bytes]]:
@@ -118,7 +93,7 @@ def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change,
                 yield change, path
 
 
-def _moment_ms(seconds: bytes) -> int:
+def _moment_ms(seconds: bytes | str) -> int:
     """The date of a commit in milliseconds. Git prints nothing for an invalid date, which counts as 0, the
     oldest.
     """

@@ -12,7 +12,6 @@ import logging
 import os
 import secrets
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -77,9 +76,8 @@ class Copy:
             )
         self._private(self.own)
         try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            lock = os.open(os.path.join(self.folder, self.name + ".lock"), flags, 0o600)
+            files.make_folder(self.folder)
+            lock = files.open_file(os.path.join(self.folder, self.name + ".lock"), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise self._unwritable(error) from error
         try:
@@ -104,7 +102,13 @@ class Copy:
         not make it and may not remove it.
         """
         try:
-            if self._present() and not self._sound():
+            stray = _stray(self.path) if self._present() else None
+            if stray is not None:
+                logger.warning(
+                    "git copy holds %r, which git did not put there source=%s: made again",
+                    stray,
+                    self._source,
+                )
                 self._remove()
             if os.path.lexists(self.path):
                 self._write_settings(self.path)
@@ -121,7 +125,7 @@ class Copy:
         """
         if not os.path.lexists(self.path):
             return False
-        token = _read(self._proof(), private=True)
+        token = _read(self._proof()) if _is_private(self._proof()) else None
         copied = None if os.path.islink(self.path) else _read(os.path.join(self.path, _TOKEN_FILE))
         if token == copied and len(token or b"") == _TOKEN_BYTES:
             return True
@@ -165,11 +169,7 @@ class Copy:
     def _private(self, folder: str) -> None:
         """Create the user's own folder, 0700. Raises `SourceError` if it belongs to another user."""
         try:
-            os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-            try:
-                os.mkdir(folder, 0o700)
-            except FileExistsError:
-                pass
+            files.make_folder(folder)
             status = os.stat(folder)
             if status.st_uid == os.geteuid() and status.st_mode & 0o077:
                 os.chmod(folder, 0o700)
@@ -188,15 +188,6 @@ class Copy:
         )
 
     # -- content -----------------------------------------------------------------------------------
-
-    def _sound(self) -> bool:
-        """Whether the clone has only files that git makes. Removes the leftovers of a killed git."""
-        stray = _stray(self.path)
-        if stray is not None:
-            logger.warning(
-                "git copy holds %r, which git did not put there source=%s: made again", stray, self._source
-            )
-        return stray is None
 
     def _write_settings(self, repository: str) -> None:
         """Write git's configuration files. The address and the other settings are in the environment."""
@@ -266,22 +257,18 @@ def _fits(entry: os.DirEntry[str], folder: str) -> bool:
     return entry.is_file(follow_symlinks=False)
 
 
-def _is_own(status: os.stat_result) -> bool:
+def _is_private(path: str) -> bool:
+    """Whether only this user can have written a file."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
     return status.st_uid == os.geteuid() and not status.st_mode & 0o077 and status.st_nlink == 1
 
 
-def _read(path: str, *, private: bool = False) -> bytes | None:
-    """The content of a small plain file, None for anything else. `private`: only the user may have access."""
+def _read(path: str) -> bytes | None:
+    """The content of a small plain file, None for anything else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return files.read_file(path, most=1 << 16)
     except OSError:
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or (private and not _is_own(status)):
-            return None
-        return os.read(descriptor, 1 << 16)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)

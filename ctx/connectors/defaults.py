@@ -67,20 +67,13 @@ def left_out(name: str) -> str | None:
         stem, suffix = (name, "") if name[:1] != "." else ("", suffix)
     if (name.startswith(".env") and not name[4:5].isalpha()) or name == ".envrc":
         return SECRET
-    told = _BY_NAME.get(name) or _BY_SUFFIX.get(suffix)
-    return _secret(name, stem, suffix) or told or _machine_made(name, stem, suffix)
-
-
-def _secret(name: str, stem: str, suffix: str) -> str | None:
     is_key = name.startswith("id_") and (not suffix or name.startswith(_SSH_KEYS))
-    kept = not suffix or suffix in _SETTINGS.split()
+    holds_settings = not suffix or suffix in _SETTINGS.split()
     words = "credentials" in stem or stem.startswith(("client_secret", "service-account", "service_account"))
-    if is_key or ".tfstate" in name or (kept and (words or stem in ("secret", "secrets"))):
+    if is_key or ".tfstate" in name or (holds_settings and (words or stem in ("secret", "secrets"))):
         return SECRET
-    return None
-
-
-def _machine_made(name: str, stem: str, suffix: str) -> str | None:
+    if kind := _BY_NAME.get(name) or _BY_SUFFIX.get(suffix):
+        return kind
     if ".min." in name or (stem.endswith("-min") and suffix in _WEB):
         return MINIFIED
     if suffix == "map" and stem.rpartition(".")[2] in _WEB:

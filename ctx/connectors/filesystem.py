@@ -4,30 +4,29 @@ A scan lists the folders and calls `lstat` for each file that the globs take. It
 root: it opens files one path component at a time, without following links.
 """
 
+import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from urllib.parse import quote
 
 from ctx import files
-from ctx.clock import told_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, EVERY_TEXT, KEPT, ScanLog
+from ctx.connectors.base import EMPTY_IS_SUSPECT, EVERY_TEXT, KEPT, ScanLog, encode_name, section_of
 from ctx.connectors.defaults import MAX_FILE_BYTES
-from ctx.connectors.names import encode_name, section_of
-from ctx.connectors.opening import (
-    RACY,
-    fingerprint,
-    may_still_change,
-    read_below,
-)
-from ctx.connectors.patterns import (
-    Level,
-    Rules,
-)
+from ctx.connectors.patterns import Level, Rules
 from ctx.connectors.scope import Scope, misplaced
-from ctx.connectors.walk import CACHE_MARKERS, GONE, RULE_FILES, Walk, repository_rules, rules_of
+from ctx.connectors.walk import (
+    CACHE_MARKERS,
+    GONE,
+    RULE_FILES,
+    Walk,
+    read_below,
+    repository_rules,
+    rules_of,
+)
 from ctx.errors import SourceError
 from ctx.identity import outline
 from ctx.models import Content, SourceItem
@@ -49,6 +48,7 @@ class _OnDisk:
         return os.path.lexists(f"{self._folder}/{name}")
 
 
+@dataclass(eq=False, repr=False)
 class FilesystemConnector:
     """The files below `root` that the globs take and no ignore file excludes.
 
@@ -59,30 +59,21 @@ class FilesystemConnector:
     unmounted disk. `stays(root)` is called before each scan with the resolved root; False is an error.
     """
 
-    def __init__(
-        self,
-        name: str,
-        root: str,
-        *,
-        include_globs: Iterable[str] | None = None,
-        exclude_globs: Iterable[str] = (),
-        follow_symlinks: bool = False,
-        max_file_bytes: int = MAX_FILE_BYTES,
-        respect_gitignore: bool = True,
-        link: str | None = None,
-        stays: Callable[[str], bool] | None = None,
-    ) -> None:
-        self.name = name
-        self._stays = stays
-        self.root = os.path.abspath(os.path.expanduser(root))
-        self.include_globs = None if include_globs is None else tuple(include_globs)
-        self.exclude_globs = tuple(exclude_globs)
-        self.follow_symlinks = follow_symlinks
-        self.max_file_bytes = max_file_bytes
-        self.respect_gitignore = respect_gitignore
-        self.link = link
-        self.rule_files = RULE_FILES if respect_gitignore else RULE_FILES[1:]
-        self._section = section_of(name)
+    name: str
+    root: str
+    _: KW_ONLY
+    include_globs: Sequence[str] | None = None
+    exclude_globs: Sequence[str] = ()
+    follow_symlinks: bool = False
+    max_file_bytes: int = MAX_FILE_BYTES
+    respect_gitignore: bool = True
+    link: str | None = None
+    stays: Callable[[str], bool] | None = None
+
+    def __post_init__(self) -> None:
+        self.root = os.path.abspath(os.path.expanduser(self.root))
+        self.rule_files = RULE_FILES if self.respect_gitignore else RULE_FILES[1:]
+        self._section = section_of(self.name)
 
     @property
     def signature(self) -> str:
@@ -243,7 +234,7 @@ class FilesystemConnector:
                 f"{self.name}: the root folder cannot be read ({error.strerror}); mount or restore it, or "
                 f"fix `root` in {self._section}. {KEPT}"
             ) from error
-        if self._stays is not None and not self._stays(root):
+        if self.stays is not None and not self.stays(root):
             raise SourceError(
                 f"{self.name}: the root folder has become a link that leads out of the project; if it is "
                 f"meant, start ctx again. {KEPT}"
@@ -287,7 +278,8 @@ class FilesystemConnector:
         for name in os.path.relpath(root, folder).split("/") if folder != root else ():
             levels.insert(0, Rules([*patterns, *rules_of(f"{folder}/.gitignore")]).top())
             patterns = []
-            if _is_ignored(name, levels):
+            verdicts = (level.decide(name, folder=True) for level in levels)  # the nearest one counts
+            if next((verdict for verdict in verdicts if verdict is not None), False):
                 return ()
             levels = [level.descend(name) for level in levels]
             folder = f"{folder}/{name}"
@@ -296,15 +288,8 @@ class FilesystemConnector:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def item(
-        self, source_id: str, root: str, relative: str, st: os.stat_result, now_ns: int, tag: str
-    ) -> SourceItem:
-        """The item of the file at `relative` below the resolved root. The path has no links."""
-        mark = fingerprint(st) + (RACY if may_still_change(st, now_ns) else "") + tag
-        updated_ms = told_ms(st.st_mtime_ns // 1_000_000)
-        return SourceItem(source_id, mark, updated_ms, partial(self._read, root, relative))
-
-    def _read(self, root: str, relative: str) -> Content:
+    def read(self, root: str, relative: str) -> Content:
+        """Read the file at `relative`, a path without links below the resolved root. Raises `SourceError`."""
         try:
             data = read_below(root, relative, self.max_file_bytes)
         except OSError as error:
@@ -313,16 +298,15 @@ class FilesystemConnector:
                     "went away or was replaced while it was being indexed; the next run sees what is "
                     "there then"
                 ) from error
-            raise SourceError(f"cannot be read: {error.strerror}") from error
-        return Content(data, source_url=self._source_url(relative))
-
-    def _source_url(self, relative: str) -> str | None:
-        """The address of a file; None without `link`, because it would show an absolute path."""
-        if self.link is None:
-            return None
-        if self.link == OWN_ADDRESS:
-            return "file://" + _quoted(os.fsencode(f"{self.root.rstrip('/')}/{relative}"))
-        return self.link.replace("{path}", _quoted(os.fsencode(relative)))
+            changed = error.errno == errno.EINVAL
+            reason = "is not a regular file any more" if changed else f"cannot be read: {error.strerror}"
+            raise SourceError(reason) from error
+        address = self.link  # None by default, because an address would show an absolute path
+        if address == OWN_ADDRESS:
+            address = "file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}"))
+        elif address:
+            address = address.replace("{path}", quote(os.fsencode(relative)))
+        return Content(data, source_url=address)
 
 
 def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
@@ -339,14 +323,3 @@ def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
         return verdict
 
     return {source_id for source_id in known if source_id in tops or within(source_id.rpartition("/")[0])}
-
-
-def _is_ignored(folder: str, levels: Iterable[Level]) -> bool:
-    """Whether the nearest level with a matching rule ignores a folder."""
-    verdicts = (level.decide(folder, folder=True) for level in levels)
-    return next((verdict for verdict in verdicts if verdict is not None), False)
-
-
-def _quoted(path: bytes) -> str:
-    """A path escaped for an address."""
-    return quote(path)

@@ -1,9 +1,13 @@
-"""Parse git addresses, hide their credentials, and find a file's page on the forge's website."""
+"""Parse git addresses, hide their credentials, find a file's page on the forge's website, and check where a
+submodule may be fetched from.
+"""
 
 import os
+import posixpath
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from ctx.http import url_host
 
@@ -89,7 +93,10 @@ def is_path(url: str) -> bool:
     return "://" not in url and (url.startswith(("/", ".", "~")) or _SCP.fullmatch(url) is None)
 
 
-def _check(url: str) -> None:
+def parse_remote(url: str) -> Remote:
+    """Parse a git address or a path. Raises `ValueError` for an address that git must not use, such as
+    options or commands.
+    """
     if not url.strip():
         raise ValueError("url is empty")
     if url.startswith("-"):
@@ -101,39 +108,17 @@ def _check(url: str) -> None:
             f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; "
             "use https, ssh or a path"
         )
-
-
-def parse_remote(url: str) -> Remote:
-    """Parse a git address or a path. Raises `ValueError` for an address that git must not use, such as
-    options or commands.
-    """
-    _check(url)
     if "://" in url:
         return _parse_url(url)
-    scp = None if is_path(url) else _SCP.fullmatch(url)
-    if scp:
-        return _of_scp(scp)
-    path = os.path.abspath(os.path.expanduser(url))
-    return Remote(path, "local", None, None, path, os.path.basename(path), ())
-
-
-def _of_scp(match: re.Match[str]) -> Remote:
+    match = None if is_path(url) else _SCP.fullmatch(url)
+    if match is None:
+        path = os.path.abspath(os.path.expanduser(url))
+        return Remote(path, "local", None, None, path, os.path.basename(path), ())
     if match["host"].startswith("-"):
         raise ValueError("url: a host must not begin with a dash")
     if _SHELL.search(match["host"]) or _SHELL.search(match["user"] or ""):
         raise ValueError(_ODD_NAME)
     return Remote(match[0], "ssh", match["host"].strip("[]").lower(), None, match["path"], match[0], ())
-
-
-def _user(parts: SplitResult, host: str, transport: str) -> str:
-    """The user in an ssh address, "" if there is none. Raises `ValueError` for an invalid name."""
-    name = parts.username or ""
-    if host.startswith("-") or name.startswith("-"):
-        raise ValueError("url: neither host nor user may begin with a dash")
-    name = name if transport == "ssh" else ""
-    if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
-        raise ValueError(_ODD_NAME)
-    return name
 
 
 def _parse_url(url: str) -> Remote:
@@ -153,23 +138,18 @@ def _parse_url(url: str) -> Remote:
         return Remote(url, "file", None, None, path, os.path.basename(path.rstrip("/")) or "file", ())
     if not host:
         raise ValueError("url names no host")
-    name = _user(parts, host, transport)
+    name = parts.username or ""
+    if host.startswith("-") or name.startswith("-"):
+        raise ValueError("url: neither host nor user may begin with a dash")
+    name = name if transport == "ssh" else ""
+    if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
+        raise ValueError(_ODD_NAME)
     user = f"{name}@" if name else ""
     display = f"{parts.scheme}://{user}{url_host(host)}{f':{port}' if port else ''}{parts.path}"
-    return Remote(url, transport, host, port, unquote(parts.path), display, _secrets(parts, transport))
-
-
-def _secrets(parts: SplitResult, transport: str) -> tuple[str, ...]:
-    """The secrets of an address, as written and unquoted. The longest come first, so that none is replaced in
-    part.
-    """
-    forms = {
-        form
-        for secret in _secret_parts(parts, transport)
-        for form in (secret, unquote(secret))
-        if len(form) > 2
-    }
-    return tuple(sorted(forms, key=len, reverse=True))
+    secrets = _secret_parts(parts, transport)
+    forms = {form for secret in secrets for form in (secret, unquote(secret)) if len(form) > 2}
+    longest_first = tuple(sorted(forms, key=len, reverse=True))  # so that none is replaced in part
+    return Remote(url, transport, host, port, unquote(parts.path), display, longest_first)
 
 
 def _secret_parts(parts: SplitResult, transport: str) -> list[str]:
@@ -184,12 +164,12 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
 
     None for an unknown forge. `path` is relative to the top of the repository.
     """
-    home = _home(remote)
-    if home is None or (forge := _forge_of(home[0])) is None:
+    page, forge = _home(remote)
+    if forge is None:
         return None
     ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
     if forge is _BITBUCKET_SERVER:
-        return _bitbucket_server(home[1], branch, revision, file)
+        return _bitbucket_server(page, branch, revision, file)
     names = {
         "ref": ref,
         "file": file,
@@ -197,34 +177,27 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
         # A slash in the branch's name would look like the start of the path.
         "unparted": revision if "/" in ref else ref,
     }
-    return home[1] + forge.file.format(**names)
+    return page + forge.file.format(**names)
 
 
 def commit_url(remote: Remote, revision: str) -> str | None:
     """The forge's page of a commit; None for an unknown forge."""
-    home = _home(remote)
-    if home is None or (forge := _forge_of(home[0])) is None or not forge.commit:
-        return None
-    return home[1] + forge.commit.format(revision=revision)
+    page, forge = _home(remote)
+    return page + forge.commit.format(revision=revision) if forge and forge.commit else None
 
 
-def _forge_of(host: str) -> _Forge | None:
-    """The first forge that matches a host."""
-    for forge in _FORGES:
-        if any(name == host if "." in name else name in host for name in forge.hosts):
-            return forge
-    return None
-
-
-def _home(remote: Remote) -> tuple[str, str] | None:
-    """(host, address of the repository's page); None if the address has no host or repository."""
-    if remote.host is None:
-        return None
-    host = _SSH_HOSTS.get(remote.host, remote.host)
+def _home(remote: Remote) -> tuple[str, _Forge | None]:
+    """The address of the repository's page, and its forge: the first that matches the host. None for an
+    unknown forge, or if the address has no host or repository.
+    """
+    host = _SSH_HOSTS.get(remote.host or "", remote.host or "")
     port = f":{remote.port}" if remote.port and remote.transport in ("http", "https") else ""
     repository = quote(remote.path.strip("/").removesuffix(".git").strip("/"), safe="/~")
     scheme = "http" if remote.transport == "http" else "https"
-    return (host, f"{scheme}://{host}{port}/{repository}") if repository else None
+    for forge in _FORGES if host and repository else ():
+        if any(name == host if "." in name else name in host for name in forge.hosts):
+            return f"{scheme}://{host}{port}/{repository}", forge
+    return "", None
 
 
 def _bitbucket_server(page: str, branch: str | None, revision: str, file: str) -> str | None:
@@ -237,3 +210,78 @@ def _bitbucket_server(page: str, branch: str | None, revision: str, file: str) -
     home = f"users/{owner[1:]}" if owner.startswith("~") else f"projects/{owner}"
     ref = quote(f"refs/heads/{branch}" if branch else revision, safe="")
     return f"{base}/{home}/repos/{name}/browse/{file}?at={ref}"
+
+
+# -- submodules ----------------------------------------------------------------------------------------------
+# A stranger may have written the address of a submodule, so it is read only from the own host and port of the
+# repository and with an equally safe transport, or, for one on this machine, from a folder next to it.
+
+_OPEN = {"http": 80, "git": 9418}  # transports without encryption, and their ports
+_SAFE = {"https": 443, "ssh": 22}
+_PORT = re.compile(r":\d*\Z")
+
+
+class Submodule(NamedTuple):
+    """A folder that stands for another repository at the commit `oid`."""
+
+    path: str  # from the top of the outer repository
+    oid: str
+    url: str | None  # from `.gitmodules`; None if it is missing there
+
+
+def listed_submodules(settings: bytes, links: Mapping[str, str]) -> list[Submodule]:
+    """Returns the submodules in `links` (path -> commit), sorted by path. Their addresses come from
+    `settings`, the output of `git config -z --list` for `.gitmodules`.
+    """
+    paths: dict[str, str] = {}
+    urls: dict[str, str] = {}
+    for row in settings.decode("utf-8", "surrogateescape").split("\0"):
+        key, _, value = row.partition("\n")
+        section, _, name = key.partition(".")
+        if section == "submodule" and name.endswith(".path"):
+            paths[value] = name.removesuffix(".path")
+        elif section == "submodule" and name.endswith(".url"):
+            urls[name.removesuffix(".url")] = value
+    return [Submodule(path, oid, urls.get(paths.get(path, ""))) for path, oid in sorted(links.items())]
+
+
+def address_of(submodule: Submodule, outer: Remote) -> str:
+    """The address to fetch a submodule from. Raises `ValueError` with the reason if it must not be read."""
+    url = submodule.url
+    if not url:
+        raise ValueError("`.gitmodules` has no address for it")
+    if url.startswith(("./", "../")):
+        return _beside(url, outer)
+    remote = parse_remote(url)
+    if remote.host is None or remote.host != outer.host:
+        raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
+    # Another port may be another server, which must not get the user's password for this host.
+    if remote.port not in (None, (_OPEN | _SAFE)[remote.transport], outer.port):
+        raise ValueError("it is on another port of the repository's host; a source of its own reads it")
+    if remote.transport in _OPEN and outer.transport in _SAFE:
+        parts = urlsplit(url)
+        if remote.port not in (None, _OPEN[remote.transport]):
+            raise ValueError("its address is open to others, and the repository's is not")
+        return urlunsplit(parts._replace(scheme="https", netloc=_PORT.sub("", parts.netloc)))
+    return url
+
+
+def _beside(url: str, outer: Remote) -> str:
+    """Resolve a relative address against the repository's own."""
+    if outer.host is None:
+        path = posixpath.normpath(posixpath.join(outer.path, url))
+        if posixpath.dirname(path) != posixpath.dirname(posixpath.normpath(outer.path)):
+            raise ValueError("it is not beside the repository itself; a source of its own reads it")
+        return path
+    if "://" in outer.url:
+        parts = urlsplit(outer.url)
+        return urlunsplit(parts._replace(path=_within(parts.path.rstrip("/"), url)))
+    head, _, path = outer.url.partition(":")  # user@host:path
+    return f"{head}:{_within('/' + path.strip('/'), url).lstrip('/')}"
+
+
+def _within(path: str, url: str) -> str:
+    joined = posixpath.normpath(posixpath.join(path, url))
+    if joined in ("/", "."):
+        raise ValueError("its address leads out of the host")
+    return joined

@@ -11,36 +11,35 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from ctx.connectors.base import EVERY_TEXT, KEPT, ScanLog
+from ctx.connectors.base import EVERY_TEXT, KEPT, ScanLog, encode_name, section_of, too_large
 from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import share
 from ctx.connectors.defaults import MAX_FILE_BYTES
-from ctx.connectors.forges import file_url, parse_remote
+from ctx.connectors.forges import Submodule, address_of, file_url, listed_submodules, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
-from ctx.connectors.lfs import Pointer, lfs_content, lfs_installed, pointer_of
-from ctx.connectors.names import encode_name, section_of
-from ctx.connectors.opening import too_large
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, read_ignore_file
-from ctx.connectors.repository import FETCH_TIMEOUT_S, Repository, Tip
-from ctx.connectors.scope import Scope, Scopes
-from ctx.connectors.submodules import (
-    MAX_DEPTH,
-    MAX_SUBMODULES,
-    InnerLog,
-    Submodule,
-    address_of,
-    known_below,
-    listed_submodules,
+from ctx.connectors.repository import (
+    FETCH_TIMEOUT_S,
+    Pointer,
+    Repository,
+    Tip,
+    lfs_content,
+    lfs_installed,
+    pointer_of,
 )
+from ctx.connectors.scope import Scope, Scopes
 from ctx.errors import ConfigError, SourceError
 from ctx.identity import outline
 from ctx.models import Content, SourceItem
 
+MAX_SUBMODULES = 100
+MAX_DEPTH = 5  # submodules of submodules
 SCAN_FORMAT = 3  # increased when a version takes or reads other files with the same configuration
 
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
@@ -55,6 +54,7 @@ class _Entry(NamedTuple):
     fingerprint: str
 
 
+@dataclass(eq=False, repr=False)
 class GitConnector:
     """The files below `root` that the globs take, of one branch, tag or full commit id.
 
@@ -67,58 +67,46 @@ class GitConnector:
     nesting.
     """
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        *,
-        cache_dir: str | None = None,
-        branch: str | None = None,
-        root: str = ".",
-        include_globs: Iterable[str] | None = None,
-        exclude_globs: Iterable[str] = (),
-        shallow: bool = True,
-        timeout_s: float = FETCH_TIMEOUT_S,
-        max_file_bytes: int = MAX_FILE_BYTES,
-        commits: bool = False,
-        since_ms: int | None = None,
-        submodules: bool = False,
-        lfs: bool = False,
-        within: Scope | None = None,
-        depth: int = 0,
-    ) -> None:
-        self.name = name
-        section = section_of(name)
+    name: str
+    url: str
+    _: KW_ONLY
+    cache_dir: str | None = None
+    branch: str | None = None
+    root: str = "."
+    include_globs: Sequence[str] | None = None
+    exclude_globs: Sequence[str] = ()
+    shallow: bool = True
+    timeout_s: float = FETCH_TIMEOUT_S
+    max_file_bytes: int = MAX_FILE_BYTES
+    commits: bool = False
+    since_ms: int | None = None
+    submodules: bool = False
+    lfs: bool = False
+    within: Scope | None = None
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        section = section_of(self.name)
         try:
-            self.remote = parse_remote(url)
+            self.remote = parse_remote(self.url)
         except ValueError as error:
             raise ConfigError(f"{section} {error}") from error
-        if branch is not None and (not branch or _BRANCH_REFUSED.search(branch)):
-            raise ConfigError(f"{section} branch: {branch!r} cannot be the name of a branch")
-        self.branch = branch
-        self.root = _inside(root, section)
+        if self.branch is not None and (not self.branch or _BRANCH_REFUSED.search(self.branch)):
+            raise ConfigError(f"{section} branch: {self.branch!r} cannot be the name of a branch")
+        folder = posixpath.normpath(self.root.replace(os.sep, "/") or ".").strip("/")
+        if folder == ".." or folder.startswith("../") or "\0" in folder:
+            raise ConfigError(f"{section} root: {self.root!r} is not within the repository")
+        self.root = "" if folder == "." else folder
         self._prefix = f"{self.root}/" if self.root else ""  # root as a prefix of the repository's paths
-        self.include_globs = None if include_globs is None else tuple(include_globs)
-        self.exclude_globs = tuple(exclude_globs)
-        self.shallow = shallow
-        self.max_file_bytes = max_file_bytes
-        self.commits = commits
-        self.since_ms = since_ms
-        self.submodules = submodules
-        self.lfs = lfs
-        self._within = within
-        self._depth = depth
-        self._cache_dir = cache_dir
         self._submodules: list[tuple[Submodule, Scope]] = []  # of the running scan
         self._repository = Repository(
-            name,
+            self.name,
             self.remote,
-            cache_dir=cache_dir,
-            branch=branch,
-            partial="blob:none" if shallow else None,
-            timeout_s=timeout_s,
+            cache_dir=self.cache_dir,
+            branch=self.branch,
+            partial="blob:none" if self.shallow else None,
+            timeout_s=self.timeout_s,
         )
-        self.timeout_s = timeout_s
         self.copy = self._repository.copy
 
     @property
@@ -175,34 +163,39 @@ class GitConnector:
         known files stay.
         """
         prefix = encode_name(submodule.path.removeprefix(self._prefix)) + "/"
-        inner_log = InnerLog(log.progress)
+        inner_log = ScanLog(log.progress)
         try:
-            if self._depth >= MAX_DEPTH:
+            if self.depth >= MAX_DEPTH:
                 raise SourceError(f"submodules are read {MAX_DEPTH} deep")
-            inner = self._inner(submodule, scope)
-            for item in inner.scan(known_below(known, prefix), inner_log):
+            inner = replace(
+                self,
+                url=address_of(submodule, self.remote),
+                branch=submodule.oid,
+                root=".",
+                include_globs=None,
+                exclude_globs=(),
+                commits=False,
+                within=scope,
+                depth=self.depth + 1,
+            )
+            known = {
+                source_id.removeprefix(prefix): fingerprint
+                for source_id, fingerprint in known.items()
+                if source_id.startswith(prefix)
+            }
+            for item in inner.scan(known, inner_log):
                 yield item._replace(source_id=prefix + item.source_id)
         except (SourceError, ConfigError, ValueError) as error:
             reason = error.args[0] if isinstance(error, ValueError) else error.message
             log.problem(prefix, f"the submodule is not read: {reason}")
             log.withheld.append(prefix)
-        inner_log.tell(log, prefix)
-
-    def _inner(self, submodule: Submodule, scope: Scope) -> "GitConnector":
-        """The connector of a submodule. Raises `ValueError`, `ConfigError`."""
-        return GitConnector(
-            self.name,
-            address_of(submodule, self.remote),
-            cache_dir=self._cache_dir,
-            branch=submodule.oid,
-            shallow=self.shallow,
-            timeout_s=self.timeout_s,
-            max_file_bytes=self.max_file_bytes,
-            submodules=True,
-            lfs=self.lfs,
-            within=scope,
-            depth=self._depth + 1,
-        )
+        log.unchanged |= {prefix + source_id for source_id in inner_log.unchanged}
+        for problem in inner_log.problems:
+            log.problem(prefix + problem.source_id, problem.message)
+        for note in inner_log.notes:
+            log.note(prefix + note.source_id, note.message)
+        log.left_out += inner_log.left_out
+        log.withheld += [prefix + withheld for withheld in inner_log.withheld]
 
     def _files(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> Iterator[SourceItem]:
         log.expected = partial(len, entries)
@@ -215,9 +208,10 @@ class GitConnector:
 
     # -- listing files -----------------------------------------------------------------------------
 
-    def _listing(self, tip: Tip) -> bytes:
+    def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
+        """The new and changed files that the globs take. Also fills `log.unchanged`."""
         try:
-            return self._repository.git.run(
+            listing = self._repository.git.run(
                 ["ls-tree", "-r", "-z", "--full-tree", f"{tip.oid}:{self.root}"], timeout_s=QUICK_TIMEOUT_S
             )
         except GitFailed as error:
@@ -225,13 +219,15 @@ class GitConnector:
                 f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
                 f"({error.words}). {KEPT}"
             ) from error
-
-    def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
-        """The new and changed files that the globs take. Also fills `log.unchanged`."""
-        files, rules, links = _files(self._listing(tip))
-        top = self._within or Scope.top(self.include_globs, self.exclude_globs)
+        files, rules, links = _files(listing)
+        top = self.within or Scope.top(self.include_globs, self.exclude_globs)
         names = [path.decode("utf-8", "surrogateescape") for path, _ in files]
-        ruled = _RuleFiles(self._rule_files(rules, lock), log).ruled
+        contents: dict[str, bytes | SourceError] = {}
+        if rules:
+            self._repository.prefetch(list(filter(None, rules.values())), lock, None)
+            with closing(Blobs(self._repository.git, self.name)) as blobs:
+                contents = {folder: _rules(blobs, oid) for folder, oid in rules.items()}
+        ruled = partial(_ruled, contents, log)
         scopes = Scopes(top, log.left_out, ruled, {".git", *names})
         self._submodules = self._linked(tip, links, scopes, lock, log)
         mark = f"@{tip.branch or ''}"
@@ -281,14 +277,6 @@ class GitConnector:
         except GitFailed:
             return b""  # an invalid file: the report says that the submodules have no address
 
-    def _rule_files(self, oids: Mapping[str, str], lock: int) -> dict[str, bytes | SourceError]:
-        """The content of the `.ctxignore` file of each folder, or the error if it cannot be read."""
-        if not oids:
-            return {}
-        self._repository.prefetch(list(filter(None, oids.values())), lock, None)
-        with closing(Blobs(self._repository.git, self.name)) as blobs:
-            return {folder: _rules(blobs, oid) for folder, oid in oids.items()}
-
     def _sized(self, entries: Sequence[_Entry], log: ScanLog) -> list[_Entry]:
         """The files that are not too large. The others are reported."""
         names = "".join(f"{entry.oid}\n" for entry in entries).encode()
@@ -301,11 +289,6 @@ class GitConnector:
                 readable.append(entry)
         return readable
 
-    def _log_of(self, tip: Tip, bound: bytes) -> list[str]:
-        form = f"--format=format:{bound.decode()}%x00%H%x00%ct%x00%an%x00"
-        arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid]
-        return [*arguments, "--", f":(top,literal){self.root}"] if self.root else arguments
-
     def _history(self, tip: Tip, entries: Sequence[_Entry], log: ScanLog) -> dict[bytes, Change]:
         """The last commit that changed each file: path -> commit. Reads the log once, from the newest
         commit.
@@ -314,9 +297,12 @@ class GitConnector:
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
         bound = secrets.token_hex(12).encode()  # no path can equal it
+        form = f"--format=format:{bound.decode()}%x00%H%x00%ct%x00%an%x00"
+        arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid]
+        arguments += ["--", f":(top,literal){self.root}"] if self.root else []
         deadline_s = time.monotonic() + self.timeout_s
         change = Change(tip.oid, 0, "")
-        with self._repository.git.started(self._log_of(tip, bound), quiet=True) as process:
+        with self._repository.git.started(arguments, quiet=True) as process:
             assert process.stdout is not None
             for change, path in log_rows(process.stdout.fileno(), bound, deadline_s):
                 inner = path.removeprefix(prefix)
@@ -367,16 +353,6 @@ class GitConnector:
         return b""
 
 
-def _inside(root: str, section: str) -> str:
-    """The path of a folder in a repository as git writes it, "" for the top. Raises `ConfigError` if it is
-    outside.
-    """
-    folder = posixpath.normpath(root.replace(os.sep, "/") or ".").strip("/")
-    if folder == ".." or folder.startswith("../") or "\0" in folder:
-        raise ConfigError(f"{section} root: {root!r} is not within the repository")
-    return "" if folder == "." else folder
-
-
 def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dict[str, str]]:
     """Parse the output of `ls-tree -r -z` into files (path, blob), rule files (folder -> blob, "" for a link)
     and submodules (path -> commit).
@@ -406,25 +382,21 @@ def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
         return SourceError(f"{OWN_RULES} {error.message}")
 
 
-class _RuleFiles:
-    """Applies the `.ctxignore` files. If one has too many patterns or cannot be read, its folder is left out
-    and reported.
+def _ruled(
+    contents: Mapping[str, bytes | SourceError], log: ScanLog, folder: str, scope: Scope
+) -> Scope | None:
+    """The scope of a folder with its `.ctxignore`. If that has too many patterns or cannot be read, the
+    folder is left out and reported.
     """
-
-    def __init__(self, contents: Mapping[str, bytes | SourceError], log: ScanLog) -> None:
-        self._contents = contents
-        self._log = log
-
-    def ruled(self, folder: str, scope: Scope) -> Scope | None:
-        content = self._contents.get(folder, b"")
-        if content == b"":
-            return scope
-        try:
-            if isinstance(content, SourceError):
-                raise content
-            return scope.with_rules(read_ignore_file(content))
-        except SourceError as error:
-            source_id = encode_name(folder)
-            self._log.withheld.append(f"{source_id}/" if source_id else "")
-            self._log.problem(source_id, f"left out: {error.message}")
-            return None
+    content = contents.get(folder, b"")
+    if content == b"":
+        return scope
+    try:
+        if isinstance(content, SourceError):
+            raise content
+        return scope.with_rules(read_ignore_file(content))
+    except SourceError as error:
+        source_id = encode_name(folder)
+        log.withheld.append(f"{source_id}/" if source_id else "")
+        log.problem(source_id, f"left out: {error.message}")
+        return None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import IO
 
 from ctx import files
@@ -58,13 +59,6 @@ _SSH = (
 )
 
 
-def _shortened(stderr: bytes) -> bytes:
-    """Returns the beginning and the end of git's error output if it is long, else all of it."""
-    if len(stderr) <= 4 * MAX_STDERR_BYTES:
-        return stderr
-    return stderr[:MAX_STDERR_BYTES] + b"\n" + stderr[-MAX_STDERR_BYTES:]
-
-
 class GitFailed(Exception):
     """git failed. `words` is its message, without credentials and paths of this machine."""
 
@@ -73,6 +67,7 @@ class GitFailed(Exception):
         self.words = words
 
 
+@dataclass(eq=False, repr=False)
 class Git:
     """Runs git in one of our bare repositories, which fetches from one remote.
 
@@ -80,10 +75,9 @@ class Git:
     configuration its password would be stored on disk.
     """
 
-    def __init__(self, repository: str, remote: Remote, name: str) -> None:
-        self.repository = repository
-        self._remote = remote
-        self._name = name
+    repository: str
+    remote: Remote
+    name: str
 
     def environment(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if not re.fullmatch(_FOREIGN, key)}
@@ -100,40 +94,31 @@ class Git:
             "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
         }
         ssh = env.get("GIT_SSH_COMMAND") or env.get("GIT_SSH")
-        if self._remote.transport == "ssh" and not ssh and not self._ssh_configured(env):
+        if self.remote.transport == "ssh" and not ssh and not self._ssh_configured(env):
             env["GIT_SSH_COMMAND"] = _SSH
-        return env | self._added_settings(env.get("GIT_CONFIG_COUNT") or "0")
-
-    def _added_settings(self, count: str) -> dict[str, str]:
-        """Our settings, numbered after the `count` settings that the environment has."""
+        settings = {
+            f"remote.{REMOTE}.url": self.remote.url,
+            "core.hooksPath": os.devnull,
+            "core.fsmonitor": "false",
+            "gc.auto": "0",  # we run it ourselves, under the lock
+            "maintenance.auto": "false",
+            "fetch.writeCommitGraph": "false",
+            "fetch.recurseSubmodules": "false",
+            "protocol.version": "2",
+            "http.lowSpeedLimit": "1",  # bytes a second: for dead connections, not slow ones
+            "http.lowSpeedTime": "60",
+            "log.showSignature": "false",
+            "core.logAllRefUpdates": "false",
+            "core.quotePath": "false",
+            "advice.detachedHead": "false",
+        }
+        if self.remote.transport in ("local", "file"):
+            settings[f"remote.{REMOTE}.uploadpack"] = _upload_pack(self.remote.path)
+        count = env.get("GIT_CONFIG_COUNT") or "0"
         start = int(count) if re.fullmatch("[0-9]{1,6}", count) else 0
-        settings = self._settings()
-        env = {"GIT_CONFIG_COUNT": str(start + len(settings))}
-        for number, (key, value) in enumerate(settings, start=start):
+        for number, (key, value) in enumerate(settings.items(), start=start):
             env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-        return env
-
-    def _settings(self) -> list[tuple[str, str]]:
-        """(key, value) of the git settings for every call."""
-        settings = [
-            (f"remote.{REMOTE}.url", self._remote.url),
-            ("core.hooksPath", os.devnull),
-            ("core.fsmonitor", "false"),
-            ("gc.auto", "0"),  # we run it ourselves, under the lock
-            ("maintenance.auto", "false"),
-            ("fetch.writeCommitGraph", "false"),
-            ("fetch.recurseSubmodules", "false"),
-            ("protocol.version", "2"),
-            ("http.lowSpeedLimit", "1"),  # bytes a second: for dead connections, not slow ones
-            ("http.lowSpeedTime", "60"),
-            ("log.showSignature", "false"),
-            ("core.logAllRefUpdates", "false"),
-            ("core.quotePath", "false"),
-            ("advice.detachedHead", "false"),
-        ]
-        if self._remote.transport in ("local", "file"):
-            settings.append((f"remote.{REMOTE}.uploadpack", _upload_pack(self._remote.path)))
-        return settings
+        return env | {"GIT_CONFIG_COUNT": str(start + len(settings))}
 
     def _ssh_configured(self, env: dict[str, str]) -> bool:
         command = subprocess.run(
@@ -152,7 +137,7 @@ class Git:
         match = re.search(r"(\d+)\.(\d+)", version)
         if match and (int(match[1]), int(match[2])) < OLDEST_GIT:
             oldest = ".".join(map(str, OLDEST_GIT))
-            raise SourceError(f"{self._name}: git {match[0]} is too old; {oldest} or newer is needed")
+            raise SourceError(f"{self.name}: git {match[0]} is too old; {oldest} or newer is needed")
 
     def run(
         self,
@@ -214,21 +199,13 @@ class Git:
                     bufsize=0,
                 )
             except FileNotFoundError as error:
-                raise SourceError(f"{self._name}: git is not installed or not on PATH") from error
+                raise SourceError(f"{self.name}: git is not installed or not on PATH") from error
             except OSError as error:
-                raise SourceError(f"{self._name}: git cannot be started: {error.strerror}") from error
+                raise SourceError(f"{self.name}: git cannot be started: {error.strerror}") from error
         try:
             yield process
         finally:
             kill(process)
-
-    def _check_size(self, size: int, verb: str) -> None:
-        if size > MAX_OUTPUT_BYTES:
-            raise SourceError(
-                f"{self._name}: git {verb} lists more than {MAX_OUTPUT_BYTES >> 20} MiB and "
-                "was stopped: the repository holds more files than ctx reads; `root` names a "
-                "folder of it"
-            )
 
     def _drain(
         self,
@@ -246,7 +223,7 @@ class Git:
         out: list[bytes] = []
         size = 0
         err = b""
-        late = f"{self._name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
+        late = f"{self.name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
         look_s = time.monotonic() + LOOK_S
         with selectors.DefaultSelector() as selector:
             for stream in (process.stdout, process.stderr):
@@ -270,11 +247,19 @@ class Git:
                     elif key.fileobj is process.stdout:
                         out.append(data)
                         size += len(data)
-                        self._check_size(size, verb)
+                        if size > MAX_OUTPUT_BYTES:
+                            raise SourceError(
+                                f"{self.name}: git {verb} lists more than {MAX_OUTPUT_BYTES >> 20} MiB and "
+                                "was stopped: the repository holds more files than ctx reads; `root` names a "
+                                "folder of it"
+                            )
                     else:
-                        err = _shortened(err + data)
-                        if progress:
-                            self._report(data, progress)
+                        err += data
+                        if len(err) > 4 * MAX_STDERR_BYTES:
+                            err = err[:MAX_STDERR_BYTES] + b"\n" + err[-MAX_STDERR_BYTES:]
+                        if progress and (lines := _PROGRESS.findall(data)):
+                            phase, count, total = lines[-1]
+                            progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
         try:
             process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired as error:
@@ -287,7 +272,7 @@ class Git:
         """
         if _running(group) > MAX_PROCESSES:
             raise SourceError(
-                f"{self._name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote "
+                f"{self.name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote "
                 "does not give, and was "
                 "stopped: its history may be cut; `shallow = false` asks for nothing single"
             )
@@ -300,20 +285,14 @@ class Git:
             return  # the clone is missing: git reports that
         if free_bytes < LEAST_ROOM_BYTES:
             raise SourceError(
-                f"{self._name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
+                f"{self.name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
                 f"less than {LEAST_ROOM_BYTES >> 20} MiB left"
             )
 
-    def _report(self, data: bytes, progress: Progress) -> None:
-        lines = _PROGRESS.findall(data)
-        if lines:
-            phase, count, total = lines[-1]
-            progress(f"{self._name}: {phase.decode().lower()}", int(count), int(total))
-
     def _said(self, err: bytes) -> str:
         """Why git failed: the last fatal and error lines, or the last line."""
-        text = self._remote.redact(err.decode("utf-8", "replace"))
-        for address, name in ((self.repository, "the local copy"), (self._remote.url, self._remote.display)):
+        text = self.remote.redact(err.decode("utf-8", "replace"))
+        for address, name in ((self.repository, "the local copy"), (self.remote.url, self.remote.display)):
             text = text.replace(address, name)
         lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
         reasons = [
@@ -378,16 +357,18 @@ def kill(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
+@dataclass(eq=False, repr=False)
 class Blobs:
     """Reads objects by id through one `git cat-file` process. Thread-safe."""
 
-    def __init__(self, git: Git, name: str) -> None:
-        self._git = git
-        self._name = name
+    git: Git
+    name: str
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._running = ExitStack()
-        self._buffer = b""
+        self._buffer = bytearray()
         self._closed = False
 
     def read(self, oid: str, timeout_s: float, most: int | None = None) -> bytes:
@@ -395,10 +376,20 @@ class Blobs:
 
         After `close`, each call starts a process of its own.
         """
+        deadline_s = time.monotonic() + timeout_s
         with self._lock:
             reusable = False
             try:
-                data = self._read(oid, time.monotonic() + timeout_s, most)
+                if self._process is None:
+                    batch = self.git.started(["cat-file", "--batch"], talk=True, quiet=True)
+                    self._process = self._running.enter_context(batch)
+                size = self._size(self._process, oid, deadline_s)
+                if most is not None and size > most:
+                    raise SourceError(f"is larger than {most:,} bytes")
+                while len(self._buffer) <= size:
+                    self._buffer += self._more(deadline_s)
+                data = bytes(self._buffer[:size])
+                del self._buffer[: size + 1]
                 reusable = not self._closed
                 return data
             finally:
@@ -413,17 +404,7 @@ class Blobs:
     def _stop(self) -> None:
         self._running.close()
         self._process = None
-        self._buffer = b""
-
-    def _read(self, oid: str, deadline_s: float, most: int | None) -> bytes:
-        if self._process is None:
-            batch = self._git.started(["cat-file", "--batch"], talk=True, quiet=True)
-            self._process = self._running.enter_context(batch)
-        size = self._size(self._process, oid, deadline_s)
-        if most is not None and size > most:
-            raise SourceError(f"is larger than {most:,} bytes")
-        data = self._exactly(size + 1, deadline_s)
-        return data[:size]
+        self._buffer.clear()
 
     def _size(self, process: "subprocess.Popen[bytes]", oid: str, deadline_s: float) -> int:
         """Request a blob and return its size."""
@@ -431,26 +412,15 @@ class Blobs:
         try:
             process.stdin.write(f"{oid}\n".encode())
         except OSError as error:
-            raise SourceError(f"{self._name}: git cat-file ended: {error.strerror}") from error
-        header = self._until(b"\n", deadline_s).split()
+            raise SourceError(f"{self.name}: git cat-file ended: {error.strerror}") from error
+        while b"\n" not in self._buffer:
+            self._buffer += self._more(deadline_s)
+        end = self._buffer.index(b"\n")
+        header = self._buffer[:end].split()
+        del self._buffer[: end + 1]
         if len(header) != 3:
             raise SourceError("is missing from the local copy of the repository")
         return int(header[2])
-
-    def _until(self, end: bytes, deadline_s: float) -> bytes:
-        while end not in self._buffer:
-            self._buffer += self._more(deadline_s)
-        line, self._buffer = self._buffer.split(end, 1)
-        return line
-
-    def _exactly(self, count: int, deadline_s: float) -> bytes:
-        parts, have = [self._buffer], len(self._buffer)
-        while have < count:
-            parts.append(self._more(deadline_s))
-            have += len(parts[-1])
-        data = b"".join(parts)
-        self._buffer = data[count:]
-        return data[:count]
 
     def _more(self, deadline_s: float) -> bytes:
         assert self._process is not None

@@ -14,7 +14,8 @@ place where it fits and never retried (an atomic group); a later place would onl
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from ctx.errors import ConfigError, SourceError
@@ -26,6 +27,7 @@ MAX_RULE_FILE_BYTES = 1_000_000  # of an ignore file
 MAX_LINE_CHARS = 20_000  # per line of an ignore file; no path is longer
 MAX_WEIGHT = 200_000
 """The limit for all ignore files of one folder: about 50,000 plain names, or 40,000 characters of wildcards.
+More is an error, because ignoring the rules would publish files that they hide.
 """
 _WILD_WEIGHT = 5  # per character of a wildcard component; every component adds 2
 _ALTERNATION_CHARS = 5000  # in one regular expression; other threads can run between two of them
@@ -49,12 +51,10 @@ NameTest = Callable[[str], bool]
 Token = tuple[str, str]  # star | literal | class, and its text: a character, or a regular expression for one
 
 
+_STAR: Token = ("star", "")
+
 OWN_RULES = ".ctxignore"
 LINKED_RULES = f"`{OWN_RULES}` is a link, which ctx does not follow: put a file there"
-
-
-class TooManyPatterns(SourceError):
-    """An ignore file exceeds `MAX_WEIGHT`. Ignoring its rules would publish files that it hides."""
 
 
 class Segment(NamedTuple):
@@ -178,14 +178,6 @@ def _expression(tokens: Sequence[Token]) -> str:
     return f"{parts[0]}{middle}.*{parts[-1]}"
 
 
-def _single_stars(tokens: Sequence[Token]) -> list[Token]:
-    return [
-        token
-        for index, token in enumerate(tokens)
-        if token[0] != "star" or tokens[index - 1 : index] != [token]
-    ]
-
-
 def _components(pattern: str) -> Iterator[list[Token]]:
     """Yield the tokens of each component. Every star is its own token. Raises `_Malformed`."""
     tokens: list[Token] = []
@@ -199,7 +191,7 @@ def _components(pattern: str) -> Iterator[list[Token]]:
             yield tokens
             tokens = []
         elif char == "*":
-            tokens.append(("star", ""))
+            tokens.append(_STAR)
         elif char == "?":
             tokens.append(("class", "."))
         elif char == "[":
@@ -217,16 +209,14 @@ def _components(pattern: str) -> Iterator[list[Token]]:
 
 def _segments(pattern: str) -> list[Segment]:
     """Split the pattern at its slashes. `**` between slashes or at an end is any number of components."""
-    segments = [_any_segment(tokens) for tokens in _components(pattern)]
-    # Several `**` in a row count as one.
-    pairs = zip([None, *segments], segments, strict=False)
-    return [segment for before, segment in pairs if not (before is segment is _ANY_DEPTH)]
-
-
-def _any_segment(tokens: Sequence[Token]) -> Segment:
-    if len(tokens) < 2 or any(kind != "star" for kind, _ in tokens):
-        return _segment(_single_stars(tokens))
-    return _ANY_DEPTH
+    segments: list[Segment] = []
+    for tokens in _components(pattern):
+        if len(tokens) < 2 or any(kind != "star" for kind, _ in tokens):
+            pairs = zip([None, *tokens], tokens, strict=False)  # several stars in a row count as one
+            segments.append(_segment([token for before, token in pairs if not before == token == _STAR]))
+        elif segments[-1:] != [_ANY_DEPTH]:  # so do several `**`
+            segments.append(_ANY_DEPTH)
+    return segments
 
 
 _STARS_WITHIN = re.compile(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|$)")
@@ -267,23 +257,21 @@ def _patterns(text: str, *, negated: bool = False) -> Iterator[Pattern]:
 
 
 def read_ignore_file(data: bytes) -> list[Pattern]:
-    """The patterns in the bytes of an ignore file. Raises `TooManyPatterns` if it is too large."""
+    """The patterns in the bytes of an ignore file. Raises `SourceError` if it is too large."""
     if len(data) > MAX_RULE_FILE_BYTES:
-        raise TooManyPatterns(f"an ignore file is larger than {MAX_RULE_FILE_BYTES:,} bytes; shorten it")
+        raise SourceError(f"an ignore file is larger than {MAX_RULE_FILE_BYTES:,} bytes; shorten it")
     return parse_ignore_file(os.fsdecode(data))
 
 
 def parse_ignore_file(text: str) -> list[Pattern]:
-    """The patterns of a `.gitignore` or `.ctxignore`, in order. Raises `TooManyPatterns` for a long line."""
+    """The patterns of a `.gitignore` or `.ctxignore`, in order. Raises `SourceError` for a long line."""
     patterns: list[Pattern] = []
     for raw in nfc(text.removeprefix("\ufeff")).split("\n"):
         line = raw.removesuffix("\r")
         if line.startswith("#"):
             continue
         if len(line) > MAX_LINE_CHARS:
-            raise TooManyPatterns(
-                f"an ignore file holds a pattern of more than {MAX_LINE_CHARS:,} characters"
-            )
+            raise SourceError(f"an ignore file holds a pattern of more than {MAX_LINE_CHARS:,} characters")
         end = len(line.rstrip(" "))
         if end < len(line):  # an escaped space stays: the backslashes before it are odd in number
             before = end - len(line[:end].rstrip("\\"))
@@ -417,10 +405,11 @@ class Level:
     share it.
     """
 
-    __slots__ = ("_moving", "_next", "_rules", "_staying", "empty", "groups")
+    __slots__ = ("_moving", "_next", "_rules", "_staying", "empty", "groups", "weight")
 
     def __init__(self, rules: "Rules", states: frozenset[tuple[int, int]]) -> None:
         self._rules = rules
+        self.weight = rules.weight
         patterns = rules.patterns
         self.empty = not states
         self._moving: list[tuple[int, int, NameTest]] = []
@@ -438,11 +427,6 @@ class Level:
         self._staying = frozenset(staying)
         self._next: dict[frozenset[tuple[int, int]], Level] = {}
         self.groups = _groups(finals)
-
-    @property
-    def weight(self) -> int:
-        """The weight of all patterns of the set (`Rules.weight`)."""
-        return self._rules.weight
 
     def descend(self, name: str) -> "Level":
         """The level of the folder `name` within this one."""
@@ -462,22 +446,17 @@ class Level:
 
 def _groups(finals: Iterable[Pattern]) -> tuple[Group, ...]:
     """Group consecutive patterns that include or exclude. The last pattern is first, because it decides."""
-    runs: list[tuple[bool, list[Pattern]]] = []
-    for pattern in finals:
-        if not runs or runs[-1][0] != pattern.negated:
-            runs.append((pattern.negated, []))
-        runs[-1][1].append(pattern)
-    return tuple(_group(*run) for run in reversed(runs))
-
-
-def _group(negated: bool, patterns: Sequence[Pattern]) -> Group:
-    folders = tuple(dict.fromkeys(pattern.segments[-1] for pattern in patterns))
-    files = tuple(dict.fromkeys(pattern.segments[-1] for pattern in patterns if not pattern.folder_only))
-    return Group(negated, files, name_test(files), name_test(folders))
+    groups: list[Group] = []
+    for negated, run in groupby(finals, key=attrgetter("negated")):
+        patterns = list(run)
+        folders = tuple(dict.fromkeys(pattern.segments[-1] for pattern in patterns))
+        files = tuple(dict.fromkeys(pattern.segments[-1] for pattern in patterns if not pattern.folder_only))
+        groups.append(Group(negated, files, name_test(files), name_test(folders)))
+    return tuple(reversed(groups))
 
 
 class Rules:
-    """An ordered set of patterns. `weight` estimates how long a match takes. Raises `TooManyPatterns` above
+    """An ordered set of patterns. `weight` estimates how long a match takes. Raises `SourceError` above
     `MAX_WEIGHT`.
     """
 
@@ -489,7 +468,7 @@ class Rules:
             for segment in pattern.segments
         )
         if self.weight > MAX_WEIGHT:
-            raise TooManyPatterns("too many patterns in one ignore file; shorten it")
+            raise SourceError("too many patterns in one ignore file; shorten it")
         self._levels: dict[frozenset[tuple[int, int]], Level] = {}
         self._tests: dict[Segment, NameTest] = {}
 

@@ -1,18 +1,22 @@
-"""Update the bare clone of one branch, tag or commit of a remote repository.
+"""Update the bare clone of one branch, tag or commit of a remote repository, and fetch files in Git LFS.
 
 If the remote supports it, commits and folders are fetched first, and files only when they are needed.
 """
 
+import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
-from ctx.connectors.base import KEPT, Progress, ScanLog
+from ctx.connectors.base import KEPT, Progress, ScanLog, too_large
 from ctx.connectors.copies import REMOTE, Copy, holds_partial_packs, user_folder
 from ctx.connectors.forges import Remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Git, GitFailed
+from ctx.connectors.walk import read_below
 from ctx.errors import SourceError
 
 logger = logging.getLogger(__name__)
@@ -28,6 +32,12 @@ _DENIED = re.compile(
 _BOUNDLESS = re.compile(r"attempting to allocate \d+ over limit")
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
 _NOT_SERVED = re.compile(r"not our ref|unadvertised object|couldn't find remote ref [0-9a-f]{40}")
+POINTER_BYTES = 1024
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?oid "
+    rb"sha256:([0-9a-f]{64})\nsize ([0-9]{1,15})\n"
+)
+_BEGINNING = b"version https://git-lfs.github.com/spec/"
 
 
 class Tip(NamedTuple):
@@ -47,6 +57,7 @@ class Tip(NamedTuple):
         return "refs/ctx/detached" if self.ref == "HEAD" else f"refs/ctx/commits/{self.ref}"
 
 
+@dataclass(eq=False, repr=False)
 class Repository:
     """One branch, tag or full commit id (`branch`; None: the default branch) of a remote.
 
@@ -54,28 +65,22 @@ class Repository:
     error messages: it says what is kept while the remote cannot be read. Use it under `copy.locked`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        remote: Remote,
-        *,
-        cache_dir: str | None = None,
-        branch: str | None = None,
-        partial: str | None = "blob:none",
-        timeout_s: float = FETCH_TIMEOUT_S,
-        kept: str = KEPT,
-    ) -> None:
-        self.name = name
-        self.remote = remote
-        self.branch = branch
-        self.partial = partial
-        self.timeout_s = timeout_s
-        self._kept = kept
+    name: str
+    remote: Remote
+    _: KW_ONLY
+    branch: str | None
+    partial: str | None
+    timeout_s: float
+    cache_dir: str | None = None
+    kept: str = KEPT
+
+    def __post_init__(self) -> None:
         # Without the credentials: a new token must not cause a new clone.
-        address = remote.display if remote.host else remote.url
-        kind = {None: "whole", "blob:none": "partial"}.get(partial, partial)
-        self.copy = Copy(f"{address}\0{kind}", own=user_folder(os.environ), folder=cache_dir, source=name)
-        self.git = Git(self.copy.path, remote, name)
+        address = self.remote.display if self.remote.host else self.remote.url
+        kind = {None: "whole", "blob:none": "partial"}.get(self.partial, self.partial)
+        own = user_folder(os.environ)
+        self.copy = Copy(f"{address}\0{kind}", own=own, folder=self.cache_dir, source=self.name)
+        self.git = Git(self.copy.path, self.remote, self.name)
 
     def updated(self, lock: int, log: ScanLog) -> Tip | None:
         """Fetch the remote's current commit and return it; None if the remote has no commits. Raises
@@ -120,33 +125,32 @@ class Repository:
         for ref in refs:
             oid, default = _advertised(reply, ref)
             if oid is not None:
-                return self._tip(ref, oid, default, filters)
+                branch = self.branch if ref.startswith("refs/heads/") else default
+                full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
+                return Tip(branch, oid, filters, full)
         if self.branch and _COMMIT.fullmatch(self.branch):
             return Tip(None, self.branch.lower(), filters, self.branch.lower())
         return self._only_branch(filters)
 
     def _only_branch(self, filters: bool) -> Tip | None:
-        heads = self._heads()
+        """The only branch of a remote whose HEAD names a branch that does not exist; None if the remote has
+        no commits. Raises `SourceError`, which lists the branches.
+        """
+        rows = (line.partition(b"\t") for line in self._remote_refs(["--heads", REMOTE]).splitlines())
+        heads = {os.fsdecode(ref.removeprefix(b"refs/heads/")): oid.decode() for oid, _, ref in rows}
         if not heads:
             return None
-        if self.branch is None and len(heads) == 1:  # HEAD names a branch that does not exist
+        if self.branch is None and len(heads) == 1:
             name, oid = next(iter(heads.items()))
             return Tip(name, oid, filters, f"refs/heads/{name}")
-        raise self._lacking(heads)
-
-    def _tip(self, ref: str, oid: str, default: str | None, filters: bool) -> Tip:
-        branch = self.branch if ref.startswith("refs/heads/") else default
-        full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
-        return Tip(branch, oid, filters, full)
-
-    def _lacking(self, heads: Iterable[str]) -> SourceError:
-        """The error for a branch that the remote lacks. It lists the branches that exist."""
         names = sorted(heads)
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         lack = "has no default branch; name one in `branch`"
         if self.branch:
-            lack = f"has no branch or tag {self.branch!r}{_hint(self.branch)}"
-        return SourceError(f"{self.name}: the repository {lack} (it has: {shown}). {self._kept}")
+            short = re.fullmatch("[0-9a-fA-F]{7,39}", self.branch)
+            hint = " (a commit is named by its whole id)" if short else ""
+            lack = f"has no branch or tag {self.branch!r}{hint}"
+        raise SourceError(f"{self.name}: the repository {lack} (it has: {shown}). {self.kept}")
 
     def _remote_refs(self, arguments: Sequence[str], *, trace: bool = False) -> bytes:
         try:
@@ -155,10 +159,6 @@ class Repository:
             )
         except GitFailed as error:
             raise self._unreachable(error) from error
-
-    def _heads(self) -> dict[str, str]:
-        rows = (line.partition(b"\t") for line in self._remote_refs(["--heads", REMOTE]).splitlines())
-        return {os.fsdecode(ref.removeprefix(b"refs/heads/")): oid.decode() for oid, _, ref in rows}
 
     def _unreachable(self, error: GitFailed) -> SourceError:
         words = error.words
@@ -174,7 +174,7 @@ class Repository:
             words = "a part of it unpacks to more memory than git is given (the variable GIT_ALLOC_LIMIT)"
         elif self.remote.transport in ("local", "file"):
             words = "its path holds no repository that git can read"
-        return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. {self._kept}")
+        return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. {self.kept}")
 
     def _have(self, tip: Tip) -> str | None:
         try:
@@ -185,28 +185,29 @@ class Repository:
             return None
         return oid.decode().strip()
 
-    def _depth(self, tip: Tip) -> list[str]:
-        """The options of `git fetch` that limit how much is fetched."""
-        # In a shallow repository git would request missing commits again and again.
-        if not self.partial or self.remote.is_cut:
-            return []
-        if tip.filters:
-            return [f"--filter={self.partial}"]
-        by_network = self.remote.transport not in ("local", "file")
-        return ["--depth=1"] if by_network and self._have(tip) is None else []
-
     def _fetch(self, tip: Tip, lock: int, progress: Progress | None) -> None:
         """Fetch the branch. If the remote allows it, all commits and folders are fetched."""
-        refspec, depth = f"+{tip.ref}:{tip.copied}", self._depth(tip)
+        refspec, depth = f"+{tip.ref}:{tip.copied}", []
+        # In a shallow repository git would request missing commits again and again.
+        if self.partial and not self.remote.is_cut:
+            by_network = self.remote.transport not in ("local", "file")
+            if tip.filters:
+                depth = [f"--filter={self.partial}"]
+            elif by_network and self._have(tip) is None:
+                depth = ["--depth=1"]
         self._tidy(lock)
-        self._drop_refs_in_the_way(tip)
+        # A branch `a/b` cannot be stored while the clone has a branch `a`, and the other way round.
+        for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
+            ref = os.fsdecode(line)
+            if ref.startswith(tip.copied + "/") or tip.copied.startswith(ref + "/"):
+                self.quick(["update-ref", "-d", ref])
         try:
             self._run_fetch(["--force", *depth, REMOTE, refspec], lock, progress)
         except GitFailed as error:
             if _NOT_SERVED.search(error.words):
                 raise SourceError(
                     f"{self.name}: the repository has no commit {tip.oid}, or gives out no single "
-                    f"commits; name a branch or a tag. {self._kept}"
+                    f"commits; name a branch or a tag. {self.kept}"
                 ) from error
             if depth != ["--depth=1"] or "shallow" not in error.words:
                 raise self._unreachable(error) from error
@@ -238,16 +239,6 @@ class Repository:
             keep_fds=[lock],
             progress=progress,
         )
-
-    def _drop_refs_in_the_way(self, tip: Tip) -> None:
-        """Delete refs that block the new one: a branch `a/b` cannot be stored while the clone has a branch
-        `a`, and the other way round.
-        """
-        target = tip.copied
-        for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
-            ref = os.fsdecode(line)
-            if ref.startswith(target + "/") or target.startswith(ref + "/"):
-                self.quick(["update-ref", "-d", ref])
 
     def _tidy(self, lock: int) -> None:
         """Combine the packs with `git gc` if there are more than `PACKS`. Needs the exclusive lock."""
@@ -299,10 +290,6 @@ class Repository:
             ) from error
 
 
-def _hint(name: str) -> str:
-    return " (a commit is named by its whole id)" if re.fullmatch("[0-9a-fA-F]{7,39}", name) else ""
-
-
 def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
     """Parse the output of `ls-remote --symref` into (commit of `ref`, branch of HEAD). Each may be None."""
     oid = branch = None
@@ -313,3 +300,66 @@ def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
         elif re.fullmatch(rb"[0-9a-f]{40,64}", value) and os.fsdecode(name) == ref:
             oid = value.decode()
     return oid, branch
+
+
+# -- Git LFS -------------------------------------------------------------------------------------------------
+
+
+class Pointer(NamedTuple):
+    """The pointer to a file in Git LFS. `digest` is empty for an unknown kind of pointer."""
+
+    digest: str
+    size: int
+
+
+def pointer_of(data: bytes) -> Pointer | None:
+    """Parse a pointer; None for an ordinary file."""
+    if len(data) > POINTER_BYTES or not data.startswith(_BEGINNING):
+        return None
+    match = _POINTER.match(data)
+    return Pointer("", 0) if match is None else Pointer(match[1].decode(), int(match[2]))
+
+
+def lfs_installed() -> bool:
+    """Whether `git lfs` is installed."""
+    return shutil.which("git-lfs") is not None
+
+
+def lfs_content(
+    git: Git, remote: Remote, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float
+) -> bytes:
+    """The file that the pointer `data` refers to. Raises `SourceError`.
+
+    `git lfs` fetches it from the repository's own remote and stores it next to our clone. `.lfsconfig` in the
+    repository is not read, because it could send the user's credentials elsewhere.
+    """
+    if pointer.size > max_bytes:
+        raise SourceError(too_large(pointer.size, max_bytes))
+    content = _beside(remote, pointer)
+    if content is None:
+        storage = git.repository.removesuffix(".git") + ".lfs"
+        settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
+        options = [word for setting in settings for word in ("-c", setting)]
+        try:
+            content = git.run([*options, "lfs", "smudge"], timeout_s=timeout_s, stdin=data)
+        except GitFailed as error:
+            raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
+    if hashlib.sha256(content).hexdigest() != pointer.digest:
+        raise SourceError("its Git LFS file is not what the repository says it is")
+    return content
+
+
+def _beside(remote: Remote, pointer: Pointer) -> bytes | None:
+    """The file from the LFS storage of a repository on this machine; None if it is not there. For a local
+    remote, `git lfs` would look in our own storage instead.
+    """
+    if remote.transport not in ("local", "file"):
+        return None
+    digest = pointer.digest
+    for folder in (".git/lfs", "lfs"):
+        path = f"{folder}/objects/{digest[:2]}/{digest[2:4]}/{digest}"
+        try:
+            return read_below(remote.path, path, pointer.size, whole=True)
+        except (OSError, SourceError):
+            continue  # missing, or of another size
+    return None

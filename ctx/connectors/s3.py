@@ -8,18 +8,26 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
-from ctx.connectors.base import EMPTY_IS_SUSPECT, EVERY_TEXT, GOES_ON, KEPT, ScanLog
+from ctx.connectors.base import (
+    EMPTY_IS_SUSPECT,
+    EVERY_TEXT,
+    GOES_ON,
+    KEPT,
+    ScanLog,
+    encode_name,
+    section_of,
+    too_large,
+)
 from ctx.connectors.defaults import MAX_FILE_BYTES
-from ctx.connectors.names import encode_name, section_of
-from ctx.connectors.opening import too_large
 from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
@@ -57,6 +65,7 @@ class _Late(SourceError):
         super().__init__("the time for the whole scan is over (timeout_s)")
 
 
+@dataclass(eq=False, repr=False)
 class S3Connector:
     """The objects of a bucket below `prefix`. Ids are keys, without the prefix if it ends with `/`.
 
@@ -65,45 +74,38 @@ class S3Connector:
     `ConfigError`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        bucket: str,
-        *,
-        prefix: str = "",
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        include_globs: Iterable[str] | None = None,
-        exclude_globs: Iterable[str] = (),
-        profile: str | None = None,
-        anonymous: bool = False,
-        max_file_bytes: int = MAX_FILE_BYTES,
-        timeout_s: float = 3600.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name = name
-        section = section_of(name)
-        if not _BUCKET.fullmatch(bucket):
-            raise ConfigError(f"{section} bucket: {bucket!r} is not the name of a bucket")
-        if region is not None and not _REGION.fullmatch(region):
+    name: str
+    bucket: str
+    _: KW_ONLY
+    prefix: str = ""
+    region: str | None = None
+    endpoint_url: str | None = None
+    include_globs: Sequence[str] | None = None
+    exclude_globs: Sequence[str] = ()
+    profile: str | None = None
+    anonymous: bool = False
+    max_file_bytes: int = MAX_FILE_BYTES
+    timeout_s: float = 3600.0
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        section = section_of(self.name)
+        if not _BUCKET.fullmatch(self.bucket):
+            raise ConfigError(f"{section} bucket: {self.bucket!r} is not the name of a bucket")
+        if self.region is not None and not _REGION.fullmatch(self.region):
             raise ConfigError(
-                f"{section} region: {region!r} is not the name of a region, such as eu-central-1"
+                f"{section} region: {self.region!r} is not the name of a region, such as eu-central-1"
             )
-        self.bucket = bucket
-        self.prefix = prefix
-        self.include_globs = None if include_globs is None else tuple(include_globs)
-        self.exclude_globs = tuple(exclude_globs)
-        self.max_file_bytes = max_file_bytes
-        self._endpoint_url = _endpoint(endpoint_url, section)
-        self._region = region
-        self._profile = profile
-        self._anonymous = anonymous
-        self._timeout_s = timeout_s
-        self._clock = clock
+        if self.endpoint_url is not None:
+            if not _is_endpoint(self.endpoint_url):
+                raise ConfigError(
+                    f"{section} endpoint_url: must be an address such as https://minio.example.com:9000"
+                )
+            self.endpoint_url = self.endpoint_url.rstrip("/")
 
     @property
     def signature(self) -> str:
-        origin = (SCAN_FORMAT, self.bucket, self.prefix, self._endpoint_url)
+        origin = (SCAN_FORMAT, self.bucket, self.prefix, self.endpoint_url)
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes)
         return (EVERY_TEXT if self.include_globs is None else "") + outline((origin, globs))
 
@@ -120,40 +122,22 @@ class S3Connector:
                 except _Late:
                     # If a scan read nothing new, the next one would stop at the same place.
                     mend = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
-                    log.break_off(f"the scan took longer than timeout_s ({self._timeout_s:g} s)", mend)
+                    log.break_off(f"the scan took longer than timeout_s ({self.timeout_s:g} s)", mend)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
             raise SourceError(f"{self.name}: {reason}. {KEPT}") from error
 
     def _store(self) -> "_Store":
-        signer = None if self._anonymous else _Signer(self._profile, self._region)
-        region = signer.region if signer else self._region or _environ_region() or "us-east-1"
+        signer = None if self.anonymous else _Signer(self.profile, self.region)
+        region = signer.region if signer else self.region or _environ_region() or "us-east-1"
         if not _REGION.fullmatch(region):
             raise SourceError("the region that the environment or the profile names is no region's name")
-        base = self._endpoint_url
+        base = self.endpoint_url
         if base is None and "." not in self.bucket:
             base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
         else:
             base = f"{base or f'https://s3.{region}.amazonaws.com'}/{self.bucket}"
-        return _Store(base, region, signer, self._timeout_s, self._clock)
-
-    def _item(
-        self, store: "_Store", row: "_Object", source_id: str, known: Mapping[str, str], log: ScanLog
-    ) -> SourceItem | None:
-        """The item of a new or changed object, or None. Raises `_Late`."""
-        if _CONTROL.search(source_id):
-            log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
-            return None
-        mark = f"{row.etag or row.modified_ms}-{row.size}"
-        if known.get(source_id) == mark:
-            log.unchanged.add(source_id)
-        elif row.size > self.max_file_bytes:
-            log.problem(source_id, too_large(row.size, self.max_file_bytes))
-        elif store.late():
-            raise _Late
-        else:
-            return SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
-        return None
+        return _Store(base, region, signer, self.timeout_s, self.clock)
 
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs), log.left_out)
@@ -165,8 +149,17 @@ class S3Connector:
             count += 1
             if log.progress:
                 log.progress(f"{self.name}: objects", count, None)
-            if item := self._item(store, row, source_id, known, log):
-                yield item
+            mark = f"{row.etag or row.modified_ms}-{row.size}"
+            if _CONTROL.search(source_id):
+                log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
+            elif known.get(source_id) == mark:
+                log.unchanged.add(source_id)
+            elif row.size > self.max_file_bytes:
+                log.problem(source_id, too_large(row.size, self.max_file_bytes))
+            elif store.late():
+                raise _Late
+            else:
+                yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
         if not count and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
                 f"nothing in it is to be read any more, but {len(known)} documents are indexed; "
@@ -239,36 +232,31 @@ def path_of(key: str) -> str:
     return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
 
 
-def query_of(fields: Mapping[str, str]) -> str:
-    """A query string, sorted by name as the signature requires."""
-    return "&".join(f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields))
-
-
+@dataclass(eq=False, repr=False)
 class _Store:
     """Lists and reads the objects of one bucket, for at most `timeout_s` seconds. Close it after use."""
 
-    def __init__(
-        self, base: str, region: str, signer: _Signer | None, timeout_s: float, clock: Callable[[], float]
-    ) -> None:
-        parts = urlsplit(base)
-        self._base = base
-        self._root = parts.path
-        self._region = region
-        self._signer = signer
+    base: str
+    region: str
+    signer: _Signer | None
+    timeout_s: float
+    clock: Callable[[], float]
+    reads: int = 0
+
+    def __post_init__(self) -> None:
         self._silences = 0
         self._listed = False  # until the first page, a timeout is an error
-        self.reads = 0
-        self._clock = clock
-        self._ends_s = clock() + timeout_s
+        self._ends_s = self.clock() + self.timeout_s
+        parts = urlsplit(self.base)
         # The operator named the endpoint, so it may be on a private network. AWS's own names are public.
-        self._session = Session(frozenset({(parts.hostname or ""), parts.netloc}), ends_s=self._ends_s)
+        self._session = Session(frozenset({parts.hostname or "", parts.netloc}), self._ends_s)
 
     def close(self) -> None:
         self._session.close()
 
     def late(self) -> bool:
         """Whether the time for the whole scan is over."""
-        return self._clock() >= self._ends_s
+        return self.clock() >= self._ends_s
 
     def objects(self, prefix: str) -> Iterator[_Object]:
         """Yield all objects below a prefix. Raises `SourceError`, and `_Late` when the time is over."""
@@ -279,7 +267,7 @@ class _Store:
         for page in range(MAX_PAGES):
             if page and self.late():
                 raise _Late
-            reply = self._get("/" if self._root == "" else "", fields, MAX_LISTING_BYTES)
+            reply = self._get("" if urlsplit(self.base).path else "/", fields, MAX_LISTING_BYTES)
             objects, token = _listing(reply.body)
             self._listed = True
             yield from objects
@@ -312,22 +300,17 @@ class _Store:
                 break
             time.sleep(0.2 * 2**attempt)
         if reply.status != 200:
-            raise _refused(reply, self._region)
+            raise _refused(reply, self.region)
         return reply
 
     def _once(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
-        query = query_of(fields)
-        address = self._base + path + (f"?{query}" if query else "")
-        headers = [] if self._signer is None else self._signer.headers(address)
-        return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
-
-
-def _endpoint(url: str | None, section: str) -> str | None:
-    if url is not None and not _is_endpoint(url):
-        raise ConfigError(
-            f"{section} endpoint_url: must be an address such as https://minio.example.com:9000"
+        # Sorted by name, as the signature requires.
+        query = "&".join(
+            f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields)
         )
-    return url and url.rstrip("/")
+        address = self.base + path + (f"?{query}" if query else "")
+        headers = [] if self.signer is None else self.signer.headers(address)
+        return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
 
 
 def _is_endpoint(url: str) -> bool:
@@ -381,15 +364,11 @@ _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
 _REGION_THERE = re.compile(rb"<Region>([A-Za-z0-9-]{1,40})</Region>")
 
 
-def _element(form: re.Pattern[bytes], reply: Reply) -> str:
-    match = form.search(reply.body[:10_000])
-    return match[1].decode() if match else ""
-
-
 def _refused(reply: Reply, region: str) -> SourceError:
     """The error for a reply other than 200. It does not quote the store, which may repeat signed data."""
-    code = _element(_CODE, reply)
-    actual = reply.headers.get("x-amz-bucket-region") or _element(_REGION_THERE, reply)
+    matches = (form.search(reply.body[:10_000]) for form in (_CODE, _REGION_THERE))
+    code, actual = (match[1].decode() if match else "" for match in matches)
+    actual = reply.headers.get("x-amz-bucket-region") or actual
     if _REGION.fullmatch(actual) and actual != region:
         return SourceError(f'the bucket is in another region: set region = "{actual}"')
     if reply.status == 403 and not code:

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from ctx.connectors.defaults import (
     BUILD_FOLDERS,
@@ -13,22 +14,12 @@ from ctx.connectors.defaults import (
     VENDORED_FOLDERS,
     left_out,
 )
-from ctx.connectors.patterns import (
-    MAX_WEIGHT,
-    OWN_RULES,
-    Group,
-    Level,
-    NameTest,
-    Pattern,
-    Rules,
-    TooManyPatterns,
-    expand_braces,
-    name_test,
-    parse_globs,
-)
+from ctx.connectors.patterns import MAX_WEIGHT, OWN_RULES, Level, Pattern, Rules, expand_braces, parse_globs
+from ctx.errors import SourceError
 from ctx.identity import outline
 
 
+@dataclass(eq=False, slots=True)
 class Scope:
     """Decides what a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
 
@@ -37,18 +28,21 @@ class Scope:
     rules for files in this folder, in any process; "" if there are none.
     """
 
-    __slots__ = ("chosen", "exclude", "ignores", "include", "named", "tag", "wants")
+    include: Level
+    exclude: Level
+    ignores: tuple[Level, ...]
+    named: Level
+    chosen: bool
+    tag: str = field(init=False)
 
-    def __init__(
-        self, include: Level, exclude: Level, ignores: tuple[Level, ...], named: Level, chosen: bool
-    ) -> None:
-        self.include = include
-        self.exclude = exclude
-        self.ignores = ignores
-        self.named = named
-        self.chosen = chosen
-        self.wants: NameTest = self._test()
-        self.tag = _tag(ignores)
+    def __post_init__(self) -> None:
+        requests = [
+            (group.negated, group.file_segments)
+            for level in self.ignores
+            for group in level.groups
+            if group.file_segments
+        ]
+        self.tag = "." + outline(requests, 12) if requests else ""
 
     @classmethod
     def top(
@@ -59,7 +53,10 @@ class Scope:
     ) -> "Scope":
         """The scope of a source's root. Without include globs it takes every file. Raises `ConfigError`."""
         include = Rules(parse_globs(("**/*",) if include_globs is None else include_globs)).top()
-        named = Rules(parse_globs(_naming(include_globs or ()))).top()
+        texts = (text for glob in include_globs or () for text in expand_braces(glob))
+        # `.env*` names files that are left out by default; `*` and `*.json` do not.
+        naming = [text for text in texts if left_out(text.rpartition("/")[2].replace("*", ""))]
+        named = Rules(parse_globs(naming)).top()
         return cls(
             include, Rules(parse_globs(exclude_globs)).top(), ignores, named, include_globs is not None
         )
@@ -69,6 +66,12 @@ class Scope:
         work tree.
         """
         return name not in (".git", OWN_RULES) and self.wants(name) and self.left_out(name) is None
+
+    def wants(self, name: str) -> bool:
+        """Whether the globs and the ignore files take a file of this folder."""
+        included = self.include.decide(name, folder=False)
+        excluded = self.exclude.decide(name, folder=False) or self.ignored(name, folder=False)
+        return bool(included) and not excluded
 
     def left_out(self, name: str) -> str | None:
         """The kind of a file that is left out by its name (`defaults.left_out`); None if it is not left
@@ -82,13 +85,13 @@ class Scope:
     def with_rules(self, patterns: Sequence[Pattern]) -> "Scope":
         """Returns the scope with the patterns of this folder's own ignore files added.
 
-        Raises `TooManyPatterns` if these and the ones of the folders above exceed `MAX_WEIGHT`.
+        Raises `SourceError` if these and the ones of the folders above exceed `MAX_WEIGHT`.
         """
         if not patterns:
             return self
         rules = Rules(patterns)
         if rules.weight + sum(level.weight for level in self.ignores) > MAX_WEIGHT:
-            raise TooManyPatterns("the ignore files of this folder and those above it hold too many patterns")
+            raise SourceError("the ignore files of this folder and those above it hold too many patterns")
         return Scope(self.include, self.exclude, (rules.top(), *self.ignores), self.named, self.chosen)
 
     def enter(self, name: str, beside: Container[str] = ()) -> "Scope | None":
@@ -130,35 +133,11 @@ class Scope:
                 return verdict
         return False
 
-    def _test(self) -> NameTest:
-        included = _file_test(self.include.groups)
-        contrary = [*self.exclude.groups, *(group for level in self.ignores for group in level.groups)]
-        if not any(group.file_segments for group in contrary):
-            return included
-        if not any(group.negated for group in contrary):
-            # Without negation the order does not matter, so one test is enough.
-            unwanted = _file_test(contrary)
-
-            def wanted_at_once(name: str) -> bool:
-                return included(name) and not unwanted(name)
-
-            return wanted_at_once
-        excluded = _file_test(self.exclude.groups)
-        ignored = self.ignored
-
-        def wanted_in_order(name: str) -> bool:
-            return included(name) and not excluded(name) and not ignored(name, folder=False)
-
-        return wanted_in_order
-
-
-Ruled = Callable[[str, Scope], Scope | None]
-"""`ruled(folder, scope)` returns the scope with the folder's own ignore file; None leaves the folder out."""
-
 
 class Scopes:
     """Caches the scopes of folders, for sources that list paths (git's trees, a bucket's keys).
 
+    `ruled(folder, scope)` returns the scope with the folder's own ignore file; None leaves the folder out.
     `paths` is the whole list, if known in advance. `left_out` counts files that are left out by name.
     """
 
@@ -166,7 +145,7 @@ class Scopes:
         self,
         top: Scope,
         left_out: "Counter[str]",
-        ruled: Ruled | None = None,
+        ruled: Callable[[str, Scope], Scope | None] | None = None,
         paths: Container[str] = frozenset(),
     ) -> None:
         self._ruled = ruled
@@ -226,25 +205,3 @@ def misplaced(globs: Iterable[str], root: str) -> list[str]:
         if text.startswith(f"{root}/")
         or (own_name and "/" in text.rstrip("/") and text.lstrip("./").startswith(f"{name}/"))
     ]
-
-
-def _naming(globs: Iterable[str]) -> list[str]:
-    """The globs that name files which are left out by default: `.env*` does, `*` and `*.json` do not."""
-    texts = (text for glob in globs for text in expand_braces(glob))
-    return [text for text in texts if left_out(text.rpartition("/")[2].replace("*", ""))]
-
-
-def _file_test(groups: Iterable[Group]) -> NameTest:
-    return name_test(list(dict.fromkeys(segment for group in groups for segment in group.file_segments)))
-
-
-def _tag(ignores: tuple[Level, ...]) -> str:
-    requests = [
-        (group.negated, group.file_segments)
-        for level in ignores
-        for group in level.groups
-        if group.file_segments
-    ]
-    if not requests:
-        return ""
-    return "." + outline(requests, 12)

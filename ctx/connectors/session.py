@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import httpcore
 
@@ -40,6 +41,7 @@ class Unanswered(SourceError):
         self.refused = refused
 
 
+@dataclass(eq=False)
 class Session:
     """An HTTP client without cookies. Not thread-safe. Close it after use.
 
@@ -47,17 +49,12 @@ class Session:
     end, on the clock of `time.monotonic()`.
     """
 
-    def __init__(
-        self,
-        allow_hosts: frozenset[str],
-        *,
-        ends_s: float = float("inf"),
-        resolve: Resolve = resolve_host,
-    ) -> None:
-        self.ends_s = ends_s
-        self._allow_hosts = allow_hosts
-        self._resolve = resolve
-        self._deadline = Deadline(ends_s)
+    allow_hosts: frozenset[str]
+    ends_s: float
+    resolve: Resolve = resolve_host
+
+    def __post_init__(self) -> None:
+        self._deadline = Deadline(self.ends_s)
         self._pools: dict[tuple[str, str, int], httpcore.ConnectionPool] = {}
 
     def close(self) -> None:
@@ -67,7 +64,7 @@ class Session:
     def target(self, address: str) -> Target:
         """Parse and check an address. Raises `Unanswered` if it is not allowed."""
         try:
-            return target_of(address, self._allow_hosts)
+            return target_of(address, self.allow_hosts)
         except ToolError as error:
             raise _refusal(error) from error
 
@@ -84,7 +81,6 @@ class Session:
         headers: Sequence[tuple[str, str]],
         max_bytes: int,
         *,
-        method: str = "GET",
         wanted: Wanted | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
@@ -93,13 +89,25 @@ class Session:
         """
         target = self.target(address)
         timeout_s = REQUEST_S if timeout_s is None else timeout_s
+        lines = [*headers, ("Accept-Encoding", "gzip"), ("User-Agent", USER_AGENT)]
+        encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in lines]
+
+        def once() -> Reply:
+            self._deadline.ends_s = min(time.monotonic() + timeout_s, self.ends_s)
+            pool = self._pools.get(target.origin)
+            if pool is None:
+                if len(self._pools) >= MAX_ORIGINS:
+                    self._pools.pop(next(iter(self._pools))).close()
+                pool = self._pools[target.origin] = open_pool(target, self._deadline, self.resolve)
+            return exchange(pool, "GET", target, encoded, self._deadline, max_bytes, wanted=wanted)
+
         try:
             try:
-                return self._once(method, target, headers, max_bytes, wanted, timeout_s)
+                return once()
             except TIMEOUTS:
                 raise
             except FAILURES:
-                return self._once(method, target, headers, max_bytes, wanted, timeout_s)
+                return once()
         except ToolError as error:
             raise _refusal(error) from error
         except TIMEOUTS as error:
@@ -109,29 +117,6 @@ class Session:
             ) from error
         except FAILURES as error:
             raise Unanswered(reason(error)) from error
-
-    def _once(
-        self,
-        method: str,
-        target: Target,
-        headers: Sequence[tuple[str, str]],
-        max_bytes: int,
-        wanted: Wanted | None,
-        timeout_s: float,
-    ) -> Reply:
-        self._deadline.ends_s = min(time.monotonic() + timeout_s, self.ends_s)
-        lines = [*headers, ("Accept-Encoding", "gzip"), ("User-Agent", USER_AGENT)]
-        encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in lines]
-        pool = self._pool(target)
-        return exchange(pool, method, target, encoded, self._deadline, max_bytes, wanted=wanted)
-
-    def _pool(self, target: Target) -> httpcore.ConnectionPool:
-        pool = self._pools.get(target.origin)
-        if pool is None:
-            if len(self._pools) >= MAX_ORIGINS:
-                self._pools.pop(next(iter(self._pools))).close()
-            pool = self._pools[target.origin] = open_pool(target, self._deadline, self._resolve)
-        return pool
 
 
 def _refusal(error: ToolError) -> Unanswered:

@@ -1,20 +1,27 @@
-"""Walk through a folder: list its files, apply its ignore files, and find changes."""
+"""Walk through a folder: list its files, apply its ignore files, find changes, and read a file without
+following links.
+"""
 
 import errno
 import os
 import stat
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ctx import files, git
-from ctx.connectors.base import ScanLog
+from ctx.clock import told_ms
+from ctx.connectors.base import ScanLog, encode_name, too_large
 from ctx.connectors.defaults import EXPECTED_KINDS, SKIPPED_FOLDERS, VENDORED, WORKTREE
-from ctx.connectors.names import encode_name
-from ctx.connectors.opening import FILE, FOLDER, STAMP, fingerprint, read_most, too_large
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, Pattern, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.errors import SourceError
+from ctx.formats.encoding import SNIFF_BYTES, is_binary
+from ctx.formats.table import DOCUMENT_SUFFIXES
 from ctx.models import SourceItem
 
 if TYPE_CHECKING:
@@ -26,9 +33,16 @@ RULE_FILES = (".gitignore", OWN_RULES)
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+FINE_TICK_NS = 100_000_000  # ten times the resolution of kernel timestamps (1 to 10 ms)
+COARSE_TICK_NS = 2_500_000_000  # FAT stores two seconds, HFS+ and old servers one
+CLOCK_SKEW_NS = 3_600_000_000_000  # a timestamp further in the future is a wrong date, not clock skew
+RACY = "~"  # ends the fingerprint of a file that may still change without a new timestamp
 
-class _Unreadable(SourceError):
-    """A folder, or an ignore file in it, cannot be read. The message is for the report."""
+STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
+READ_ATTEMPTS = 3  # for a file that changes while it is read
+_PART_BYTES = 16_384  # to read at once if the size is unknown
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary formats that contain text
 
 
 def repository_rules(top: str) -> list[Pattern]:
@@ -39,51 +53,46 @@ def repository_rules(top: str) -> list[Pattern]:
 
 
 def rules_of(path: str) -> list[Pattern]:
-    """The patterns of an ignore file; empty if it is missing. Raises `_Unreadable`, `TooManyPatterns`.
+    """The patterns of an ignore file; empty if it is missing. Raises `SourceError`.
 
     A `.gitignore` that is a link or not a file is ignored, as by git. Such a `.ctxignore` is an error,
     because ignoring its rules could publish files.
     """
     ours = path.endswith("/" + RULE_FILES[-1])
     try:
-        fd = os.open(path, FILE)
+        fd = os.open(path, os.O_RDONLY | files.PATIENT)
     except OSError as error:
         if ours and error.errno == errno.ELOOP:
-            raise _Unreadable(LINKED_RULES) from error
+            raise SourceError(LINKED_RULES) from error
         if error.errno in GONE:
             return []
-        raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
+        raise SourceError(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     with open(fd, "rb", buffering=0) as file:
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         if not is_file and ours:
-            raise _Unreadable(f"{os.path.basename(path)} is no file")
+            raise SourceError(f"{os.path.basename(path)} is no file")
         try:
             data = read_most(file.read, MAX_RULE_FILE_BYTES + 1) if is_file else b""
         except OSError as error:
-            raise _Unreadable(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
+            raise SourceError(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
     return read_ignore_file(data)
 
 
+@dataclass(eq=False)
 class Walk:
     """The state of one running scan of a folder."""
 
-    def __init__(
-        self,
-        connector: "FilesystemConnector",
-        root: str,
-        known: Mapping[str, str],
-        log: ScanLog,
-        rule_files: Sequence[str],
-    ) -> None:
-        self._connector = connector
-        self._root = root
-        self._from_root = len(root.rstrip("/")) + 1
-        self.known = known
-        self.log = log
-        self._rule_files = rule_files
-        self._obeys_git = RULE_FILES[0] in rule_files
-        self._work_trees = [root] if self._obeys_git and files.work_tree(root) else []
-        self.unread: dict[str, int] = {}  # by suffix: documents that the globs leave out
+    connector: "FilesystemConnector"
+    root: str
+    known: Mapping[str, str]
+    log: ScanLog
+    rule_files: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self._from_root = len(self.root.rstrip("/")) + 1
+        self._obeys_git = RULE_FILES[0] in self.rule_files
+        self._work_trees = [self.root] if self._obeys_git and files.work_tree(self.root) else []
+        self.unread: Counter[str] = Counter()  # by suffix: documents that the globs leave out
         # Folders entered through a link, each once, so that loops end.
         self._linked: set[tuple[int, int]] = set()
 
@@ -99,13 +108,13 @@ class Walk:
         patterns: list[Pattern] = []
         try:
             if prefix and ".git" in names:
-                if git.is_copy(folder, self._root):
+                if git.is_copy(folder, self.root):
                     self.log.left_out[WORKTREE] += 1
                     return None
                 if self._obeys_git:
                     self._work_trees.append(folder)
                     patterns += repository_rules(folder)
-            for rule_file in self._rule_files:
+            for rule_file in self.rule_files:
                 if rule_file in names:
                     patterns += rules_of(f"{folder}/{rule_file}")
             return scope.with_rules(patterns)
@@ -129,10 +138,12 @@ class Walk:
         if self.known.get(source_id) == fingerprint(st) + tag:
             self.log.unchanged.add(source_id)
             return None
-        if st.st_size > self._connector.max_file_bytes:
-            self.log.problem(source_id, too_large(st.st_size, self._connector.max_file_bytes))
+        if st.st_size > self.connector.max_file_bytes:
+            self.log.problem(source_id, too_large(st.st_size, self.connector.max_file_bytes))
             return None
-        return self._connector.item(source_id, self._root, relative, st, now_ns, tag)
+        mark = fingerprint(st) + (RACY if may_still_change(st, now_ns) else "") + tag
+        read = partial(self.connector.read, self.root, relative)
+        return SourceItem(source_id, mark, told_ms(st.st_mtime_ns // 1_000_000), read)
 
     def below(self, folder: str, prefix: str, scope: Scope) -> Iterator[SourceItem]:
         """Yield the new and changed files below a folder. `prefix` is the folder's id and a slash ("" at the
@@ -153,7 +164,7 @@ class Walk:
                 with os.scandir(fd) as entries:
                     by_name = {entry.name: entry for entry in entries}
                 # Which of two links to one folder is entered must not depend on the order on disk.
-                if self._connector.follow_symlinks:
+                if self.connector.follow_symlinks:
                     by_name = dict(sorted(by_name.items()))
                 inner = self.ruled(folder, prefix, scope, by_name)
                 if inner is not None:
@@ -185,10 +196,7 @@ class Walk:
         relative = f"{folder}/"[self._from_root :]
         names = "".join(by_name)
         verbatim = names.isascii() and "%" not in names
-        if verbatim:
-            ids = [prefix + name for name in by_name]
-        else:
-            ids = [prefix + encode_name(name) for name in by_name]
+        ids = [prefix + (name if verbatim else encode_name(name)) for name in by_name]
         for entry, source_id in self._changed(by_name.values(), ids, scope.tag):
             name = entry.name
             if scope.takes(name):
@@ -202,23 +210,18 @@ class Walk:
                     continue
             elif scope.wants(name) and (kind := scope.left_out(name)):
                 self.log.left_out[kind] += entry.is_file(follow_symlinks=False)
-            elif name[-5:].rpartition(".")[2].lower() in EXPECTED_KINDS:
-                self._pass_over(entry, scope)
-            if entry.is_symlink() and self._connector.follow_symlinks:
+            elif (suffix := name[-5:].rpartition(".")[2].lower()) in EXPECTED_KINDS:
+                # A document that the include globs leave out, unless another rule excludes it.
+                ruled_out = scope.exclude.decide(name, folder=False) or scope.ignored(name, folder=False)
+                if not ruled_out and entry.is_file(follow_symlinks=False):
+                    self.unread[suffix] += 1
+            if entry.is_symlink() and self.connector.follow_symlinks:
                 self._link(folder, source_id, name, scope, now_ns, folders, items)
             elif entry.is_dir(follow_symlinks=False):
                 self.log.left_out[VENDORED] += scope.vendored(name, by_name)
                 below = scope.enter(name, by_name)
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
-
-    def _pass_over(self, entry: "os.DirEntry[str]", scope: Scope) -> None:
-        """Count a document that the include globs leave out, unless another rule excludes it."""
-        name = entry.name
-        ruled_out = scope.exclude.decide(name, folder=False) or scope.ignored(name, folder=False)
-        if not ruled_out and entry.is_file(follow_symlinks=False):
-            suffix = name.rpartition(".")[2].lower()
-            self.unread[suffix] = self.unread.get(suffix, 0) + 1
 
     def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
         """The file's status; None if the file is gone or cannot be read. In the second case its known
@@ -260,12 +263,6 @@ class Walk:
         prints = list(map(hex, map(hash, map(STAMP, stats))))
         return (prints if not tag else [mark + tag for mark in prints]) == marks
 
-    def _holds(self, target: str) -> bool:
-        """Whether a path is below the root and not in a folder that is never read."""
-        if not target.startswith(self._root.rstrip("/") + "/"):
-            return False
-        return SKIPPED_FOLDERS.isdisjoint(target[self._from_root :].split("/"))
-
     def _link(
         self,
         folder: str,
@@ -276,16 +273,19 @@ class Walk:
         folders: list[tuple[str, str, Scope]],
         items: list[SourceItem],
     ) -> None:
-        """Follow a link whose target is below the root. Other links, and dangling ones, are skipped."""
+        """Follow a link whose target is below the root and not in a folder that is never read. Other links,
+        and dangling ones, are skipped.
+        """
         try:
             target = os.path.realpath(f"{folder}/{name}", strict=True)
             st = os.lstat(target)
         except OSError:
             return
-        if not self._holds(target):
+        relative = target[self._from_root :]
+        if not target.startswith(self.root.rstrip("/") + "/") or SKIPPED_FOLDERS & {*relative.split("/")}:
             return
         if stat.S_ISREG(st.st_mode) and scope.takes(name):
-            item = self.compare(source_id, target[self._from_root :], st, now_ns, scope.tag)
+            item = self.compare(source_id, relative, st, now_ns, scope.tag)
             if item is not None:
                 items.append(item)
         elif stat.S_ISDIR(st.st_mode):
@@ -298,3 +298,71 @@ class Walk:
             ):
                 self._linked.add(identity)
                 folders.append((target, f"{source_id}/", below))
+
+
+# -- reading a file ------------------------------------------------------------------------------------------
+
+
+def fingerprint(st: os.stat_result) -> str:
+    """A fingerprint that changes whenever the file may have changed.
+
+    ctime detects what mtime does not (a moved older file, `cp -p`, two edits in one second); inode and size
+    detect changes after the clock was set back. Python's hash of integers is the same in every process. An
+    item's fingerprint also has the scope's tag.
+    """
+    return hex(hash(STAMP(st)))
+
+
+def may_still_change(st: os.stat_result, now_ns: int) -> bool:
+    """Whether a later write could leave the same timestamp, because the file system's clock is too coarse.
+
+    `now_ns` must not be later than the `stat` call.
+    """
+    for stamp_ns in (st.st_mtime_ns, st.st_ctime_ns):
+        tick_ns = FINE_TICK_NS if stamp_ns % 1_000_000_000 else COARSE_TICK_NS
+        if now_ns - tick_ns < stamp_ns < now_ns + CLOCK_SKEW_NS:
+            return True
+    return False
+
+
+def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False) -> bytes:
+    """Read a regular file below the folder `root`; `relative` is its path with `/`. Of a binary file that is
+    not a document, only the first `SNIFF_BYTES` are read, unless `whole`.
+
+    If the file keeps changing, returns the content of the last attempt. Its fingerprint is older, so the next
+    run reads it again. Raises `OSError`, and `SourceError` for more than `max_bytes`.
+    """
+    fd = files.open_file(f"{root}/{relative}", os.O_RDONLY, beneath=root)
+    with open(fd, "rb", buffering=0) as file:
+        for _ in range(READ_ATTEMPTS):
+            before = os.fstat(fd)
+            if before.st_size > max_bytes:
+                raise SourceError(too_large(before.st_size, max_bytes))
+            file.seek(0)
+            data = file.read(SNIFF_BYTES)
+            if not whole and is_binary(data) and not relative.lower().endswith(_DOCUMENTS):
+                return data  # enough for the extractor to see that it is binary
+            if len(data) != before.st_size:
+                data += read_most(file.read, max_bytes + 1 - len(data), before.st_size - len(data) + 1)
+            after = os.fstat(fd)
+            times = (after.st_mtime_ns, after.st_ctime_ns, len(data))
+            if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == times:
+                break
+    if len(data) > max_bytes:
+        raise SourceError(too_large(len(data), max_bytes))
+    return data
+
+
+def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0) -> bytes:
+    """Call `read` until it returns nothing, for at most `limit` bytes, about `expected` at once.
+
+    Reading `limit` bytes at once would allocate a buffer of that size for each small file.
+    """
+    parts = []
+    while limit > 0:
+        part = read(min(limit, max(expected, _PART_BYTES)))
+        if not part:
+            break
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)

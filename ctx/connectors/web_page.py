@@ -1,15 +1,142 @@
-"""Find the links of a page, a sitemap or an llms.txt."""
+"""Normalise the addresses of pages, decide which belong to a source, and find the links of a page, a sitemap
+or an llms.txt.
+"""
 
 import html
 import re
 import zlib
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
+from urllib.parse import SplitResult, parse_qsl, quote, urljoin, urlsplit, urlunsplit
 
-from ctx.connectors.web_address import canonical
+from ctx.connectors.patterns import Rules, parse_globs
 from ctx.errors import SourceError
 from ctx.formats.encoding import decode
 from ctx.formats.html import elements
+from ctx.http import url_host
+from ctx.lua.fetch import PORTS
+
+MAX_ADDRESS = 2000  # characters; longer addresses are crawler traps or data
+_BLANK = re.compile(r"[\t\n\r]")  # browsers remove these from an address
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_SAFE = "/:@!$&'()*+,;=~%"
+_TRACKING = re.compile(r"utm_\w+|fbclid|gclid|dclid|msclkid|mc_[ce]id|igshid|_ga|_gl")
+_PAGE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,7}\Z")
+
+
+def _netloc(parts: SplitResult) -> str | None:
+    """The host of an address, with its port unless it is the default; None if it is not a web address.
+    Raises `ValueError` for an invalid host.
+    """
+    host, port = parts.hostname or "", parts.port
+    host = host.rstrip(".").encode("idna").decode("ascii").lower()
+    if parts.scheme not in PORTS or not host or "%" in host or parts.username is not None:
+        return None
+    if "[" in parts.netloc and ":" not in host:  # an IP address of an unknown kind
+        return None
+    return url_host(host) if port in (None, PORTS[parts.scheme]) else f"{url_host(host)}:{port}"
+
+
+def canonical(reference: str, base: str = "", *, queries: bool = True) -> str | None:
+    """The normalised address of a reference on the page at `base`; None if it is not a web address.
+
+    It has no fragment, credentials, default port, `.` and `..`. The host is in lower case. Characters are
+    escaped only if needed, with upper-case digits. `queries` keeps the part after `?`, except tracking
+    parameters.
+    """
+    reference = _BLANK.sub("", reference.strip(" \f\t\n\r"))
+    if len(reference) > MAX_ADDRESS or _CONTROL.search(reference):
+        return None
+    try:
+        parts = urlsplit(urljoin(base, reference))
+        netloc = _netloc(parts)
+    except ValueError:  # for example an invalid host
+        return None
+    if netloc is None:
+        return None
+    query = _query(parts.query) if queries else ""
+    address = urlunsplit((parts.scheme, netloc, _path(parts.path), query, ""))
+    return address if len(address) <= MAX_ADDRESS else None
+
+
+def _escaped(text: str, safe: str) -> str:
+    def unescaped(match: re.Match[str]) -> str:
+        char = chr(int(match[1], 16))
+        return char if char in _UNRESERVED else match[0].upper()
+
+    return _ESCAPE.sub(unescaped, quote(text.encode("utf-8", "replace"), safe=safe))
+
+
+def _path(path: str) -> str:
+    segments: list[str] = []
+    *folders, last = _escaped(path, _SAFE).lstrip("/").split("/")
+    for segment in folders:
+        if segment == "..":
+            del segments[-1:]
+        elif segment != ".":
+            segments.append(segment)
+    if last in (".", ".."):
+        del segments[len(segments) - (last == "..") :]
+        last = ""
+    return "/" + "/".join([*segments, last])
+
+
+def _query(query: str) -> str:
+    if not query:
+        return ""
+    if _TRACKING.search(query):
+        pairs = parse_qsl(query, keep_blank_values=True)
+        if any(_TRACKING.fullmatch(name) for name, _ in pairs):
+            fields = query.split("&")
+            query = "&".join(field for field in fields if not _TRACKING.fullmatch(field.partition("=")[0]))
+    return _escaped(query, _SAFE + "?")
+
+
+def folder_of(address: str) -> str:
+    """The folder of an address. A last part with a suffix is a page in the folder; without one it is the
+    folder itself (`/docs` is `/docs/`).
+    """
+    parts = urlsplit(address)
+    above, _, name = parts.path.rpartition("/")
+    folder = f"{above}/" if not name or _PAGE_NAME.search(name) else f"{parts.path}/"
+    return urlunsplit((parts.scheme, parts.netloc, folder, "", ""))
+
+
+class Site:
+    """The addresses of a source: below one of its `prefixes`, with a path that the globs take.
+
+    Globs match the address's path, as they match paths in folders. A `/` at the end of an address is ignored.
+    """
+
+    def __init__(
+        self, prefixes: Iterable[str], include_globs: Iterable[str] | None, exclude_globs: Iterable[str]
+    ) -> None:
+        self.prefixes = tuple(prefixes)
+        self._pages = frozenset(prefix.rstrip("/") for prefix in self.prefixes)
+        self._include = None if include_globs is None else Rules(parse_globs(include_globs)).top()
+        self._exclude = Rules(parse_globs(exclude_globs)).top()
+
+    def holds(self, address: str) -> bool:
+        """Whether a canonical address belongs to the source."""
+        if not address.startswith(self.prefixes) and address not in self._pages:
+            return False
+        segments = urlsplit(address).path.strip("/").split("/")
+        include, exclude = self._include, self._exclude
+        for folder in segments[:-1]:
+            if exclude.decide(folder, folder=True):
+                return False
+            exclude = exclude.descend(folder)
+            include = None if include is None else include.descend(folder)
+        name = segments[-1]
+        if exclude.decide(name, folder=False) or exclude.decide(name, folder=True):
+            return False
+        return include is None or not name or include.decide(name, folder=False) is True
+
+
+# -- links ---------------------------------------------------------------------------------------------------
 
 MAX_LINKS = 10_000  # of one page or list
 MAX_LISTED = 50_000  # of one sitemap, the limit of its format
@@ -60,26 +187,21 @@ class _Head:
         href = attributes.get("src" if name == "frame" else "href", "")
         rel = attributes.get("rel", "").lower().split()
         if name == "meta":
-            self._meta(attributes)
+            if attributes.get("name", "").lower() in _ROBOTS:
+                self.directives += f",{attributes.get('content', '')}"
+            # Pages use a meta refresh after a move.
+            refreshes = attributes.get("http-equiv", "").lower() == "refresh"
+            if refreshes and (goal := _REFRESH.match(attributes.get("content", ""))):
+                self.refreshed = True
+                self.hrefs.append(goal[1])
         elif name == "base":
-            self._set_base(href)
+            if href and self.base == self.address:
+                self.base = canonical(href, self.address) or self.address
         elif name == "link":
             if "canonical" in rel:
                 self.declared = self.declared or href
         elif href and "nofollow" not in rel and len(self.hrefs) < MAX_LINKS:
             self.hrefs.append(href)
-
-    def _set_base(self, href: str) -> None:
-        if href and self.base == self.address:
-            self.base = canonical(href, self.address) or self.address
-
-    def _meta(self, attributes: dict[str, str]) -> None:
-        if attributes.get("name", "").lower() in _ROBOTS:
-            self.directives += f",{attributes.get('content', '')}"
-        goal = _refresh(attributes)
-        if goal is not None:
-            self.refreshed = True
-            self.hrefs.append(goal)
 
 
 def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
@@ -94,14 +216,6 @@ def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) 
         canonical(head.declared, head.base, queries=queries) if head.declared else None,
         not head.refreshed and not forbids(head.directives, "noindex"),
     )
-
-
-def _refresh(attributes: dict[str, str]) -> str | None:
-    """The target of a meta refresh, which pages use after a move; None for other meta tags."""
-    if attributes.get("http-equiv", "").lower() != "refresh":
-        return None
-    match = _REFRESH.match(attributes.get("content", ""))
-    return match[1] if match else None
 
 
 def is_sitemap(data: bytes) -> bool:

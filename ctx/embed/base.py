@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ctx.identity import digest
@@ -120,26 +121,20 @@ def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T |
     """
     if stop is None:
         return work()
-    result: list[_T] = []
-    raised: list[BaseException] = []
-    completion = threading.Event()
+    future: Future[_T] = Future()
 
     def run() -> None:
         try:
-            result.append(work())
+            future.set_result(work())
         except BaseException as error:  # raised again in the caller's thread
-            raised.append(error)
-        finally:
-            completion.set()
+            future.set_exception(error)
 
     # A daemon thread, so that a call that hangs does not keep the process alive.
     threading.Thread(target=run, name="embed-call", daemon=True).start()
-    while not completion.wait(0.05):
+    while not wait([future], 0.05).done:
         if stop.is_set():
             return None
-    if raised:
-        raise raised[0]
-    return result[0]
+    return future.result()
 
 
 def load_onnxruntime() -> Any:

@@ -98,29 +98,24 @@ def unit(vector: Vector) -> Vector:
     return np.asarray(vector / length if length else vector, np.float32)
 
 
+def _session(path: str, options: Any) -> Any:
+    return load_onnxruntime().InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
 class DirectEngine:
     """The shipped model, run directly on onnxruntime. This avoids the import of fastembed, which takes
     1.1 s.
     """
 
-    def __init__(self, session: Any, tokenizer: Any) -> None:
-        self._session = session
-        self.tokenizer = tokenizer
-
-    @classmethod
-    def load(cls, folder: str) -> "DirectEngine":
+    def __init__(self, folder: str) -> None:
         """Loads the model in a folder. Raises the errors of onnxruntime and tokenizers."""
-        onnxruntime = load_onnxruntime()
-        options = onnxruntime.SessionOptions()
+        options = load_onnxruntime().SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(
-            os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
-        tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
-        tokenizer.no_padding()
+        self._session = _session(os.path.join(folder, "model.onnx"), options)
+        self.tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+        self.tokenizer.no_padding()
         with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
-            tokenizer.enable_truncation(json.load(file)["model_max_length"])
-        return cls(session, tokenizer)
+            self.tokenizer.enable_truncation(json.load(file)["model_max_length"])
 
     def passage(self, text: str) -> Vector:
         ids = np.array([self.tokenizer.encode(text).ids], np.int64)
@@ -212,13 +207,6 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
 _FURTHER_MODELS = {"intfloat/multilingual-e5-small": 384, "intfloat/multilingual-e5-base": 768}
 
 
-def listed_models() -> list[dict[str, Any]]:
-    """The models that can be downloaded by name, each with `model` (the name) and `dim`."""
-    fastembed = _fastembed()
-    models: list[dict[str, Any]] = fastembed.TextEmbedding.list_supported_models()
-    return models
-
-
 def _add_further_models(fastembed: Any) -> None:
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -238,7 +226,7 @@ def _add_further_models(fastembed: Any) -> None:
 
 def named_dim(name: str) -> int:
     """The number of dimensions of a listed model. Raises `ConfigError` for a name that is not listed."""
-    models = {entry["model"].lower(): entry for entry in listed_models()}
+    models = {entry["model"].lower(): entry for entry in _fastembed().TextEmbedding.list_supported_models()}
     entry = models.get(name.lower())
     if entry is None:
         matches = difflib.get_close_matches(name.lower(), models, n=3, cutoff=0.3)
@@ -272,27 +260,19 @@ def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
     options = onnxruntime.SessionOptions()
     # No optimisation, because only the outputs of the graph are inspected.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"]
-    )
-    outputs = session.get_outputs()
+    outputs = _session(os.path.join(folder, model_file), options).get_outputs()
     pooled = next((output for output in outputs if output.name == "sentence_embedding"), None)
     if pooled is None and len(outputs[0].shape) == 2:
         pooled = outputs[0]
     if pooled is not None:
         return PoolingType.DISABLED, pooled.name
-    config = _pooling_settings(folder)
+    config: dict[str, Any] = {}
+    path = os.path.join(folder, "1_Pooling", "config.json")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
     if config.get("pooling_mode_cls_token"):
         return PoolingType.CLS, None
     if config.get("pooling_mode_lasttoken"):
         return PoolingType.LAST_TOKEN, None
     return PoolingType.MEAN, None
-
-
-def _pooling_settings(folder: str) -> dict[str, Any]:
-    path = os.path.join(folder, "1_Pooling", "config.json")
-    if not os.path.exists(path):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        settings: dict[str, Any] = json.load(file)
-    return settings

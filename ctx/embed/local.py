@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ _MODEL_FILES = (
 
 class LocalEmbedder:
     """Embeds texts on this machine. `model` is the shipped model's name, a folder with an ONNX model, a name
-    from `engines.listed_models`, or one of the short names in `FULL_NAMES`.
+    from the list of fastembed, or one of the short names in `FULL_NAMES`.
 
     The model is loaded at the first text. A listed model is downloaded into `cache_dir` at the first `embed`;
     nothing else uses the network. `threads` is the number of texts embedded at once (None: one per available
@@ -132,22 +132,15 @@ class LocalEmbedder:
         def embed_one(text: str) -> "Vector | None":
             return self._vector(engine.passage, engine.tokenizer, self._prefixes.passage, text, stopped)
 
-        waiting: deque[Future[Vector | None]] = deque()
+        remaining = iter(texts)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="embed") as pool:
+            # The queue is short, so that a stop wastes little work. It has two texts per thread, so that no
+            # thread waits for the reader.
+            first = islice(remaining, 2 * self._threads + 1)
+            waiting = deque(pool.submit(embed_one, text) for text in first)
             try:
-                for text in texts:
-                    waiting.append(pool.submit(embed_one, text))
-                    # The queue is short, so that a stop wastes little work. It has two texts per thread, so
-                    # that no thread waits for the reader.
-                    if len(waiting) > 2 * self._threads:
-                        vector = waiting.popleft().result()
-                        if vector is None:
-                            return
-                        yield vector
-                while waiting:
-                    vector = waiting.popleft().result()
-                    if vector is None:
-                        return
+                while waiting and (vector := waiting.popleft().result()) is not None:
+                    waiting.extend(pool.submit(embed_one, text) for text in islice(remaining, 1))
                     yield vector
             finally:
                 completion.set()  # makes each thread end after its current window; then the pool closes
@@ -221,7 +214,7 @@ class LocalEmbedder:
         dim = self._dim or (self.dim if self._folder is None else 0)
         with self._telling("could not be loaded"):
             if self._shipped:
-                return engines.DirectEngine.load(_SHIPPED_FOLDER)
+                return engines.DirectEngine(_SHIPPED_FOLDER)
             if self._folder is None:
                 return engines.load_named(self._name, self._cache_dir, download=download)
             return engines.load_folder(self._folder, self._model_file, f"ctx/{self.model}", dim)

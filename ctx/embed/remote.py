@@ -4,7 +4,8 @@ import logging
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -64,58 +65,49 @@ def _host_in(url: str, service: str) -> str:
     return host
 
 
+@dataclass(eq=False, repr=False)
 class _HttpEmbedder:
     """The base of the HTTP embedders: batches, retries and windows. Subclasses build the request and read the
     reply.
     """
 
-    _service: str
-    _default_url: str
-    _path: str
-    _start_it = "; is [embedding] url right, and the server up?"  # advice if the service does not answer
+    _service: ClassVar[str]
+    _default_url: ClassVar[str]
+    _path: ClassVar[str]
+    # Advice if the service does not answer.
+    _start_it: ClassVar[str] = "; is [embedding] url right, and the server up?"
 
-    def __init__(
-        self,
-        model: str,
-        dims: int,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        batch_size: int = 32,
-        timeout_s: float = 30.0,
-        max_retries: int = 5,
-    ) -> None:
-        url = url or self._default_url
-        host = _host_in(url, self._service)
-        if api_key and not (api_key.strip().isascii() and api_key.strip().isprintable()):
-            raise ConfigError("the API key named by [embedding] api_key_env has invalid characters")
-        self._model = model
-        self._dims = dims
+    name: str
+    dim: int
+    _: KW_ONLY
+    url: str | None = None
+    api_key: str | None = None
+    batch_size: int = 32
+    timeout_s: float = 30.0
+    max_retries: int = 5
+
+    def __post_init__(self) -> None:
+        url = self.url or self._default_url
+        self._host = _host_in(url, self._service)  # for messages, because a URL may contain a password
         self._url = url.rstrip("/") + self._path
-        self._host = host  # for messages, because a URL may contain a password
-        self._api_key = api_key.strip() if api_key else None
-        self._batch_size = batch_size
-        self._timeout_s = timeout_s
-        self._max_retries = max_retries
-        self._prefixes = prefixes(model)
+        self.api_key = (self.api_key or "").strip()
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ConfigError("the API key named by [embedding] api_key_env has invalid characters")
+        self._prefixes = prefixes(self.name)
         self._opening = threading.Lock()
         self._client: Any = None
 
     @property
     def model(self) -> str:
-        return catalog_key(f"{self._service}/{self._model}", self._dims, WINDOW_CHARS, self._prefixes.passage)
-
-    @property
-    def dim(self) -> int:
-        return self._dims
+        return catalog_key(f"{self._service}/{self.name}", self.dim, WINDOW_CHARS, self._prefixes.passage)
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterator[Vector]:
         """Yields the vectors of texts, in order. Ends early when `stop` is set. Raises `EmbedderError`."""
-        patience = _Patience(self._max_retries, LONGEST_PAUSE_S, stop)
+        patience = _Patience(self.max_retries, LONGEST_PAUSE_S, stop)
         try:
-            for start in range(0, len(texts), self._batch_size):
+            for start in range(0, len(texts), self.batch_size):
                 yield from self._vectors(
-                    texts[start : start + self._batch_size], self._prefixes.passage, patience
+                    texts[start : start + self.batch_size], self._prefixes.passage, patience
                 )
         except _Stopped:
             return
@@ -124,7 +116,7 @@ class _HttpEmbedder:
         """The vector of a query. Only its first WINDOW_CHARS characters are used. Raises `EmbedderError`."""
         # The user waits for the result, so there is one retry after a short pause.
         return self._vectors(
-            [text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self._max_retries), 1.0, None)
+            [text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self.max_retries), 1.0, None)
         )[0]
 
     def close(self) -> None:
@@ -155,9 +147,9 @@ class _HttpEmbedder:
             for window in cut_text(cleaned if cleaned.strip() else ".", WINDOW_CHARS):
                 windows.append(window)
                 owners.append(owner)
-        sums = np.zeros((len(texts), self._dims), np.float32)
-        for start in range(0, len(windows), self._batch_size):
-            batch = windows[start : start + self._batch_size]
+        sums = np.zeros((len(texts), self.dim), np.float32)
+        for start in range(0, len(windows), self.batch_size):
+            batch = windows[start : start + self.batch_size]
             for window, owner, vector in zip(
                 batch, owners[start:], self._ask(batch, prefix, patience), strict=False
             ):
@@ -174,16 +166,12 @@ class _HttpEmbedder:
             if error.status in TOO_LONG and len(texts) > 1:
                 return [vector for text in texts for vector in self._ask([text], prefix, patience)]
             if error.status in TOO_LONG and len(texts[0]) > LEAST_WINDOW_CHARS:
-                return [self._halved(texts[0], prefix, patience)]
+                # A little more than half, so that a cut after a word does not leave a third piece.
+                halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
+                vectors = self._ask(halves, prefix, patience)
+                weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
+                return [self._unit(np.sum(weighted, axis=0))]
             raise EmbedderError(self._refusal(error.status)) from error
-
-    def _halved(self, text: str, prefix: str, patience: _Patience) -> Vector:
-        """The unit vector of a text, as the weighted average over its two halves."""
-        # A little more than half, so that a cut after a word does not leave a third piece.
-        halves = list(cut_text(text, len(text) * 5 // 9))
-        vectors = self._ask(halves, prefix, patience)
-        weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
-        return self._unit(np.sum(weighted, axis=0))
 
     def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
         """Sends a request, and retries it after a temporary error. Raises `_Refused`, `_Stopped`,
@@ -236,7 +224,7 @@ class _HttpEmbedder:
 
         with self._connected().stream("POST", self._url, json=self._payload(texts)) as response:
             try:
-                body = read_reply(response, MAX_REPLY_BYTES, self._timeout_s)
+                body = read_reply(response, MAX_REPLY_BYTES, self.timeout_s)
             except Boundless as error:
                 raise EmbedderError(f"{self._service} at {self._host} {error}") from error
         headers = [pair for pair in response.headers.raw if pair[0].lower() != b"content-encoding"]
@@ -247,8 +235,8 @@ class _HttpEmbedder:
             if self._client is None:
                 import httpx
 
-                headers = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
-                timeout = httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
+                headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+                timeout = httpx.Timeout(self.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.timeout_s))
                 headers["accept-encoding"] = "gzip"
                 self._client = httpx.Client(headers=headers, timeout=timeout)
             return self._client
@@ -266,9 +254,9 @@ class _HttpEmbedder:
             ) from error
         if array.ndim != 2 or len(array) != count:
             raise EmbedderError(f"{self._service} at {self._host} gave {array.shape} for {count} texts")
-        if array.shape[1] != self._dims:
+        if array.shape[1] != self.dim:
             raise EmbedderError(
-                f"'{self._model}' gives vectors of {array.shape[1]}, [embedding] dims says {self._dims}; "
+                f"'{self.name}' gives vectors of {array.shape[1]}, [embedding] dims says {self.dim}; "
                 f"set dims = {array.shape[1]}"
             )
         return [self._unit(vector) for vector in array]
@@ -284,8 +272,8 @@ class _HttpEmbedder:
         is removed.
         """
         reason = response.text[:300]
-        if self._api_key:
-            reason = reason.replace(self._api_key, "***")
+        if self.api_key:
+            reason = reason.replace(self.api_key, "***")
         logger.debug(
             "embedding refused service=%s status=%d said=%r", self._service, response.status_code, reason
         )
@@ -298,7 +286,7 @@ class _HttpEmbedder:
         mend = {
             401: "; check the API key in the variable named by [embedding] api_key_env",
             403: "; check the API key in the variable named by [embedding] api_key_env",
-            404: f"; is [embedding] url right, and does the service have the model '{self._model}'?",
+            404: f"; is [embedding] url right, and does the service have the model '{self.name}'?",
         }.get(status, "")
         return f"{self._service} at {self._host} answered HTTP {status}{mend}"
 
@@ -313,7 +301,7 @@ class OllamaEmbedder(_HttpEmbedder):
 
     def _payload(self, texts: list[str]) -> JSON:
         # Without `truncate: false`, Ollama silently drops the end of long texts.
-        return {"model": self._model, "input": texts, "truncate": False}
+        return {"model": self.name, "input": texts, "truncate": False}
 
     def _read(self, reply: JSON) -> list[list[float]]:
         vectors: list[list[float]] = reply["embeddings"]
@@ -322,8 +310,7 @@ class OllamaEmbedder(_HttpEmbedder):
     def _refusal(self, status: int) -> str:
         if status == 404:
             return (
-                f"ollama at {self._host} does not have the model '{self._model}': run `ollama pull "
-                f"{self._model}`"
+                f"ollama at {self._host} does not have the model '{self.name}': run `ollama pull {self.name}`"
             )
         return super()._refusal(status)
 
@@ -336,9 +323,9 @@ class OpenAIEmbedder(_HttpEmbedder):
     _path = "/embeddings"
 
     def _payload(self, texts: list[str]) -> JSON:
-        payload: dict[str, JSON] = {"model": self._model, "input": texts, "encoding_format": "float"}
-        if self._model.startswith("text-embedding-3"):  # other models refuse this field
-            payload["dimensions"] = self._dims
+        payload: dict[str, JSON] = {"model": self.name, "input": texts, "encoding_format": "float"}
+        if self.name.startswith("text-embedding-3"):  # other models refuse this field
+            payload["dimensions"] = self.dim
         return payload
 
     def _read(self, reply: JSON) -> list[list[float]]:

@@ -30,7 +30,11 @@ def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]
     joined: list[list[list[str]]] = []
     above = _Header([], [], set())
     for table in _between_blanks(rows):
-        header = None if _is_form(table) else _header(table)
+        index = None if _is_form(table) else _header_index(table)
+        header = None
+        if index is not None:
+            below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
+            header = _Header(table[index], below, _numeric(table, index))
         if joined and not (header and _begins_anew(header, above)):
             joined[-1] += table
         else:
@@ -51,14 +55,14 @@ def _filled_down(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
     """
     above: Sequence[str] = ()
     for row in rows:
-        blank = ABOVE in row and not any(cell and cell != ABOVE for cell in row)
-        above = [_name_above(above, column) if cell == ABOVE else cell for column, cell in enumerate(row)]
+        if ABOVE not in row:
+            above = row
+            yield row
+            continue
+        blank = not any(cell and cell != ABOVE for cell in row)
+        names = [name if len(name) <= _MAX_NAME_CHARS else "" for name in above[: len(row)]]
+        above = [name if cell == ABOVE else cell for cell, name in zip_longest(row, names, fillvalue="")]
         yield () if blank else above
-
-
-def _name_above(above: Sequence[str], column: int) -> str:
-    name = above[column] if column < len(above) else ""
-    return name if len(name) <= _MAX_NAME_CHARS else ""
 
 
 class _Header(NamedTuple):
@@ -67,13 +71,6 @@ class _Header(NamedTuple):
     names: Sequence[str]
     below: Sequence[Sequence[str]]
     numeric: set[int]
-
-
-def _header(table: Sequence[Sequence[str]]) -> _Header | None:
-    index = _header_index(table)
-    if index is None:
-        return None
-    return _Header(table[index], table[index + 1 : index + 1 + _SAMPLE_ROWS], _numeric(table, index))
 
 
 def _begins_anew(table: _Header, above: _Header) -> bool:
@@ -123,18 +120,14 @@ def _are_mixed(pairs: Sequence[tuple[str, str]]) -> bool:
 
 def _lines(table: Sequence[Sequence[str]], bullet: str) -> list[str]:
     if _is_form(table):
-        return [_pair(cells, bullet) for cells in table]
+        pairs = [[cell for cell in cells if cell] for cells in table]
+        return [f"{bullet}{name.rstrip(':')}: {values[0]}" if values else name for name, *values in pairs]
     header_index = _header_index(table)
     if header_index is None or len("".join(table[header_index])) * len(table) > MAX_GROWTH_CHARS:
         return [_joined(cells, bullet) for cells in table]
     names = table[header_index]
     lines = [_joined(cells, "") for cells in table[: header_index + 1]]
     return lines + [_named(names, cells, bullet) for cells in table[header_index + 1 :]]
-
-
-def _pair(cells: Sequence[str], bullet: str) -> str:
-    name, *values = filter(None, cells)
-    return f"{bullet}{name.rstrip(':')}: {values[0]}" if values else name
 
 
 def _joined(cells: Sequence[str], bullet: str) -> str:
@@ -187,9 +180,9 @@ def _numeric(table: Sequence[Sequence[str]], index: int) -> set[int]:
     header.
     """
     below = table[index + 1 : index + 1 + _SAMPLE_ROWS]
-    return {column for column, name in enumerate(table[index]) if name and _are_numbers(below, column)}
-
-
-def _are_numbers(rows: Sequence[Sequence[str]], column: int) -> bool:
-    cells = [row[column] for row in rows if column < len(row) and row[column]]
-    return bool(cells) and all(map(_NUMBER.fullmatch, cells))
+    numeric: set[int] = set()
+    for column, name in enumerate(table[index]):
+        cells = [row[column] for row in below if column < len(row) and row[column]]
+        if name and cells and all(map(_NUMBER.fullmatch, cells)):
+            numeric.add(column)
+    return numeric

@@ -158,6 +158,7 @@ _LANGUAGES: Mapping[str, _Language] = {
     ("#",), scoped=False),
 }  # fmt: skip
 
+_BY_MEDIA_TYPE = {language.media_type: language for language in _LANGUAGES.values()}
 _PLAIN_TYPES = {
     "jsonc": "application/json", "json5": "application/json",
     "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml",
@@ -245,22 +246,21 @@ def _of_program(text: str) -> str | None:
     return _PROGRAMS.get(programs[0]) if programs else None
 
 
-@cache
 def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
     """The reader for a media type: with its grammar, else with the patterns for its language, else one that
     returns plain lines.
 
     Grammars are native code, so files of unknown origin must be parsed in the reading process.
     """
-    by_patterns = _pattern_reader(media_type)
-    if media_type not in GRAMMARS or not grammar:
-        return by_patterns
 
     def parse(text: str) -> Parsed:
-        found = definitions(text, media_type)
-        if found is None:
-            return by_patterns(text)
-        return Parsed(text, tuple(_headings(text, found)), definitions=tuple(found))
+        parsed = definitions(text, media_type) if grammar and media_type in GRAMMARS else None
+        if parsed is not None:
+            return Parsed(text, tuple(_headings(text, parsed)), definitions=tuple(parsed))
+        language = _BY_MEDIA_TYPE.get(media_type)
+        headings = _headings_by_patterns(text, language) if language else ()
+        names = definitions_by_patterns(text, media_type) if is_code(media_type) else ()
+        return Parsed(text, tuple(headings), definitions=names)
 
     return parse
 
@@ -295,15 +295,6 @@ def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
         yield Heading(starts[each.start_line - 1], len(open_), clipped(title), clipped(each.signature))
     starts.append(len(text))
     yield from close(len(starts))
-
-
-def _pattern_reader(media_type: str) -> Callable[[str], Parsed]:
-    for language in _LANGUAGES.values():
-        if language.media_type == media_type:
-            return _definition_reader(language)
-    if not is_code(media_type):
-        return lambda text: Parsed(text)
-    return lambda text: Parsed(text, definitions=definitions_by_patterns(text, media_type))
 
 
 # A statement that is not indented deeper than the definition above, which has therefore ended. {0} is the
@@ -388,12 +379,14 @@ def _defined_names(text: str, media_type: str) -> Iterator[tuple[int, str, bool]
 
 @cache
 def _name_patterns(media_type: str) -> list[tuple[re.Pattern[str], bool]]:
-    blocks = [_definition_pattern(each) for each in _LANGUAGES.values() if each.media_type == media_type]
-    if not blocks:
+    language = _BY_MEDIA_TYPE.get(media_type)
+    if language is None:
         return [(re.compile(rf"\n(?:{_ANY})"), True)]
-    patterns = [(pattern, True) for pattern in blocks]
     also = _ALSO.get(media_type)
-    return [*patterns, (re.compile(rf"\n(?:{also})"), False)] if also else patterns
+    return [
+        (_definition_pattern(language), True),
+        *([(re.compile(rf"\n(?:{also})"), False)] if also else ()),
+    ]
 
 
 def _last_part(name: str) -> str:
@@ -404,45 +397,38 @@ def _last_part(name: str) -> str:
     return last if last.isidentifier() else ""
 
 
+@cache
 def _definition_pattern(language: _Language) -> re.Pattern[str]:
     flags = re.IGNORECASE if language.media_type == "application/sql" else 0
     return re.compile(r"\n(?:" + language.definition.replace(r"\Z", r"(?=\n|\Z)") + ")", flags)
 
 
-def _definition_reader(language: _Language) -> Callable[[str], Parsed]:
-    pattern = _definition_pattern(language)
+def _headings_by_patterns(text: str, language: _Language) -> list[Heading]:
     joint = "." if language.media_type == "text/x-go" else " "
     split_return = language.definition is _C
-    code = is_code(language.media_type)
-
-    def parse(text: str) -> Parsed:
-        lines = "\n" + text  # offsets in `lines` are one more than in `text`
-        headings: list[Heading] = []
-        open_: list[int] = []  # the indentation of the enclosing definitions, by level
-        floor = 0  # text before this offset already belongs to a heading
-        for match in pattern.finditer(lines):
-            indent = len(match[1])
-            name = clipped(
-                joint.join(part.strip("\"'` ") for part in match.groups()[1:] if part).replace('" "', ".")
-            )
-            if not name:
-                continue
-            start = _with_comments(lines, match.start(), floor, language.comment, split_return)
-            if language.scoped:
-                floor = _close(lines, open_, start, language, headings, floor)
-                start = max(start, floor)
-            while open_ and open_[-1] >= indent:
-                open_.pop()
-            if len(open_) < MAX_DEPTH:
-                open_.append(indent)
-                headings.append(Heading(start, len(open_), name))
-                floor = match.end()
+    lines = "\n" + text  # offsets in `lines` are one more than in `text`
+    headings: list[Heading] = []
+    open_: list[int] = []  # the indentation of the enclosing definitions, by level
+    floor = 0  # text before this offset already belongs to a heading
+    for match in _definition_pattern(language).finditer(lines):
+        indent = len(match[1])
+        parts = [part.strip("\"'` ") for part in match.groups()[1:] if part]
+        name = clipped(joint.join(parts).replace('" "', "."))
+        if not name:
+            continue
+        start = _with_comments(lines, match.start(), floor, language.comment, split_return)
         if language.scoped:
-            _close(lines, open_, len(lines), language, headings, floor)
-        found = definitions_by_patterns(text, language.media_type) if code else ()
-        return Parsed(text, tuple(headings), definitions=found)
-
-    return parse
+            floor = _close(lines, open_, start, language, headings, floor)
+            start = max(start, floor)
+        while open_ and open_[-1] >= indent:
+            open_.pop()
+        if len(open_) < MAX_DEPTH:
+            open_.append(indent)
+            headings.append(Heading(start, len(open_), name))
+            floor = match.end()
+    if language.scoped:
+        _close(lines, open_, len(lines), language, headings, floor)
+    return headings
 
 
 def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], split_return: bool) -> int:

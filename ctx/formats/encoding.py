@@ -2,7 +2,6 @@
 
 import codecs
 import re
-from collections.abc import Sequence
 
 SNIFF_BYTES = 8192  # bytes to look at to distinguish text from binary data
 _SAMPLE = 16_384  # bytes to guess an encoding from
@@ -71,29 +70,23 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     U+FFFD. Raises no errors.
     """
     head = data[:SNIFF_BYTES]
-    if data[:1] in _BOM_BYTES and (text := _by_mark(data)) is not None:
-        return text
+    for mark, name in _BOMS if data[:1] in _BOM_BYTES else ():
+        if data.startswith(mark):
+            return data[len(mark) :].decode(name, "replace")
     if b"\0" in head:
         wide = _wide_encoding(head)
         return data.decode(wide, "replace") if wide else None
     if _looks_binary(head):
         return None
+    if b"\x1b$" in head and data.isascii():
+        try:
+            return data.decode("iso2022_jp")
+        except UnicodeDecodeError:
+            return data.decode("ascii")
     try:
-        return _jis(data) if b"\x1b$" in head and data.isascii() else data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _otherwise(data, declared, error.start)
-
-
-def _by_mark(data: bytes) -> str | None:
-    """The text after a byte order mark; None if there is no mark."""
-    for mark, name in _BOMS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(name, "replace")
-    return None
-
-
-def _otherwise(data: bytes, declared: str | None, first_bad: int) -> str:
-    """Decode text that is not valid UTF-8, with its declared or its most likely encoding."""
+        first_bad = error.start
     text = _as_declared(data, declared)
     if text is not None:
         return text
@@ -111,18 +104,22 @@ def _as_declared(data: bytes, declared: str | None) -> str | None:
     for encoding in (declared, declaration[1].decode("ascii") if declaration else None):
         if encoding and not encoding.lower().startswith(_NOT_DECLARED):
             try:
-                return _decoded(data, codecs.lookup(encoding).name)
+                name = codecs.lookup(encoding).name
+                try:
+                    return data.decode(_LARGER.get(name, name))
+                except ValueError:
+                    return data.decode(name)
             except (ValueError, LookupError):
                 continue  # the declaration is wrong
     return None
 
 
-def _decoded(data: bytes, encoding: str) -> str:
-    """Decode with an encoding, or with its superset (see `_LARGER`) if that fits. Raises `ValueError`."""
-    try:
-        return data.decode(_LARGER.get(encoding, encoding))
-    except ValueError:
-        return data.decode(encoding)
+def is_binary(head: bytes) -> bool:
+    """Whether `decode` takes a file for binary data that begins with these `SNIFF_BYTES` bytes. False for
+    compressed text.
+    """
+    marks = (*(mark for mark, _ in _BOMS), b"\x1f\x8b")
+    return b"\0" in head and not head.startswith(marks) and _wide_encoding(head) is None
 
 
 def _looks_binary(head: bytes) -> bool:
@@ -141,13 +138,6 @@ def is_misread(text: str) -> bool:
     return _looks_binary(head.encode("utf-8", "replace"))
 
 
-def _jis(data: bytes) -> str:
-    try:
-        return data.decode("iso2022_jp")
-    except UnicodeDecodeError:
-        return data.decode("ascii")
-
-
 def _wide_encoding(head: bytes) -> str | None:
     """UTF-16 or UTF-32 without a byte order mark, recognised by the positions of NUL bytes; None if it is
     neither.
@@ -155,25 +145,19 @@ def _wide_encoding(head: bytes) -> str | None:
     head = head[: len(head) // 4 * 4]
     if len(head) < 4:
         return None
-    name = _by_nuls([head[i::4].count(0) for i in range(4)], len(head) // 4)
+    nuls, quarter = [head[i::4].count(0) for i in range(4)], len(head) // 4
+    name = None
+    if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
+        name = "utf-32-le"
+    elif nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
+        name = "utf-32-be"
+    elif nuls[0] + nuls[2] == 0 and nuls[1] + nuls[3] > quarter * 0.4:
+        name = "utf-16-le"
+    elif nuls[1] + nuls[3] == 0 and nuls[0] + nuls[2] > quarter * 0.4:
+        name = "utf-16-be"
     text = head.decode(name, "replace") if name else ""
     odd = sum(1 for char in text if char == "\ufffd" or (char < " " and char not in "\t\n\r\f\x1b"))
     return name if odd <= len(text) * _MAX_CONTROL_SHARE else None
-
-
-def _by_nuls(nuls: Sequence[int], quarter: int) -> str | None:
-    """The encoding for the number of NULs at each of the four positions in groups of four bytes. `quarter` is
-    the number of groups.
-    """
-    if nuls[0] == 0 and nuls[2] == nuls[3] == quarter:
-        return "utf-32-le"
-    if nuls[3] == 0 and nuls[0] == nuls[1] == quarter:
-        return "utf-32-be"
-    if nuls[0] + nuls[2] == 0 and nuls[1] + nuls[3] > quarter * 0.4:
-        return "utf-16-le"
-    if nuls[1] + nuls[3] == 0 and nuls[0] + nuls[2] > quarter * 0.4:
-        return "utf-16-be"
-    return None
 
 
 def _mostly_utf8(data: bytes) -> bool:

@@ -5,9 +5,8 @@ from xml.etree.ElementTree import Element
 
 from ctx.errors import SourceError
 from ctx.formats import html
-from ctx.formats.base import Parsed
+from ctx.formats.base import Manuscript, Parsed, readable
 from ctx.formats.encoding import decode
-from ctx.formats.manuscript import Manuscript, readable
 from ctx.formats.package import Package, joined_name, properties, words
 
 MAX_CHAPTERS = 5000
@@ -16,10 +15,16 @@ MAX_CHAPTERS = 5000
 def parse(data: bytes) -> Parsed:
     """The text and title of an e-book. Raises `SourceError` if its chapters are encrypted."""
     with Package(data) as package:
-        main = _main_part(package)
+        rootfile = next(package.xml("META-INF/container.xml").iter("rootfile"), None)
+        main = rootfile.get("full-path", "") if rootfile is not None else ""
         book = package.xml(main)
-        chapters = [package.spelled(name) for name in _chapters(book, posixpath.dirname(main))]
-        if not _encrypted(package).isdisjoint(chapters):
+        # Some books spell names in another letter case than their zip.
+        spellings = {name.casefold(): name for name in sorted(package.names)}
+        names = _chapters(book, posixpath.dirname(main))
+        chapters = [name if name in package else spellings.get(name.casefold(), name) for name in names]
+        root = package.optional_xml("META-INF/encryption.xml")  # it often names fonts, which is harmless
+        references = root.iter("CipherReference") if root is not None else ()
+        if not {joined_name("", each.get("URI", "")) for each in references}.isdisjoint(chapters):
             raise SourceError("is protected against copying (DRM): its chapters are encrypted")
         title, author = properties(book.find("metadata"))
         manuscript = Manuscript()
@@ -29,16 +34,13 @@ def parse(data: bytes) -> Parsed:
                 _add_chapter(manuscript, readable(text), posixpath.basename(name), title)
         missing = sum(name not in package for name in chapters)
     language = next(words(book, "language"), None)
-    return manuscript.parsed(title, {"author": author, "language": language}, _note(missing, len(chapters)))
-
-
-def _note(missing: int, total: int) -> str | None:
-    """A note for the report if the book lists chapters that it does not contain, or lists none; else None."""
-    if not total:
-        return "this e-book lists no chapter: nothing of it is read but its title"
-    if not missing:
-        return None
-    return f"{missing:,} of {total:,} chapters that this e-book lists are not in it: the file is damaged"
+    note = None
+    if missing:
+        share = f"{missing:,} of {len(chapters):,} chapters"
+        note = f"{share} that this e-book lists are not in it: the file is damaged"
+    elif not chapters:
+        note = "this e-book lists no chapter: nothing of it is read but its title"
+    return manuscript.parsed(title, {"author": author, "language": language}, note)
 
 
 def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str | None) -> None:
@@ -52,11 +54,6 @@ def _add_chapter(manuscript: Manuscript, text: str, name: str, book_title: str |
     manuscript.insert(page, 0)
 
 
-def _main_part(package: Package) -> str:
-    rootfile = next(package.xml("META-INF/container.xml").iter("rootfile"), None)
-    return rootfile.get("full-path", "") if rootfile is not None else ""
-
-
 def _chapters(book: Element, folder: str) -> list[str]:
     """The names of the parts in reading order (the spine); for a book without a spine, all its pages. For a
     spine entry that the book does not declare, a name that does not exist.
@@ -68,10 +65,3 @@ def _chapters(book: Element, folder: str) -> list[str]:
     chapters = [names.get(key, f"?{key}") for key in spine if key in names or key not in items]
     navigation = {key for key, item in items.items() if "nav" in item.get("properties", "").split()}
     return chapters or [name for key, name in names.items() if key not in navigation]
-
-
-def _encrypted(package: Package) -> set[str]:
-    """The names of the encrypted parts. Encrypted fonts are common and harmless."""
-    root = package.optional_xml("META-INF/encryption.xml")
-    references = root.iter("CipherReference") if root is not None else ()
-    return {joined_name("", reference.get("URI", "")) for reference in references}

@@ -5,19 +5,32 @@ reader then finds title, headings and blocks. Readers of text raise no errors: w
 as plain text. Binary documents (PDF, Office, mail) and large texts are read in a separate process.
 """
 
+import json
 import re
+import struct
 import zlib
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 
 from ctx.errors import SourceError
-from ctx.formats.archive import ZIP_MARKS, document_format
 from ctx.formats.base import LOCKED, OLE_MARK, Parsed, clipped
-from ctx.formats.code import has_grammar
+from ctx.formats.code import has_grammar, kind_of, reader
 from ctx.formats.encoding import decode
-from ctx.formats.process import READER
-from ctx.formats.table import BY_MEDIA_TYPE, BY_SUFFIX, EML, MBOX, PDF, RTF, XLS, Format
-from ctx.formats.texts import SUFFIX, Text, declared_type, read_text, suffix_of
+from ctx.formats.process import READER, Text
+from ctx.formats.table import (
+    BY_MEDIA_TYPE,
+    BY_SUFFIX,
+    EML,
+    HTML,
+    MARKDOWN,
+    MBOX,
+    PDF,
+    PLAIN,
+    RTF,
+    XLS,
+    Format,
+)
 from ctx.models import Content, Extracted
 from ctx.text.strings import sound
 
@@ -40,6 +53,29 @@ _OF_MAIL = frozenset(
     (b"received", b"return-path", b"message-id", b"from", b"date", b"subject", b"delivered-to")
 )
 _LOCKED_OFFICE = f"{LOCKED} (or it is an old Office file)"
+_HTML_HEAD = re.compile(
+    r"\s{0,100}(?:<\?xml[^>]{0,200}>\s{0,100})?(?:<!--.{0,2000}?-->\s{0,100})?<(?:!doctype\s+html|html|head"
+    r"|body)\b",
+    re.I | re.S,
+)
+_MARKDOWN_SIGN = re.compile(r"(?:\A|\n)(?:#{1,3} \S|```|- \[[ x]\] |\[[^\]\n]{1,100}\]: )")
+# Embedded data, such as a picture or a font, which is useless for search.
+_CARRIED = re.compile(
+    r"(data:[\w.+-]{1,60}/[\w.+-]{1,80}(?:;[\w.=-]{1,60}){0,5};base64,)[A-Za-z0-9+/=_-]{100,}"
+)
+_SUFFIX = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9_+-]{0,14})\Z")
+
+_END_MARK = b"PK\x05\x06"
+_ZIP_MARKS = (b"PK\x03\x04", _END_MARK)
+# OpenDocument 1.3 part 2, 3.3, and EPUB OCF 3.3, 4.3.3: the first part is called `mimetype` and is stored
+# uncompressed.
+_TYPE = re.compile(rb"(?s)PK\x03\x04.{4}\0\0.{20}mimetype([a-z]+/[a-z0-9.+-]{1,100})")
+_TEMPLATE = "-template"
+_OFFICE_PARTS = ((b"word/document", "docx"), (b"xl/workbook", "xlsx"), (b"ppt/presentation", "pptx"))
+_END = struct.Struct("<4s4H2LH")  # APPNOTE.TXT 4.3.16; a comment of up to 64 KiB may follow
+_MAX_END = _END.size + 0xFFFF
+_ENTRY_MARK = b"PK\x01\x02"
+_ENTRY_NAME_AT = 46  # offset of the name in a directory entry (APPNOTE.TXT 4.3.12)
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
@@ -56,16 +92,14 @@ def begin(content: Content, source_id: str) -> Callable[[], Extracted | None]:
     """Begin to `extract` an item, and return a function that waits for the result. Source code is parsed in
     another process meanwhile. Both functions raise `SourceError`.
     """
-    name, data = _plain(source_id.rsplit("/", 1)[-1], content.data)
+    name, data = source_id.rsplit("/", 1)[-1], content.data
+    if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
+        name, data = name[:-3], _unzipped(data)
     declared, charset = declared_type(content.media_type)
     if name.startswith(_OWNER_PREFIX) and len(data) <= _MAX_OWNER:
         return lambda: None
     row = _document(declared, name, data)
-    read: Callable[[], tuple[str, Parsed] | None]
-    if row is not None:
-        read = partial(_read_document, row, data)
-    else:
-        read = _begin_text(declared, charset, name, data)
+    read = _begin_text(declared, charset, name, data) if row is None else partial(_read_document, row, data)
     return lambda: _extracted(content, source_id, name, read())
 
 
@@ -79,7 +113,7 @@ def _extracted(
     if not (title or note or body.strip()):
         return None
     # The URL of a folder ends in a slash.
-    untitled = _stem(name) if name else source_id.rstrip("/").rpartition("/")[2]
+    untitled = _SUFFIX.sub("", name) if name else source_id.rstrip("/").rpartition("/")[2]
     return Extracted(title or untitled, body, media_type, headings, atoms, metadata, note, found)
 
 
@@ -110,13 +144,6 @@ def _begin_text(
     return read
 
 
-def _plain(name: str, data: bytes | str) -> tuple[str, bytes | str]:
-    """Decompress a .gz file. Returns its name without the suffix, and the data."""
-    if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
-        return name[:-3], _unzipped(data)
-    return name, data
-
-
 def _document(declared: str | None, name: str, data: bytes | str) -> Format | None:
     """The format of a binary document; None for text. Raises `SourceError` if no reader supports it.
 
@@ -125,23 +152,17 @@ def _document(declared: str | None, name: str, data: bytes | str) -> Format | No
     """
     row = BY_MEDIA_TYPE.get(declared or "") or BY_SUFFIX.get(suffix_of(name))
     if isinstance(data, str):  # already decoded; mail is the only document format that is text
-        return row if row is not None and row.reader == "mail" and row.media_type == declared else None
-    package = _told_by_bytes(data)
-    kinds = {(known.reader, known.paged) for known in (row, package) if known}
-    if package and (row is None or row is XLS or len(kinds) > 1):
-        return package
+        return row if row in (EML, MBOX) and row.media_type == declared else None
+    if data.startswith(_PDF_MARK):
+        by_bytes: Format | None = PDF
+    else:
+        by_bytes = RTF if data.startswith(_RTF_MARK) else _zipped_format(data)
+    kinds = {(known.reader, known.paged) for known in (row, by_bytes) if known}
+    if by_bytes and (row is None or row is XLS or len(kinds) > 1):
+        return by_bytes
     if declared is None and _UNTOLD.match(name) and (mail := _mail(data[:_HEAD])):
         return mail
     return row if row is not None and _is_sound(row, name, data) else None
-
-
-def _told_by_bytes(data: bytes) -> Format | None:
-    """The format of a file according to its first bytes; None if unknown."""
-    if data.startswith(_PDF_MARK):
-        return PDF
-    if data.startswith(_RTF_MARK):
-        return RTF
-    return document_format(data)
 
 
 def _is_sound(row: Format, name: str, data: bytes) -> bool:
@@ -175,11 +196,11 @@ def _begins_as(row: Format, head: bytes) -> bool:
     """Whether the first bytes fit a document format."""
     if row is PDF:
         return _PDF_MARK in head
-    if row.reader == "mail":
+    if row in (EML, MBOX):
         return bool(head.strip())  # mailboxes are often empty
-    if row.reader == "sheets" and head.startswith(OLE_MARK):
+    if row.reader == "sheets.parse" and head.startswith(OLE_MARK):
         return True
-    return not row.refusal and head.startswith(_RTF_MARK if row is RTF else ZIP_MARKS)
+    return not row.refusal and head.startswith(_RTF_MARK if row is RTF else _ZIP_MARKS)
 
 
 def _unzipped(data: bytes) -> bytes:
@@ -197,6 +218,98 @@ def _unzipped(data: bytes) -> bytes:
     return text
 
 
-def _stem(name: str) -> str:
-    match = SUFFIX.search(name)
-    return name[: match.start()] if match else name
+def _zipped_format(data: bytes) -> Format | None:
+    """The format of a zip file, from its first bytes or the names of its parts; None if it is not a document,
+    or if its directory is damaged.
+
+    This runs in the main process, without limits of time or memory. A zip library would create an object for
+    each entry, and a hostile file may have a million entries.
+    """
+    if not data.startswith(_ZIP_MARKS):
+        return None
+    if match := _TYPE.match(data):
+        return BY_MEDIA_TYPE.get(match[1].decode().removesuffix(_TEMPLATE))
+    directory = _directory(data)
+    for part, suffix in _OFFICE_PARTS:
+        if _holds(directory, part):
+            return BY_SUFFIX[suffix]
+    return None
+
+
+def _directory(data: bytes) -> bytes:
+    """The bytes of a zip file's central directory; empty if it is not found."""
+    end = data.rfind(_END_MARK, max(0, len(data) - _MAX_END))
+    if end < 0 or end + _END.size > len(data):
+        return b""
+    *_, size, offset, _ = _END.unpack_from(data, end)
+    return data[offset : offset + size]
+
+
+def _holds(directory: bytes, part: bytes) -> bool:
+    """Whether the name of some entry begins with `part`. Embedded documents do not match, because they are in
+    subfolders.
+    """
+    index = directory.find(part)
+    while index >= 0:
+        if directory[index - _ENTRY_NAME_AT : index - _ENTRY_NAME_AT + 4] == _ENTRY_MARK:
+            return True
+        index = directory.find(part, index + 1)
+    return False
+
+
+# -- texts ---------------------------------------------------------------------------------------------------
+
+
+def read_text(text: Text, data: bytes | str) -> tuple[str, Parsed] | None:
+    """The media type of a text and the result of its reader; None for binary data."""
+    words = sound(data) if isinstance(data, str) else decode(data, text.charset)
+    if words is None:
+        return None
+    words = words.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    words = words.replace("\0", "\ufffd")  # some libraries stop at a NUL
+    if ";base64," in words:
+        words = _CARRIED.sub(r"\1…", words)
+    media_type, parse = _reader(text, words)
+    return media_type, parse(words)
+
+
+def read_packed(request: bytes) -> tuple[str, Parsed] | None:
+    """Like `read_text`, for a request of `ReadingProcess.begin_text`."""
+    head, _, data = request.partition(b"\n")
+    text = Text(*json.loads(head))
+    return read_text(text, data.decode() if text.decoded else data)
+
+
+def suffix_of(name: str) -> str:
+    match = _SUFFIX.search(name)
+    return match[1].lower() if match else ""
+
+
+def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
+    """The media type of a text and the `parse` function of its reader. A declared type wins over the name,
+    except "text/plain".
+    """
+    media_type, name = known.media_type, known.name
+    suffix = suffix_of(name)
+    row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
+    if row is not None and row.document:  # the name is wrong, because the file is text
+        row, suffix = None, ""
+    if row is None and (language := kind_of(suffix, name, text)) is not None:
+        return language, reader(language, known.grammar)
+    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):  # by its first characters
+        if _HTML_HEAD.match(text[:4096]):
+            row = HTML
+        else:
+            row = MARKDOWN if _MARKDOWN_SIGN.search(text[:16_384]) else PLAIN
+    # Import at first use, because each reader compiles its patterns.
+    module, _, function = row.reader.partition(".")
+    return row.media_type, getattr(import_module(f"ctx.formats.{module}"), function)
+
+
+def declared_type(declared: str | None) -> tuple[str | None, str | None]:
+    """The media type and the charset in a Content-Type header; None for what is missing."""
+    if not declared:
+        return None, None
+    kind, _, parameters = declared.partition(";")
+    _, _, charset = parameters.partition("charset=")
+    return kind.strip().lower(), charset.split(";")[0].strip(" \"'") or None

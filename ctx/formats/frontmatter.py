@@ -49,7 +49,22 @@ def read_front_matter(text: str) -> FrontMatter:
         return _fenced(text, _YAML_END, _yaml)
     if text.startswith("+++\n"):
         return _fenced(text, _TOML_END, _toml)
-    return _json(text) if text.startswith(("{\n", '{"')) else NO_FRONT_MATTER
+    if not text.startswith(("{\n", '{"')):
+        return NO_FRONT_MATTER
+    try:
+        value, end = json.JSONDecoder().raw_decode(text[:MAX_FRONT_MATTER])
+    except (ValueError, RecursionError):
+        return NO_FRONT_MATTER
+    if isinstance(value, dict) and text[end : end + 1] == "\n" and text[end:].strip():
+        return FrontMatter(end + 1, _bounded(value))
+    return NO_FRONT_MATTER
+
+
+def _toml(block: str) -> dict[str, JSON]:
+    try:
+        return _bounded(tomli.loads(block))
+    except (ValueError, RecursionError):  # also for a number with more digits than Python reads
+        return {}
 
 
 def _fenced(text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, JSON] | None]) -> FrontMatter:
@@ -59,17 +74,7 @@ def _fenced(text: str, ending: re.Pattern[str], read: Callable[[str], dict[str, 
     metadata = read(text[4 : fence.start() + 1]) if fence else None
     if fence is None or metadata is None:
         return NO_FRONT_MATTER
-    return FrontMatter(_after(text, fence.end()), metadata)
-
-
-def _json(text: str) -> FrontMatter:
-    try:
-        value, end = json.JSONDecoder().raw_decode(text[:MAX_FRONT_MATTER])
-    except (ValueError, RecursionError):
-        return NO_FRONT_MATTER
-    if isinstance(value, dict) and text[end : end + 1] == "\n" and text[end:].strip():
-        return FrontMatter(_after(text, end), _bounded(value))
-    return NO_FRONT_MATTER
+    return FrontMatter(min(fence.end() + 1, len(text)), metadata)
 
 
 def front_title(front: FrontMatter) -> str | None:
@@ -78,17 +83,6 @@ def front_title(front: FrontMatter) -> str | None:
     if isinstance(title, str | int | float) and not isinstance(title, bool):
         return clipped(str(title)) or None
     return None
-
-
-def _after(text: str, end: int) -> int:
-    return end + 1 if text[end : end + 1] == "\n" else end
-
-
-def _toml(block: str) -> dict[str, JSON]:
-    try:
-        return _bounded(tomli.loads(block))
-    except (ValueError, RecursionError):  # also for a number with more digits than Python reads
-        return {}
 
 
 def _bounded(value: dict[str, JSON], depth: int = 0) -> dict[str, JSON]:

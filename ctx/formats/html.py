@@ -78,9 +78,7 @@ def parse(text: str) -> Parsed:
 
 
 def _tags(source: str) -> Iterator[_Tag]:
-    """The tags and comments of a page, in order. Comments have no name. A tag that is not closed counts as
-    text.
-    """
+    """The tags and comments of a page, in order. Comments have no name. An unclosed tag counts as text."""
     position = 0
     unclosed: set[str] = set()  # quotation marks and comment ends that no longer occur
     while (start := source.find("<", position)) >= 0:
@@ -151,15 +149,6 @@ def elements(text: str, names: Collection[str]) -> Iterator[tuple[str, dict[str,
             yield tag.name, _attributes(tag.attributes)
 
 
-def _titles(declared: str, headings: list[Heading]) -> tuple[str | None, str]:
-    """A page's title, and the text to put before its body: the `<title>` if it has no word in common with the
-    first level-1 heading.
-    """
-    top = first_title([heading for heading in headings if heading.level == 1])
-    lead = f"{declared}\n\n" if top and declared and _differ(top, declared) else ""
-    return top or declared or first_title(headings), lead
-
-
 class _Page:
     """Builds the text of a page from its tags and the text between them."""
 
@@ -196,7 +185,10 @@ class _Page:
 
     def tag(self, tag: _Tag, source: str) -> None:
         if self.dropped:
-            self._within_dropped(tag)
+            if tag.name == self.dropped and not tag.attributes.endswith("/"):
+                self.dropped_depth += -1 if tag.closing else 1
+                if not self.dropped_depth:
+                    self.dropped = ""
         elif tag.start >= self.skip_to:
             if not tag.closing and _is_dropped(tag):
                 self._leave_out(tag, source)
@@ -206,21 +198,18 @@ class _Page:
             if read is not None:
                 read(self, tag)
 
-    def _within_dropped(self, tag: _Tag) -> None:
-        if tag.name == self.dropped and not tag.attributes.endswith("/"):
-            self.dropped_depth += -1 if tag.closing else 1
-            if not self.dropped_depth:
-                self.dropped = ""
-
     def _note_main(self, tag: _Tag) -> None:
+        """Note where the main part of the page begins or ends."""
         if self.main_tag:
-            self._within_main(tag)
-        elif not tag.closing and (tag.name == "main" or (tag.attributes and self._is_main(tag))):
+            if tag.name == self.main_tag:
+                self.main_depth += -1 if tag.closing else 1
+                if not self.main_depth:
+                    self._flush()
+                    self.main_tag = ""
+                    self.mains.append((self.main_start, self.size))
+        elif not tag.closing and (tag.name == "main" or (tag.attributes and _is_main(tag))):
             self._flush()
-            self.main_tag, self.main_depth, self.main_start = tag.name, 1, len(self.parts)
-
-    def _break(self, tag: _Tag) -> None:
-        self.line.append("\n" if self.pre else "\0")
+            self.main_tag, self.main_depth, self.main_start = tag.name, 1, self.size
 
     def _code(self, tag: _Tag) -> None:
         if self.pre:
@@ -241,36 +230,17 @@ class _Page:
         if close is None:  # if it is not closed, skipping it would skip the rest of the page
             self.never_closed.add(name)
             return
-        if name in _RAW:
-            self._raw(name, source[tag.end : close.start()])
-            self.skip_to = close.start()
-        else:
+        if name not in _RAW:
             self.dropped, self.dropped_depth = name, 1
-
-    def _raw(self, name: str, text: str) -> None:
-        """Handle the content of an element that cannot contain tags, such as `<title>` or a script."""
+            return
+        self.skip_to = close.start()
+        text = source[tag.end : close.start()]  # it cannot contain tags
         if name == "title" and "title" not in self.metadata:
             self.metadata["title"] = clipped(_unescaped(text[:2000]))
         elif name in ("textarea", "xmp"):
             self.text(text)
 
-    def _is_main(self, tag: _Tag) -> bool:
-        return tag.name in ("div", "section", "article") and (
-            _attributes(tag.attributes).get("role") == "main"
-            or _attributes(tag.attributes).get("id") == "main-content"
-        )
-
-    def _within_main(self, tag: _Tag) -> None:
-        if tag.name == self.main_tag:
-            self.main_depth += -1 if tag.closing else 1
-            if not self.main_depth:
-                self._flush()
-                self.main_tag = ""
-                self.mains.append((self.main_start, len(self.parts)))
-
     def _meta(self, tag: _Tag) -> None:
-        if tag.closing:
-            return
         attributes = _attributes(tag.attributes)
         key = attributes.get("name", attributes.get("property", "")).lower()
         content = attributes.get("content", "")
@@ -303,7 +273,7 @@ class _Page:
     def _item(self, tag: _Tag) -> None:
         if not self._block(tag):
             return
-        if tag.closing:
+        if tag.closing or tag.name in ("dl", "dt"):
             self.prefix = ""
         elif tag.name == "dd":
             self.prefix = "    "
@@ -313,10 +283,6 @@ class _Page:
                 mark = f"{self.lists[-1]}. "
                 self.lists[-1] += 1
             self.prefix = "  " * max(0, len(self.lists) - 1) + mark
-
-    def _term(self, tag: _Tag) -> None:
-        if self._block(tag):
-            self.prefix = ""
 
     def _pre(self, tag: _Tag) -> None:
         if not tag.closing:
@@ -372,15 +338,12 @@ class _Page:
             width, height = _span(tag, "colspan", MAX_COLUMNS), _span(tag, "rowspan", MAX_ROWS)
             self.pending = width - 1
             if height > 1:
-                self.covered.update(
-                    dict.fromkeys(range(len(row) - 1, len(row) - 1 + width), (row_no + height - 1, row_no))
-                )
+                columns = range(len(row) - 1, len(row) - 1 + width)
+                self.covered |= dict.fromkeys(columns, (row_no + height - 1, row_no))
 
     # -- output ----------------------------------------------------------------------------------------------
     def _put(self, text: str, close: bool = False) -> int:
-        """Add a block after a blank line, or directly on the next line if `close`. Returns its start in the
-        body.
-        """
+        """Add a block after a blank line, or on the next line if `close`. Returns its start in the body."""
         if self.parts:
             gap = "\n" if close else "\n\n"
             self.parts.append(gap)
@@ -400,31 +363,22 @@ class _Page:
         # Collapse white space in each line.
         text = "\n".join(" ".join(line.split()) for line in "".join(self.line).split("\0")).strip()
         self.line = []
-        if text:
-            self._put_heading(text) if self.heading else self._put_block(text)
-
-    def _put_heading(self, text: str) -> None:
-        words = clipped(text.strip(_PERMALINK))
-        if words:
-            start = self._put("#" * self.heading + " " + words)
-            self.headings.append(Heading(start, self.heading, words))
-
-    def _put_block(self, text: str) -> None:
-        after_item = bool(self.prefix) and bool(self.parts) and self.parts[-1].lstrip()[:2] in _ITEM_MARKS
-        self._put(self.prefix + text, after_item or self.prefix == "    ")
-        if self.prefix.strip():
-            self.prefix = " " * len(self.prefix)  # indent the next lines of the item
+        if self.heading:
+            if words := clipped(text.strip(_PERMALINK)):
+                start = self._put("#" * self.heading + " " + words)
+                self.headings.append(Heading(start, self.heading, words))
+        elif text:
+            after_item = bool(self.prefix and self.parts) and self.parts[-1].lstrip()[:2] in _ITEM_MARKS
+            self._put(self.prefix + text, after_item or self.prefix == "    ")
+            if self.prefix.strip():
+                self.prefix = " " * len(self.prefix)  # indent the next lines of the item
 
     def _flush_pre(self) -> None:
         code = "".join(self.line).strip("\n").rstrip()
-        self.line = []
-        if not code:
-            return
-        if self.tables:
-            self.line.append(code)
-            return
-        start = self._put(fenced(code, self.language))
-        self.atoms.append((start, self.size))
+        self.line = [code] if code and self.tables else []
+        if code and not self.tables:
+            start = self._put(fenced(code, self.language))
+            self.atoms.append((start, self.size))
 
     def _cell(self) -> None:
         if self.rows and self.rows[-1]:
@@ -439,9 +393,7 @@ class _Page:
     def _flush_table(self) -> None:
         self._cell()
         rows, self.rows = [row for row in self.rows if any(row)], []
-        if not rows:
-            return
-        if max(map(len, rows)) == 1:  # a table for layout
+        if max(map(len, rows), default=1) == 1:  # a table for layout
             for row in rows:
                 self._put(row[0])
             return
@@ -452,16 +404,22 @@ class _Page:
 
     def parsed(self) -> Parsed:
         """The parsed page, or its main part."""
-        self._finish()
+        self._end_open()
         body = "".join(self.parts)
         start, end = self._main_span(body)
-        headings = [heading for heading in self.headings if start <= heading.start < end]
-        atoms = [(first, last) for first, last in self.atoms if start <= first and last <= end]
-        title, lead = _titles(str(self.metadata.get("title") or ""), [*headings, *self.headings])
-        headings, atoms = _moved(headings, atoms, len(lead) - start)
-        return Parsed(lead + body[start:end], tuple(headings), tuple(atoms), title, self.metadata)
+        inside = [heading for heading in self.headings if start <= heading.start < end]
+        declared = str(self.metadata.get("title") or "")
+        top = first_title([heading for heading in (*inside, *self.headings) if heading.level == 1])
+        # "Installing" and "Installing - the site" have a word in common.
+        words, top_words = (set(_WORD.findall(text.casefold())) for text in (declared, top or ""))
+        lead = f"{declared}\n\n" if top and declared and words.isdisjoint(top_words) else ""
+        shift = len(lead) - start
+        headings = tuple(heading._replace(start=heading.start + shift) for heading in inside)
+        atoms = tuple((a + shift, b + shift) for a, b in self.atoms if start <= a and b <= end)
+        title = top or declared or first_title((*inside, *self.headings))
+        return Parsed(lead + body[start:end], headings, atoms, title, self.metadata)
 
-    def _finish(self) -> None:
+    def _end_open(self) -> None:
         """End all elements that are still open."""
         if self.tables:
             self.tables = 0
@@ -471,7 +429,7 @@ class _Page:
             self._flush_pre()
         self._flush()
         if self.main_tag:
-            self.mains.append((self.main_start, len(self.parts)))
+            self.mains.append((self.main_start, self.size))
 
     def _main_span(self, body: str) -> tuple[int, int]:
         """The span from the start of the first main part to the end of the last; the whole body if that is
@@ -479,35 +437,20 @@ class _Page:
         """
         if not self.mains:
             return 0, len(body)
-        first, last = self.mains[0][0], self.mains[-1][1]
-        start = sum(map(len, self.parts[:first]))
-        end = start + sum(map(len, self.parts[first:last]))
+        start, end = self.mains[0][0], self.mains[-1][1]
         while start < end and body[start] == "\n":
             start += 1
         headed = any(start <= heading.start < end for heading in self.headings)
         return (start, end) if headed or end - start >= MIN_MAIN_CHARS else (0, len(body))
 
 
-def _moved(
-    headings: list[Heading], atoms: list[tuple[int, int]], characters: int
-) -> tuple[list[Heading], list[tuple[int, int]]]:
-    """The headings and atoms, shifted by a number of characters."""
-    return (
-        [heading._replace(start=heading.start + characters) for heading in headings],
-        [(start + characters, end + characters) for start, end in atoms],
-    )
-
-
-def _differ(heading: str, declared: str) -> bool:
-    """Whether two titles have no word in common. "Installing" and "Installing - the site" do not differ."""
-    first, second = (set(_WORD.findall(title.casefold())) for title in (heading, declared))
-    return first.isdisjoint(second)
+def _is_main(tag: _Tag) -> bool:
+    attributes = _attributes(tag.attributes) if tag.name in ("div", "section", "article") else {}
+    return attributes.get("role") == "main" or attributes.get("id") == "main-content"
 
 
 def _span(tag: _Tag, name: str, most: int) -> int:
-    """The number of columns or rows that a cell covers, from its attribute `name`; at least 1, at most
-    `most`.
-    """
+    """The number of columns or rows that a cell covers: at least 1, at most `most`."""
     text = _attributes(tag.attributes).get(name, "").strip()
     return max(1, min(int(text), most)) if text.isascii() and text.isdigit() and len(text) < 6 else 1
 
@@ -524,13 +467,12 @@ _READERS: Mapping[str, Callable[[_Page, _Tag], object]] = {
     **dict.fromkeys(_BLOCKS, _Page._block),
     **dict.fromkeys(_HEADINGS, _Page._heading),
     **dict.fromkeys(("ul", "ol", "menu", "dir"), _Page._list),
-    **dict.fromkeys(("dl", "dt"), _Page._term),
-    **dict.fromkeys(("li", "dd"), _Page._item),
+    **dict.fromkeys(("li", "dl", "dt", "dd"), _Page._item),
     **dict.fromkeys(("tr", "td", "th"), _Page._row),
     **dict.fromkeys(("code", "tt", "kbd"), _Page._code),
     "table": _Page._table,
     "pre": _Page._pre,
-    "br": _Page._break,
+    "br": lambda page, tag: page.line.append("\n" if page.pre else "\0"),
     "img": _Page._image,
     "meta": _Page._meta,
 }

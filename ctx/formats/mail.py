@@ -5,7 +5,7 @@ messages it forwards. Other attachments are named but not read.
 import re
 from base64 import b64decode
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
@@ -16,9 +16,8 @@ from typing import Any
 
 from ctx.errors import SourceError
 from ctx.formats import html
-from ctx.formats.base import Parsed
+from ctx.formats.base import Manuscript, Parsed, readable
 from ctx.formats.encoding import decode
-from ctx.formats.manuscript import Manuscript, readable
 
 MAX_MESSAGES = 50_000
 MAX_PARTS = 200  # per message
@@ -64,12 +63,14 @@ def parse(data: bytes) -> Parsed:
             raise SourceError(f"holds more than {MAX_MESSAGES:,} messages")
         message = _read(content)
         subjects.append(_subject(message))
-        about = _about(message)
+        about = {name.lower(): _header(message, name) for name in _SHOWN}
         whole &= _write(message, 1, manuscript)
-    note = None if whole else _LEFT_OUT
-    if len(subjects) == 1:
-        return manuscript.parsed(subjects[0], about, note)
-    return manuscript.parsed(None, {"messages": len(subjects)}, note)
+    single = len(subjects) == 1
+    return manuscript.parsed(
+        subjects[0] if single else None,
+        about if single else {"messages": len(subjects)},
+        None if whole else _LEFT_OUT,
+    )
 
 
 def _messages(data: bytes) -> Iterator[bytes]:
@@ -142,24 +143,18 @@ class _Parts:
         elif depth and (name := part.get_filename()):
             self._name(name)
         elif children:
-            self._add_all(children, depth + 1, _chosen(children) if kind == "multipart/alternative" else None)
+            chosen = _chosen(children) if kind == "multipart/alternative" else None
+            for child in children:
+                if chosen in (None, child):
+                    self._add(child, depth + 1)
+                    continue
+                # Of another version of the same text, list only attachments and invitations.
+                for each in islice(child.walk(), MAX_PARTS):
+                    self._name(each.get_filename())
+                    if each.get_content_type() == "text/calendar":
+                        self.invitations.append(each)
         elif kind.startswith(("text/", "multipart/")):  # a multipart without its boundary is one text
             self.texts.append(part)
-
-    def _add_all(self, parts: list[Message], depth: int, chosen: Message | None) -> None:
-        """Add parts. If one of them is `chosen` among alternatives, add only that one."""
-        for part in parts:
-            if chosen in (None, part):
-                self._add(part, depth)
-            else:
-                self._pass_over(part)
-
-    def _pass_over(self, part: Message) -> None:
-        """Skip an alternative version of the text, but list its attachments and invitations."""
-        for each in islice(part.walk(), MAX_PARTS):
-            self._name(each.get_filename())
-            if each.get_content_type() == "text/calendar":
-                self.invitations.append(each)
 
     def _name(self, name: str | None) -> None:
         if name:
@@ -188,43 +183,28 @@ def _chosen(alternatives: list[Message]) -> Message:
     """The alternative to read: plain text if it has words, else HTML, else the last one."""
     for kind in ("text/plain", "text/html"):
         for form in alternatives:
-            if _has_words(form, kind):
+            leaves = [leaf for leaf in islice(form.walk(), MAX_PARTS) if leaf.get_content_type() == kind]
+            if any(_content(leaf).strip() for leaf in leaves if not leaf.get_filename()):
                 return form
     return alternatives[-1]
-
-
-def _has_words(part: Message, kind: str) -> bool:
-    leaves = [leaf for leaf in islice(part.walk(), MAX_PARTS) if leaf.get_content_type() == kind]
-    return any(_content(leaf).strip() for leaf in leaves if not leaf.get_filename())
 
 
 def _subject(message: Message) -> str:
     return _header(message, "Subject") or "(no subject)"
 
 
-def _about(message: Message) -> dict[str, str]:
-    return {name.lower(): _header(message, name) for name in _SHOWN}
-
-
-def _write_text(text: Message, level: int, manuscript: Manuscript) -> None:
-    if text.get_content_subtype() == "html":
-        manuscript.insert(html.parse(_content(text)), level)
-    else:
-        manuscript.paragraph(_content(text))
-
-
-def _shown_head(about: Mapping[str, str]) -> str:
-    return "\n".join(f"{name}: {about[name.lower()]}" for name in _SHOWN if about[name.lower()])
-
-
 def _write(message: Message, level: int, manuscript: Manuscript) -> bool:
     """Add a message and the messages it forwards. Returns whether all parts were read."""
     manuscript.heading(level, _subject(message))
-    manuscript.paragraph(_shown_head(_about(message)))
+    headers = {name: _header(message, name) for name in _SHOWN}
+    manuscript.paragraph("\n".join(f"{name}: {value}" for name, value in headers.items() if value))
     parts = _Parts(message)
     texts = [text for text in parts.texts if text.get_content_subtype() in ("plain", "html")]
     for text in texts or parts.texts[:1]:
-        _write_text(text, level, manuscript)
+        if text.get_content_subtype() == "html":
+            manuscript.insert(html.parse(_content(text)), level)
+        else:
+            manuscript.paragraph(_content(text))
     for invitation in parts.invitations:
         manuscript.paragraph(_event(_content(invitation)))
     if parts.attachments:
@@ -271,16 +251,12 @@ def _decoded(words: str) -> str:
         end = len(words)
         if end > _TOGETHER_CHARS:
             end = words.rfind(" ", 0, _TOGETHER_CHARS) + 1 or _TOGETHER_CHARS
-        decoded.append(_decoded_together(words[:end]))
-        words = words[end:]
+        together, words = words[:end], words[end:]
+        try:
+            decoded.append(str(make_header(decode_header(together))))
+        except (HeaderParseError, LookupError, ValueError):
+            decoded.append(_ENCODED_WORD.sub(_decoded_word, _BETWEEN_WORDS.sub("", together)))
     return " ".join([*decoded, words])
-
-
-def _decoded_together(words: str) -> str:
-    try:
-        return str(make_header(decode_header(words)))
-    except (HeaderParseError, LookupError, ValueError):
-        return _ENCODED_WORD.sub(_decoded_word, _BETWEEN_WORDS.sub("", words))
 
 
 def _decoded_word(match: re.Match[str]) -> str:

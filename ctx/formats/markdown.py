@@ -11,7 +11,7 @@ from itertools import accumulate
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, first_title
+from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, disjoint, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.models import Heading
 
@@ -57,7 +57,7 @@ def parse(text: str) -> Parsed:
     spans += [match.span() for match in _ROWS.finditer(text, front.end)]
     headings = tuple(_headings(tokens, lines, starts))
     title = front_title(front) or first_title(headings)
-    return Parsed(text, headings, tuple(_disjoint(spans)), title, front.metadata)
+    return Parsed(text, headings, tuple(disjoint(spans)), title, front.metadata)
 
 
 def _headings(tokens: list[Token], lines: list[str], starts: list[int]) -> Iterator[Heading]:
@@ -83,15 +83,6 @@ def _html_headings(block: str, start: int) -> Iterator[Heading]:
         words = plain_inline(match[2])
         if words:
             yield Heading(start + match.start(), int(match[1]), words)
-
-
-def _disjoint(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The spans in order, without those inside another span, such as rows of a table in a code block."""
-    end = 0
-    for span in sorted(spans):
-        if span[0] >= end and span[1] > span[0]:
-            yield span
-            end = span[1]
 
 
 def plain_inline(words: str) -> str:

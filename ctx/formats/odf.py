@@ -5,9 +5,8 @@ from xml.etree.ElementTree import Element
 from xml.parsers import expat
 
 from ctx.errors import SourceError
-from ctx.formats.base import LOCKED, Parsed
+from ctx.formats.base import LOCKED, Manuscript, Parsed
 from ctx.formats.cells import ABOVE
-from ctx.formats.manuscript import Manuscript
 from ctx.formats.package import Package, parse_xml, properties, run_parser
 
 _DELETED = frozenset(("tracked-changes",))
@@ -18,18 +17,14 @@ _MAX_ROWS = 1 << 20  # per sheet
 _MAX_REPEATS = 50  # per cell or row, because sheets often end with a million blank ones
 
 
-def _refuse_locked(package: Package) -> None:
-    manifest = package.optional_xml("META-INF/manifest.xml")
-    if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
-        raise SourceError(LOCKED)
-
-
 def parse(data: bytes) -> Parsed:
     """Parse a text or a presentation. The title is the title in its properties, or else the first heading or
     slide title.
     """
     with Package(data) as package:
-        _refuse_locked(package)
+        manifest = package.optional_xml("META-INF/manifest.xml")
+        if manifest is not None and next(manifest.iter("encryption-data"), None) is not None:
+            raise SourceError(LOCKED)
         content = package.read("content.xml")
         root = parse_xml(content, _LEFT_OUT)
         title, author = properties(package.optional_xml("meta.xml"))
@@ -54,11 +49,12 @@ class _Reader:
     def slide(self, page: Element, number: int) -> None:
         """Write one slide: its title, content and speaker notes."""
         frames = [element for element in page if element.tag != "notes"]
-        title = next(filter(None, (_line(frame) for frame in frames if _titles(frame))), "")
+        titles = [frame for frame in frames if frame.get(":class") == "title"]
+        title = next(filter(None, map(_line, titles)), "")
         self.first_heading = self.first_heading or title
         self.manuscript.slide(number, title)
         for frame in frames:
-            if not _titles(frame):
+            if frame not in titles:
                 self.blocks(frame)
         for notes in filter(None, map(_line, page.iter("notes"))):
             self.manuscript.paragraph(f"Notes: {notes}")
@@ -93,11 +89,6 @@ class _Reader:
         self.first_heading = self.first_heading or _line(element)
         level = element.get(":outline-level", "1")
         self.manuscript.heading(int(level) if level in _LEVELS else 1, _text(element))
-
-
-def _titles(frame: Element) -> bool:
-    """Whether a frame is a slide's title."""
-    return frame.get(":class") == "title"
 
 
 def _rows(table: Element) -> Iterator[list[str]]:
@@ -186,16 +177,11 @@ def _text(element: Element) -> str:
     return "".join(_pieces(element))
 
 
-def _blanks(element: Element) -> str:
-    """The white space that an element stands for; "" for other elements."""
+def _pieces(element: Element) -> Iterator[str]:
     if element.tag == "s":
         count = element.get(":c", "1")
-        return " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)
-    return {"tab": "\t", "line-break": "\n"}.get(element.tag, "")
-
-
-def _pieces(element: Element) -> Iterator[str]:
-    yield _blanks(element)
+        yield " " * (min(int(count), _MAX_BLANKS) if count.isdigit() else 1)
+    yield {"tab": "\t", "line-break": "\n"}.get(element.tag, "")
     yield element.text or ""
     for child in element:
         if child.tag == "note":

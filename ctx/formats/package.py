@@ -11,8 +11,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from ctx.errors import SourceError
-from ctx.formats.base import LOCKED
-from ctx.formats.manuscript import telling_title
+from ctx.formats.base import LOCKED, telling_title
 
 MAX_PART_BYTES = 64 << 20  # per part, unpacked; a novel has 2 MB
 MAX_PARTS_BYTES = 256 << 20  # for all parts read from one document
@@ -36,7 +35,6 @@ class Package:
         if len(self._zip.infolist()) > MAX_PARTS:
             raise SourceError(f"has more than {MAX_PARTS:,} parts")
         self.names = set(self._zip.namelist())
-        self._spellings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -51,14 +49,6 @@ class Package:
         """Raise `SourceError` if the declared sizes of all parts add up to more than `limit` bytes."""
         if sum(info.file_size for info in self._zip.infolist()) > limit:
             raise SourceError(f"unpacks to more than {limit >> 20} MiB")
-
-    def spelled(self, name: str) -> str:
-        """The name of a part as the zip spells it, because some lists of parts use another letter case."""
-        if name in self.names:
-            return name
-        if not self._spellings:
-            self._spellings = {other.casefold(): other for other in sorted(self.names)}
-        return self._spellings.get(name.casefold(), name)
 
     def size(self, name: str) -> int:
         """The declared unpacked size of a part in bytes."""

@@ -11,8 +11,7 @@ from itertools import islice, pairwise
 import pypdfium2 as pdfium
 
 from ctx.errors import SourceError
-from ctx.formats.base import LOCKED, Parsed
-from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript, telling_title
+from ctx.formats.base import LOCKED, MAX_CHARS, TOO_LONG, Manuscript, Parsed, telling_title
 
 MAX_OUTLINE_ENTRIES = 20_000
 MAX_OUTLINE_DEPTH = 3
@@ -45,41 +44,31 @@ def parse(data: bytes) -> Parsed:
                 manuscript.paragraph(text)
             else:
                 mute += 1
-        properties = _properties(document)
-    return manuscript.parsed(
-        telling_title(properties.get("Title")),
-        {"author": properties.get("Author"), "pages": pages},
-        _note(mute, pages),
-    )
-
-
-def _properties(document: pdfium.PdfDocument) -> dict[str, str]:
-    try:
-        properties: dict[str, str] = document.get_metadata_dict(skip_empty=True)
-    except (pdfium.PdfiumError, UnicodeError):
-        return {}
-    return properties
-
-
-def _page_text(document: pdfium.PdfDocument, number: int) -> str:
-    """The text of a page; "" if the page is damaged, because other pages may be readable."""
-    try:
-        if document.formenv is not None:
-            with closing(document[number - 1]) as page:
-                page.flatten()  # makes the content of form fields part of the page
-        with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
-            text: str = text_page.get_text_range()
-    except pdfium.PdfiumError:
-        return ""
-    return text
+        try:
+            properties = document.get_metadata_dict(skip_empty=True)
+        except (pdfium.PdfiumError, UnicodeError):
+            properties = {}
+    note = None
+    if mute and mute * 2 >= pages:
+        share = "no page" if mute == pages else f"only {pages - mute} of {pages} pages"
+        note = f"{share} of this PDF has text: what is a picture is not read (no OCR)"
+    about = {"author": properties.get("Author"), "pages": pages}
+    return manuscript.parsed(telling_title(properties.get("Title")), about, note)
 
 
 def _page_texts(document: pdfium.PdfDocument) -> list[str]:
-    """The text of each page, in order."""
+    """The text of each page, in order; "" for a damaged page, because other pages may be readable."""
     texts: list[str] = []
     size = 0
-    for number in range(1, len(document) + 1):
-        texts.append(_page_text(document, number))
+    for index in range(len(document)):
+        try:
+            if document.formenv is not None:
+                with closing(document[index]) as page:
+                    page.flatten()  # makes the content of form fields part of the page
+            with closing(document[index]) as page, closing(page.get_textpage()) as text_page:
+                texts.append(text_page.get_text_range())
+        except pdfium.PdfiumError:
+            texts.append("")
         size += len(texts[-1])
         if size > MAX_CHARS:
             raise SourceError(TOO_LONG)
@@ -140,10 +129,3 @@ def _section(sections: list[tuple[int, str]], number: int) -> str:
     if index < len(sections) and sections[index][0] == number:
         return sections[index][1]
     return sections[index - 1][1] if index else ""
-
-
-def _note(mute: int, pages: int) -> str | None:
-    if not mute or mute * 2 < pages:
-        return None
-    share = "no page" if mute == pages else f"only {pages - mute} of {pages} pages"
-    return f"{share} of this PDF has text: what is a picture is not read (no OCR)"

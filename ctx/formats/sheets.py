@@ -2,22 +2,30 @@
 
 import datetime
 import io
-from collections.abc import Mapping
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 
 import python_calamine as calamine
 
 from ctx.errors import SourceError
-from ctx.formats.base import LOCKED, OLE_MARK, Parsed
+from ctx.formats.base import LOCKED, MAX_CHARS, OLE_MARK, TOO_LONG, Manuscript, Parsed
 from ctx.formats.cells import ABOVE
-from ctx.formats.manuscript import MAX_CHARS, TOO_LONG, Manuscript
 from ctx.formats.odf import Ranges, tall_cells
 from ctx.formats.package import MAX_PART_BYTES, Package, properties
-from ctx.formats.sparse import without_gaps
 
 MAX_UNPACKED_BYTES = 512 << 20  # limit for the declared size; the memory limit catches false declarations
 
 _EXACT_BELOW = 2.0**53  # smaller integers are exact; of other numbers a sheet shows 15 digits
 _META = ("docProps/core.xml", "meta.xml")
+
+MAX_CELLS = 4_000_000  # limit of rows times columns per sheet, including empty cells; they take 130 MB
+
+_PLACE = re.compile(rb'(<(?:\w+:)?(?:c|row)\s(?:[^<>]*?\s)?r=")([A-Z]{0,3})(\d{1,7})(?=")')
+_ROW, _CELLS, _DIMENSION = 0, range(1, 12), 148  # record types
+_REPEATED = re.compile(rb'(?<=number-)(row|column)s-repeated="(\d{1,9})"')
+_MAX_ROWS_REPEATED = 100
+_MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)  # removed: their positions would be wrong
 
 
 def _opened(data: bytes) -> calamine.CalamineWorkbook:
@@ -60,14 +68,11 @@ def _about(data: bytes) -> tuple[str | None, str | None, Mapping[str, Ranges], b
         title, author = properties(package.optional_xml(meta))
         data = without_gaps(package, data)
     with Package(data) as package:
-        return title, author, _tall_cells(package), data
-
-
-def _tall_cells(package: Package) -> Mapping[str, Ranges]:
-    """The merged cells of an OpenDocument workbook, which the library does not read."""
-    if "content.xml" not in package or package.size("content.xml") > MAX_PART_BYTES:
-        return {}  # too large; names of merged cells are not repeated then
-    return tall_cells(package.read("content.xml"))
+        # The library does not read the merged cells of an OpenDocument workbook. If it is too large, names of
+        # merged cells are not repeated.
+        if "content.xml" in package and package.size("content.xml") <= MAX_PART_BYTES:
+            return title, author, tall_cells(package.read("content.xml")), data
+    return title, author, {}, data
 
 
 def _rows(sheet: calamine.CalamineSheet, tall: Ranges) -> list[list[str]]:
@@ -117,3 +122,138 @@ def _shown(cell: object) -> str:
         seconds = round(cell.total_seconds())
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return str(cell)
+
+
+# -- distant cells -------------------------------------------------------------------------------------------
+# The spreadsheet library allocates memory for every cell between two cells, so distant ones are moved closer.
+
+
+def without_gaps(package: Package, data: bytes) -> bytes:
+    """The bytes of the workbook with distant cells moved closer; unchanged if no sheet needs that."""
+    moved = {}
+    for name in package.names:
+        shrink = next((shrink for pattern, shrink in _SHRINKERS if pattern.fullmatch(name)), None)
+        try:
+            part = shrink(package.read(name)) if shrink else None
+        except SourceError:
+            continue  # too large or damaged: the library reports it
+        if part is not None:
+            moved[name] = part
+    if not moved:
+        return data
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as copy:
+        for name in dict.fromkeys(source.namelist()):
+            copy.writestr(name, moved[name] if name in moved else source.read(name))
+    return target.getvalue()
+
+
+def _moved(part: bytes) -> bytes | None:
+    """An OOXML sheet with at most one empty row or column between its cells; None if it is already small."""
+    places = [(_number(match[2]), int(match[3])) for match in _PLACE.finditer(part)]
+    columns, rows = {column for column, _ in places if column}, {row for _, row in places}
+    if max(rows, default=0) * max(columns, default=0) <= MAX_CELLS:
+        return None
+    column_of, row_of = _closer(columns), _closer(rows)
+
+    def placed(match: re.Match[bytes]) -> bytes:
+        letters = _letters(column_of[_number(match[2])]) if match[2] else b""
+        return match[1] + letters + b"%d" % row_of[int(match[3])]
+
+    return _PLACE.sub(placed, _MERGED.sub(b"", part))
+
+
+def _repeated_less(part: bytes) -> bytes | None:
+    """The `content.xml` of an OpenDocument workbook with fewer repetitions of equal rows and columns; None if
+    there are few already.
+    """
+    repeats = [(match[1], int(match[2])) for match in _REPEATED.finditer(part)]
+    rows = sum(min(count, _MAX_ROWS_REPEATED) for kind, count in repeats if kind == b"row")
+    rows += part.count(b"table-row>")
+    limits = {b"row": _MAX_ROWS_REPEATED, b"column": max(_MAX_ROWS_REPEATED, MAX_CELLS // max(1, rows))}
+    if all(count <= limits[kind] for kind, count in repeats):
+        return None
+
+    def limited(match: re.Match[bytes]) -> bytes:
+        return b'%ss-repeated="%d"' % (match[1], min(int(match[2]), limits[match[1]]))
+
+    return _REPEATED.sub(limited, part)
+
+
+def _moved_records(part: bytes) -> bytes | None:
+    """A sheet of a binary workbook ([MS-XLSB]) with its cells moved closer, as in `_moved`; None if it is
+    already small. Records of rows and cells begin with the row or column number in 4 bytes.
+    """
+    places = list(_records(part))
+    rows = {_uint(part, start) for kind, start in places if kind == _ROW}
+    columns = {_uint(part, start) for kind, start in places if kind in _CELLS}
+    if (max(rows, default=0) + 1) * (max(columns, default=0) + 1) <= MAX_CELLS:
+        return None
+    column_of, row_of = _closer(columns), _closer(rows)
+    moved = bytearray(part)
+    for kind, start in places:
+        if kind == _ROW:
+            moved[start : start + 4] = row_of[_uint(part, start)].to_bytes(4, "little")
+        elif kind in _CELLS:
+            moved[start : start + 4] = column_of[_uint(part, start)].to_bytes(4, "little")
+        elif kind == _DIMENSION:
+            last = (max(row_of.values()), 0, max(column_of.values()))
+            moved[start + 4 : start + 16] = b"".join(number.to_bytes(4, "little") for number in last)
+    return bytes(moved)
+
+
+def _records(part: bytes) -> Iterator[tuple[int, int]]:
+    """The type of each record and the offset of its content. Before the content come the type and the length,
+    both as variable-length numbers with 7 bits per byte.
+    """
+    position = 0
+    while position < len(part):
+        numbers = []
+        for most in (2, 4):
+            number = 0
+            for index in range(most):
+                byte = part[position : position + 1] or b"\0"
+                position += 1
+                number |= (byte[0] & 0x7F) << 7 * index
+                if byte[0] < 0x80:
+                    break
+            numbers.append(number)
+        if position + numbers[1] <= len(part):
+            yield numbers[0], position
+        position += numbers[1]
+
+
+def _uint(part: bytes, start: int) -> int:
+    return int.from_bytes(part[start : start + 4], "little")
+
+
+def _closer(numbers: Iterable[int]) -> dict[int, int]:
+    """Old number -> new number, in the same order, with at most one unused number between two."""
+    closer: dict[int, int] = {}
+    last = place = 0
+    for number in sorted(numbers):
+        place += min(2, number - last)
+        closer[number], last = place, number
+    return closer
+
+
+def _number(letters: bytes) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 26 + letter - 64
+    return number
+
+
+def _letters(number: int) -> bytes:
+    letters = b""
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = bytes([65 + rest]) + letters
+    return letters
+
+
+_SHRINKERS = (
+    (re.compile(r"xl/worksheets/[^/]+\.xml"), _moved),
+    (re.compile(r"xl/worksheets/[^/]+\.bin"), _moved_records),
+    (re.compile(r"content\.xml"), _repeated_less),
+)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 
 class Format(NamedTuple):
-    """One format. `reader` is the module of this package whose `parse` function reads a text, or for a
-    `document` its bytes in a separate process.
+    """One format. `reader` is the function of this package that reads a text, or for a `document` its bytes
+    in a separate process, such as `markup.parse_rst`.
 
     Increase `version` when the reader's result changes; every source is then read again. `paged`: no chunk
     crosses a level-1 heading, so that a hit names its page, slide, sheet or message. `refusal` is the error
@@ -26,17 +26,6 @@ class Format(NamedTuple):
     refusal: str | None = None
 
 
-def _document(
-    media_type: str,
-    reader: str,
-    *suffixes: str,
-    aliases: tuple[str, ...] = (),
-    paged: bool = False,
-    version: int = 1,
-) -> Format:
-    return Format(media_type, reader, suffixes, aliases, version=version, document=True, paged=paged)
-
-
 def _old_office(media_type: str, name: str, successor: str, *suffixes: str) -> Format:
     refusal = f"is in {name}'s old binary format, which ctx does not read; save it as .{successor}"
     return Format(media_type, "", suffixes, document=True, refusal=refusal)
@@ -47,43 +36,55 @@ _ODF = "application/vnd.oasis.opendocument."
 
 MARKDOWN = Format(
     "text/markdown",
-    "markdown",
+    "markdown.parse",
     ("md", "markdown", "mdown", "mkd", "mkdn", "mdx", "rmd", "qmd", "mdc", "livemd"),
     ("text/x-markdown", "text/x-web-markdown"),
     version=2,
 )
-RST = Format("text/x-rst", "rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"), version=3)
-HTML = Format("text/html", "html", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=3)
-NOTEBOOK = Format("application/x-ipynb+json", "notebook", ("ipynb",), ("application/vnd.jupyter",))
-ORG = Format("text/x-org", "org", ("org",), ("text/org",), version=2)
-ASCIIDOC = Format("text/asciidoc", "asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",), version=2)
-LATEX = Format("text/x-tex", "latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex"))
-CSV = Format("text/csv", "delimited", ("csv",), version=6)
-TSV = Format("text/tab-separated-values", "delimited", ("tsv", "tab"), version=6)
-JSON = Format("application/json", "records", ("json", "canvas", "geojson"), version=3)
-JSON_LINES = Format("application/jsonl", "records", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2)
-PLAIN = Format("text/plain", "plain", ("txt", "text", "log"), version=2)
+RST = Format(
+    "text/x-rst", "markup.parse_rst", ("rst", "rest"), ("text/rst", "text/prs.fallenstein.rst"), version=3
+)
+HTML = Format(
+    "text/html", "html.parse", ("html", "htm", "xhtml", "shtml"), ("application/xhtml+xml",), version=3
+)
+NOTEBOOK = Format("application/x-ipynb+json", "data.parse_notebook", ("ipynb",), ("application/vnd.jupyter",))
+ORG = Format("text/x-org", "markup.parse_org", ("org",), ("text/org",), version=2)
+ASCIIDOC = Format(
+    "text/asciidoc", "markup.parse_asciidoc", ("adoc", "asciidoc", "asc"), ("text/x-asciidoc",), version=2
+)
+LATEX = Format(
+    "text/x-tex", "markup.parse_latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex")
+)
+CSV = Format("text/csv", "data.parse_table", ("csv",), version=6)
+TSV = Format("text/tab-separated-values", "data.parse_table", ("tsv", "tab"), version=6)
+JSON = Format("application/json", "data.parse_json", ("json", "canvas", "geojson"), version=3)
+JSON_LINES = Format(
+    "application/jsonl", "data.parse_json", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2
+)
+PLAIN = Format("text/plain", "markup.parse_plain", ("txt", "text", "log"), version=2)
 CODE = Format("text/x-code", "code", ())  # code.py has the languages
 
-RTF = _document("application/rtf", "rtf", "rtf", aliases=("text/rtf", "text/richtext"))
-PDF = _document("application/pdf", "pdf", "pdf", paged=True, version=4)
-EPUB = _document("application/epub+zip", "epub", "epub", version=3)
-ODT = _document(f"{_ODF}text", "odf", "odt", "ott", version=6)
-ODP = _document(f"{_ODF}presentation", "odf", "odp", "otp", paged=True, version=5)
-EML = _document("message/rfc822", "mail", "eml", "mht", "mhtml", paged=True, version=5)
-MBOX = _document("application/mbox", "mail", "mbox", paged=True, version=5)
-ODS = _document(f"{_ODF}spreadsheet", "sheets", "ods", "ots", paged=True, version=6)
-XLS = _document("application/vnd.ms-excel", "sheets", "xls", "xlt", paged=True)
+RTF = Format("application/rtf", "office.parse_rtf", ("rtf",), ("text/rtf", "text/richtext"), document=True)
+PDF = Format("application/pdf", "pdf.parse", ("pdf",), version=4, document=True, paged=True)
+EML = Format("message/rfc822", "mail.parse", ("eml", "mht", "mhtml"), version=5, document=True, paged=True)
+MBOX = Format("application/mbox", "mail.parse", ("mbox",), version=5, document=True, paged=True)
+XLS = Format("application/vnd.ms-excel", "sheets.parse", ("xls", "xlt"), document=True, paged=True)
+_DOCX = f"{_OOXML}wordprocessingml.document"
+_PPTX = f"{_OOXML}presentationml.presentation"
+_XLSX = f"{_OOXML}spreadsheetml.sheet"
+_XLSB = "application/vnd.ms-excel.sheet.binary.macroenabled.12"
 
 FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
-    *(PDF, RTF, EPUB, ODT, ODP, ODS),
-    _document(f"{_OOXML}wordprocessingml.document", "docx", "docx", "docm", "dotx", version=7),
-    _document(f"{_OOXML}presentationml.presentation", "pptx", "pptx", "pptm", "ppsx", paged=True, version=5),
-    _document(f"{_OOXML}spreadsheetml.sheet", "sheets", "xlsx", "xlsm", paged=True, version=8),
-    _document(
-        "application/vnd.ms-excel.sheet.binary.macroenabled.12", "sheets", "xlsb", paged=True, version=7
-    ),
+    *(PDF, RTF),
+    Format("application/epub+zip", "epub.parse", ("epub",), version=3, document=True),
+    Format(f"{_ODF}text", "odf.parse", ("odt", "ott"), version=6, document=True),
+    Format(f"{_ODF}presentation", "odf.parse", ("odp", "otp"), version=5, document=True, paged=True),
+    Format(f"{_ODF}spreadsheet", "sheets.parse", ("ods", "ots"), version=6, document=True, paged=True),
+    Format(_DOCX, "office.parse_docx", ("docx", "docm", "dotx"), version=7, document=True),
+    Format(_PPTX, "office.parse_pptx", ("pptx", "pptm", "ppsx"), version=5, document=True, paged=True),
+    Format(_XLSX, "sheets.parse", ("xlsx", "xlsm"), version=8, document=True, paged=True),
+    Format(_XLSB, "sheets.parse", ("xlsb",), version=7, document=True, paged=True),
     XLS,
     EML,
     MBOX,

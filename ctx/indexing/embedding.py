@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.connectors.base import Progress
@@ -64,6 +65,7 @@ class EmbeddingQueue:
         return [self._numbers.popleft() for _ in range(min(count, len(self._numbers)))]
 
 
+@dataclass(eq=False, kw_only=True)
 class EmbeddingRun:
     """Embeds chunks in the order of a queue, at most `limit`.
 
@@ -71,29 +73,16 @@ class EmbeddingRun:
     called after each text, `progress` now and then.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        model: str,
-        queue: EmbeddingQueue,
-        open_embedder: Callable[[], Embedder | None],
-        writing: Callable[[], AbstractContextManager[Projection]],
-        working: Callable[[int, int], None],
-        *,
-        limit: int | None,
-        progress: Progress | None,
-        stop: threading.Event | None,
-    ) -> None:
-        self._catalog = catalog
-        self._model = model
-        self._queue = queue
-        self._open_embedder = open_embedder
-        self._writing = writing
-        self._working = working
-        self._limit = limit
-        self._progress = progress
-        self._stop = stop
-        self._count = 0
+    catalog: Catalog
+    model: str
+    queue: EmbeddingQueue
+    open_embedder: Callable[[], Embedder | None]
+    writing: Callable[[], AbstractContextManager[Projection]]
+    working: Callable[[int, int], None]
+    limit: int | None
+    progress: Progress | None
+    stop: threading.Event | None
+    count: int = 0  # of embedded texts
 
     def run(self) -> int:
         """Embeds until nothing is pending. Returns the number of embedded texts. Raises the embedder's
@@ -101,41 +90,41 @@ class EmbeddingRun:
         """
         embedder = None
         while not self._stopped():
-            left = EMBED_BATCH if self._limit is None else self._limit - self._count
+            left = EMBED_BATCH if self.limit is None else self.limit - self.count
             texts = self._next_texts(min(EMBED_BATCH, left))
             if not texts:
                 break
-            embedder = embedder or self._open_embedder()
+            embedder = embedder or self.open_embedder()
             if embedder is None:
                 break
             # Outside the lock, so that another process can index meanwhile. If it changes a document, these
             # vectors are still right, because they are stored by the hash of the text.
             vectors = self._vectors(embedder, texts)
-            with self._writing() as index:
-                self._catalog.put_embeddings(self._model, vectors)
-                index.catch_up(self._catalog)
-            self._count += len(vectors)
-            if self._progress:
-                total = self._count + self._catalog.pending_count(self._model)
-                self._progress("embed", self._count, total)
-        return self._count
+            with self.writing() as index:
+                self.catalog.put_embeddings(self.model, vectors)
+                index.catch_up(self.catalog)
+            self.count += len(vectors)
+            if self.progress:
+                total = self.count + self.catalog.pending_count(self.model)
+                self.progress("embed", self.count, total)
+        return self.count
 
     def _stopped(self) -> bool:
-        return self._stop is not None and self._stop.is_set()
+        return self.stop is not None and self.stop.is_set()
 
     def _vectors(
         self, embedder: Embedder, texts: Sequence[tuple[bytes, str]]
     ) -> "list[tuple[bytes, np.ndarray]]":
         """(hash, vector) of these texts; after a stop, only of the first few."""
         vectors = []
-        total = self._count + self._catalog.pending_count(self._model)
-        embeddings = embedder.embed([text for _, text in texts], stop=self._stop)
+        total = self.count + self.catalog.pending_count(self.model)
+        embeddings = embedder.embed([text for _, text in texts], stop=self.stop)
         for vector, (digest, _) in zip(embeddings, texts, strict=False):
             vectors.append((digest, vector))
-            done = self._count + len(vectors)
-            self._working(done, max(done, total))
-            if self._progress and len(vectors) % PROGRESS_EVERY == 0 and len(vectors) < len(texts):
-                self._progress("embed", done, max(done, total))
+            done = self.count + len(vectors)
+            self.working(done, max(done, total))
+            if self.progress and len(vectors) % PROGRESS_EVERY == 0 and len(vectors) < len(texts):
+                self.progress("embed", done, max(done, total))
         if len(vectors) < len(texts) and not self._stopped():
             raise BadRequest(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
         return vectors
@@ -144,19 +133,19 @@ class EmbeddingRun:
         """(hash, text) of the next texts to embed, at most `size`; empty if nothing is pending."""
         if size <= 0:
             return []
-        self._queue.add(self._catalog.pending_chunks(self._model, self._queue.newest))
+        self.queue.add(self.catalog.pending_chunks(self.model, self.queue.newest))
         texts = self._queued_texts(size)
         if not texts:
             # A chunk with an old number can become pending again (`ctx embed rebuild` in another process), so
             # read all pending chunks. Do this only once, not in a loop: chunks that another machine has
             # reserved stay pending until it has embedded them.
-            self._queue.add(self._catalog.pending_chunks(self._model))
+            self.queue.add(self.catalog.pending_chunks(self.model))
             texts = self._queued_texts(size)
         return texts
 
     def _queued_texts(self, size: int) -> list[tuple[bytes, str]]:
         texts: list[tuple[bytes, str]] = []
-        while not texts and len(self._queue):
-            numbers = self._catalog.claim(self._model, self._queue.take(size), CLAIM_S)
-            texts = self._catalog.pending_texts(self._model, size, numbers)
+        while not texts and len(self.queue):
+            numbers = self.catalog.claim(self.model, self.queue.take(size), CLAIM_S)
+            texts = self.catalog.pending_texts(self.model, size, numbers)
         return texts

@@ -8,19 +8,18 @@ writing. If a source is fetched first, the lock is taken after that. Searches ne
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Protocol
 
-from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector, ScanLog
+from ctx.connectors.base import FETCHED_KINDS, SLOW_KINDS, Connector
 from ctx.embed import Embedder
 from ctx.errors import Busy, NotFound
 from ctx.indexing.embedding import EmbeddingQueue, EmbeddingRun, EmbedReport
-from ctx.indexing.report import IndexReport
-from ctx.indexing.run import ConfigurationFile, IndexRun, Progress
-from ctx.indexing.status import IDLE, Activity, Pace
-from ctx.indexing.window import Window
-from ctx.models import SourceItem, SourceStatus, source_kind
+from ctx.indexing.run import ConfigurationFile, IndexRun, Items, Progress, Window
+from ctx.indexing.status import IDLE, Activity, IndexReport, Pace
+from ctx.models import SourceStatus, source_kind
 from ctx.store.base import Catalog, Projection
 
 logger = logging.getLogger(__name__)
@@ -32,10 +31,6 @@ PUBLISH_EVERY_S = 1.0  # seconds between two publications at the beginning of a 
 PUBLISH_AT_LAST_S = 10.0
 
 
-Items = Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]
-"""Replaces a connector's `scan` to read only part of a source."""
-
-
 class Lock(Protocol):
     def acquire(self, timeout_s: float) -> None: ...
     def release(self) -> None: ...
@@ -45,21 +40,6 @@ Turn = Callable[[str, threading.Event | None], AbstractContextManager[threading.
 """Called with a source's name and a stop event. Returns a context in which no other machine indexes the
 source, and which yields the event that ends the run early. Raises `Busy`.
 """
-
-
-def _at_once(source: str, stop: threading.Event | None) -> AbstractContextManager[threading.Event | None]:
-    return nullcontext(stop)
-
-
-class _Task(NamedTuple):
-    """A source to index, with the options of the run."""
-
-    connector: Connector
-    full: bool
-    dry_run: bool
-    progress: Progress | None
-    stop: threading.Event | None
-    items: Items | None
 
 
 class _Publishing:
@@ -129,7 +109,7 @@ class Indexer:
         self._lock = lock
         self.lock_timeout_s = LOCK_TIMEOUT_S
         self._work_lock = work_lock
-        self._turn = turn or _at_once
+        self._turn = turn or (lambda source, stop: nullcontext(stop))
         self._open_embedder = open_embedder
         self._max_tokens = max_tokens
         self._overlap_tokens = overlap_tokens
@@ -138,6 +118,7 @@ class Indexer:
         self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
         self.reports: dict[str, IndexReport] = {}  # the last report, by source
         self._problems: dict[str, set[int]] = {}  # hashes of the problems of the last run, by source
+        self._failures: dict[str, str] = {}  # what does not work -> the reason
 
     def select(self, names: Sequence[str]) -> list[Connector]:
         """The connectors with these names or types; all connectors for no names or for "all". Raises
@@ -147,19 +128,16 @@ class Indexer:
             return list(self.connectors.values())
         chosen: list[Connector] = []
         for name in names:
-            chosen += [connector for connector in self._named(name) if connector not in chosen]
+            matches = [
+                connector
+                for full, connector in self.connectors.items()
+                if name in (full, source_kind(connector.name))
+            ]
+            if not matches:
+                sources = ", ".join(self.connectors) or "none is configured"
+                raise NotFound(f"unknown source '{name}' (known: {sources})")
+            chosen += [connector for connector in matches if connector not in chosen]
         return chosen
-
-    def _named(self, name: str) -> list[Connector]:
-        matches = [
-            connector
-            for full, connector in self.connectors.items()
-            if name in (full, source_kind(connector.name))
-        ]
-        if not matches:
-            sources = ", ".join(self.connectors) or "none is configured"
-            raise NotFound(f"unknown source '{name}' (known: {sources})")
-        return matches
 
     def run(
         self,
@@ -180,7 +158,8 @@ class Indexer:
                 break
             items = None
             if window is not None:
-                items = window.items(connector, {} if full else self.catalog.fingerprints(connector.name))
+                known = {} if full else self.catalog.fingerprints(connector.name)
+                items = partial(window.scan, connector, known)
             reports.append(
                 self.run_source(
                     connector, full=full, dry_run=dry_run, progress=progress, stop=stop, items=items
@@ -207,16 +186,23 @@ class Indexer:
             if progress:
                 progress(source, done, total)
 
-        task = _Task(connector, full, dry_run, progress, stop, items)
+        new_run = partial(
+            IndexRun,
+            connector,
+            self.catalog,
+            max_tokens=self._max_tokens,
+            overlap_tokens=self._overlap_tokens,
+            full=full,
+            dry_run=dry_run,
+            items=items,
+            configuration=self._configuration,
+        )
         if dry_run:
-            return self._index(task)
+            return new_run(progress=progress, stop=stop).run()
         with self._turn(connector.name, stop) as stop:
-            task = task._replace(progress=report_progress, stop=stop)
-            report = (
-                self._run_slowly(task)
-                if source_kind(connector.name) in SLOW_KINDS
-                else self._run_at_once(task)
-            )
+            new_run = partial(new_run, progress=report_progress, stop=stop)
+            slow = source_kind(connector.name) in SLOW_KINDS
+            report = (self._run_slowly if slow else self._run_at_once)(connector.name, new_run)
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
         # Log a failure once, until it changes.
@@ -230,38 +216,38 @@ class Indexer:
         self._log_problems(report)
         return report
 
-    def _run_at_once(self, task: _Task) -> IndexReport:
+    def _run_at_once(self, source: str, new_run: Callable[..., IndexRun]) -> IndexReport:
         """Runs under the lock. If the source is fetched first, takes the lock only before the first batch."""
         with ExitStack() as stack:
             publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
-            fetched = source_kind(task.connector.name) in FETCHED_KINDS
+            fetched = source_kind(source) in FETCHED_KINDS
             if fetched:
-                stack.enter_context(self._reading(task.connector))
-            self._now(phase="indexing", source=task.connector.name, done=0, total=None)
+                stack.enter_context(self._reading(source))
+            self._now(phase="indexing", source=source, done=0, total=None)
             if not fetched:
                 publishing.begin()
-            report = self._index(task, publishing.publish, publishing.writing)
+            report = new_run(published=publishing.publish, writing=publishing.writing).run()
             publishing.begin().catch_up(self.catalog)
             if report.updated or report.deleted:
                 self.catalog.trim_embeddings()
         return report
 
-    def _run_slowly(self, task: _Task) -> IndexReport:
+    def _run_slowly(self, source: str, new_run: Callable[..., IndexRun]) -> IndexReport:
         """Runs with the lock only for each batch, so that other processes can write in between."""
-        with self._reading(task.connector):
-            self._now(phase="indexing", source=task.connector.name, done=0, total=None)
-            report = self._index(task, None, self._batch)
+        with self._reading(source):
+            self._now(phase="indexing", source=source, done=0, total=None)
+            report = new_run(writing=self._batch).run()
             if report.updated or report.deleted:
                 with self.writing():
                     self.catalog.trim_embeddings()
         return report
 
     @contextmanager
-    def _reading(self, connector: Connector) -> Iterator[None]:
+    def _reading(self, source: str) -> Iterator[None]:
         """A context in which no other process reads this source: two runs would delete each other's
         documents.
         """
-        lock = self._work_lock(f"reading {connector.name}")
+        lock = self._work_lock(f"reading {source}")
         lock.acquire(self.lock_timeout_s)
         try:
             yield
@@ -303,28 +289,6 @@ class Indexer:
             logger.warning("not indexed source=%s more=%d", report.source, len(news) - PROBLEMS_LOGGED)
         self._problems[report.source] = {hash(problem) for problem in report.problems}
 
-    def _index(
-        self,
-        task: _Task,
-        published: Callable[[], None] | None = None,
-        writing: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> IndexReport:
-        run = IndexRun(
-            task.connector,
-            self.catalog,
-            max_tokens=self._max_tokens,
-            overlap_tokens=self._overlap_tokens,
-            full=task.full,
-            dry_run=task.dry_run,
-            progress=task.progress,
-            published=published,
-            stop=task.stop,
-            items=task.items,
-            writing=writing,
-            configuration=self._configuration,
-        )
-        return run.run()
-
     def embed(
         self,
         *,
@@ -349,12 +313,12 @@ class Indexer:
         try:
             with self._embedding_queue() as queue:
                 run = EmbeddingRun(
-                    self.catalog,
-                    self.model,
-                    queue,
-                    self._open_embedder,
-                    self.writing,
-                    self._embedded,
+                    catalog=self.catalog,
+                    model=self.model,
+                    queue=queue,
+                    open_embedder=self._open_embedder,
+                    writing=self.writing,
+                    working=self._embedded,
                     limit=limit,
                     progress=progress,
                     stop=stop,
@@ -463,17 +427,16 @@ class Indexer:
         """Sets the reason why something does not work, or clears it with None. `key` is the name of what does
         not work. Returns whether that changed anything.
         """
-        before = self.activity.degraded
-        after = tuple(line for line in before if not line.startswith(f"{key}: "))
+        before = self._failures.pop(key, None)
         if reason:
-            after = (*after, f"{key}: {reason.removeprefix(f'{key}: ')}")  # some reasons already begin so
-        self.activity = self.activity._replace(degraded=after)
-        return set(after) != set(before)
+            self._failures[key] = reason.removeprefix(f"{key}: ")  # some reasons already begin so
+        lines = tuple(f"{name}: {cause}" for name, cause in self._failures.items())
+        self.activity = self.activity._replace(degraded=lines)
+        return self._failures.get(key) != before
 
     def failure(self, key: str) -> str | None:
         """The reason that `degrade` set for this key, or None."""
-        lines = (line for line in self.activity.degraded if line.startswith(f"{key}: "))
-        return next((line.removeprefix(f"{key}: ") for line in lines), None)
+        return self._failures.get(key)
 
     def with_failures(self, statuses: Sequence[SourceStatus]) -> list[SourceStatus]:
         """The catalog's statuses of sources, plus failures that the catalog does not have: on a full disk a

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from ctx import files
@@ -30,28 +30,24 @@ _MODELS_NOTED = 4  # per store
 _STORES_NOTED = 200
 
 
+@dataclass(eq=False, repr=False)
 class ModelSwitch:
-    """The embedding models of one store: the configured model, and the model whose vectors are published."""
+    """The embedding models of one store: the configured model, and the model whose vectors are published.
 
-    def __init__(
-        self,
-        settings: Embedding,
-        database: str,
-        configured: Callable[[], Embedder | None],
-        notes: str,
-        *,
-        published: Callable[[], str | None] | None = None,
-    ) -> None:
-        """`configured()` returns the configured embedder. `notes` is the path of the user's file that records
-        models. `published()` returns the model of the published vectors; it is needed if the vectors are not
-        in the store's folder.
-        """
-        self._ask_published = published
-        self._settings = settings
-        self._store = os.path.realpath(database)
-        self._state = os.path.join(os.path.dirname(database), "index", "vectors", "state")
-        self._configured = configured
-        self._notes = notes
+    `configured()` returns the configured embedder. `notes` is the path of the user's file that records
+    models. `ask_published()` returns the model of the published vectors; it is needed if the vectors are not
+    in the store's folder.
+    """
+
+    settings: Embedding
+    database: str
+    configured: Callable[[], Embedder | None]
+    notes: str
+    ask_published: Callable[[], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        self._store = os.path.realpath(self.database)
+        self._state = os.path.join(os.path.dirname(self.database), "index", "vectors", "state")
         self._lock = Lock()
         self._seen: tuple[int, ...] | None = None
         self._published: str | None = None
@@ -59,18 +55,21 @@ class ModelSwitch:
 
     def answering(self) -> Embedder | None:
         """The model for queries: the published model if it can be opened, else the configured model."""
-        configured = self._configured()
+        configured = self.configured()
         if configured is None:
             return None
         name = self.published()
         if name is None or name == configured.model:
             self._predecessors.clear()  # not closed: a running query may use it
             return configured
-        return self._predecessor(name) or configured
+        with self._lock:
+            if name not in self._predecessors:
+                self._predecessors[name] = self._opened(name)
+            return self._predecessors[name] or configured
 
     def indexed(self, catalog: Catalog) -> Embedder | None:
         """The model whose vectors to publish: the old model until the new one has embedded as many chunks."""
-        configured, answering = self._configured(), self.answering()
+        configured, answering = self.configured(), self.answering()
         if configured is None or answering is None or answering is configured:
             return configured
         ahead = catalog.pending_count(answering.model) < catalog.pending_count(configured.model)
@@ -78,8 +77,8 @@ class ModelSwitch:
 
     def published(self) -> str | None:
         """The model of the published vectors; None if there are none."""
-        if self._ask_published is not None:
-            return self._ask_published()
+        if self.ask_published is not None:
+            return self.ask_published()
         current_stamp = files.stamp(self._state)
         if current_stamp != self._seen:
             try:
@@ -91,21 +90,21 @@ class ModelSwitch:
 
     def note(self) -> None:
         """Records the settings of the configured model, to use it after another model is configured."""
-        configured = self._configured()
+        configured = self.configured()
         # Do not store a password in a URL.
-        if configured is None or "@" in (self._settings.url or ""):
+        if configured is None or "@" in (self.settings.url or ""):
             return
-        entry = {field: getattr(self._settings, field) for field in _FIELDS}
+        entry = {field: getattr(self.settings, field) for field in _FIELDS}
         if self._noted().get(configured.model) == entry:
             return
         try:
-            with files.locked(self._notes):
+            with files.locked(self.notes):
                 stores = self._stores()
                 models = stores.pop(self._store, {})
                 models.pop(configured.model, None)
                 stores[self._store] = dict([*models.items(), (configured.model, entry)][-_MODELS_NOTED:])
                 content = json.dumps(dict([*stores.items()][-_STORES_NOTED:]), indent=1)
-                files.replace(self._notes, content.encode())
+                files.replace(self.notes, content.encode())
         except OSError as error:
             logger.info("the model could not be recorded reason=%s", error.strerror)
 
@@ -117,19 +116,13 @@ class ModelSwitch:
             if embedder is not None:
                 embedder.close()
 
-    def _predecessor(self, name: str) -> Embedder | None:
-        with self._lock:
-            if name not in self._predecessors:
-                self._predecessors[name] = self._opened(name)
-            return self._predecessors[name]
-
     def _opened(self, name: str) -> Embedder | None:
         """The embedder for a recorded model, or None if its settings no longer open that model."""
         entry = self._noted().get(name)
         if not isinstance(entry, dict) or entry.keys() != set(_FIELDS):
             return None
         try:
-            embedder = open_embedder(replace(self._settings, **entry), os.environ)
+            embedder = open_embedder(replace(self.settings, **entry), os.environ)
             if embedder is not None and embedder.model != name:
                 embedder.close()
                 return None
@@ -142,7 +135,7 @@ class ModelSwitch:
 
     def _stores(self) -> dict[str, JSON]:
         try:
-            return as_table(json.loads(files.read_file(self._notes)))
+            return as_table(json.loads(files.read_file(self.notes)))
         except (OSError, ValueError):
             return {}
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from ctx.clock import now_ms
@@ -21,7 +22,7 @@ from ctx.formats.extract import begin
 from ctx.formats.table import TEXT_FORMAT
 from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
-from ctx.indexing.report import EMPTY, MAX_NAMED, Change, IndexReport, why_no_text
+from ctx.indexing.status import EMPTY, MAX_NAMED, Change, IndexReport, why_no_text
 from ctx.models import Chunk, Content, Document, Extracted, Run, SourceItem
 from ctx.store.base import Catalog
 from ctx.text.strings import counted
@@ -29,8 +30,9 @@ from ctx.text.strings import counted
 # A transaction takes about 0.1 s: short for other writers, long enough to amortise the fsync.
 BATCH_DOCUMENTS = 256
 BATCH_CHARACTERS = 4_000_000
-SINGLE_LOOKUPS = 200  # after this many lookups, read all fingerprints of the source at once
 
+Items = Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]
+"""Replaces a connector's `scan` to read only part of a source."""
 
 _NO_RUN = Run(finished_ms=0, ok=True, note=None, revision=None, signature="")
 
@@ -64,37 +66,53 @@ class _Known(Mapping[str, str]):
     def __init__(self, catalog: Catalog, source: str) -> None:
         self._catalog = catalog
         self._source = source
-        self._found: dict[str, str | None] = {}
-        self._all: dict[str, str] | None = None
+        self._looked_up: dict[str, str | None] = {}
 
     def __getitem__(self, source_id: str) -> str:
-        if self._all is None and source_id not in self._found:
-            if len(self._found) >= SINGLE_LOOKUPS:
-                self._everything()
-            else:
-                self._found[source_id] = self._catalog.fingerprints(self._source, [source_id]).get(source_id)
-        fingerprint = self._found.get(source_id) if self._all is None else self._all.get(source_id)
+        if source_id not in self._looked_up:
+            self._looked_up[source_id] = self._catalog.fingerprints(self._source, [source_id]).get(source_id)
+        fingerprint = self._looked_up[source_id]
         if fingerprint is None:
             raise KeyError(source_id)
         return fingerprint
-
-    def __contains__(self, source_id: object) -> bool:
-        return isinstance(source_id, str) and super().__contains__(source_id)
 
     def below(self, tops: Iterable[str]) -> set[str]:
         """The known ids that are in `tops` or below one of them."""
         return set(self._catalog.fingerprints(self._source, list(tops)))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._everything())
+        return iter(self._catalog.fingerprints(self._source))
 
     def __len__(self) -> int:
-        return len(self._everything())
+        return len(self._catalog.fingerprints(self._source))
 
-    def _everything(self) -> dict[str, str]:
-        if self._all is None:
-            self._all = self._catalog.fingerprints(self._source)
-        return self._all
+
+class Window(NamedTuple):
+    """Limits a run to new and changed items updated from `since_ms` to `until_ms` (milliseconds, inclusive),
+    and to `limit` items. None means no limit.
+    """
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    limit: int | None = None
+
+    def scan(
+        self, connector: Connector, known: Mapping[str, str], _: Mapping[str, str], log: ScanLog
+    ) -> Iterator[SourceItem]:
+        """Yields the items in the window that are new or changed compared to `known`.
+
+        The fingerprints that the run gives are ignored: they are empty until one run was complete, so a run
+        with a `limit` would take the same items each time.
+        """
+        log.complete = False  # so that items outside the window are not deleted
+        count = 0
+        for item in connector.scan(known, log):
+            if count == self.limit:
+                return
+            after_begin = self.since_ms is None or item.updated_ms >= self.since_ms
+            if after_begin and (self.until_ms is None or item.updated_ms <= self.until_ms):
+                count += 1
+                yield item
 
 
 class ConfigurationFile(NamedTuple):
@@ -130,6 +148,7 @@ def read_alike(signature: str, other: str) -> bool:
     return place.partition("@")[0] == other_place.partition("@")[0] and rest == other_rest
 
 
+@dataclass(eq=False)
 class IndexRun:
     """One run of one source; call `run` once.
 
@@ -139,39 +158,26 @@ class IndexRun:
     run fails if another file configures the source differently.
     """
 
-    def __init__(
-        self,
-        connector: Connector,
-        catalog: Catalog,
-        *,
-        max_tokens: int,
-        overlap_tokens: int = 0,
-        full: bool = False,
-        dry_run: bool = False,
-        progress: Progress | None = None,
-        published: Callable[[], None] | None = None,
-        stop: threading.Event | None = None,
-        items: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]] | None = None,
-        writing: Callable[[], AbstractContextManager[object]] = nullcontext,
-        configuration: ConfigurationFile | None = None,
-        clock: Callable[[], int] = now_ms,
-    ) -> None:
-        self._connector = connector
-        self._configuration = configuration
-        self._source = connector.name
-        self._catalog = catalog
-        self._max_tokens = max_tokens
-        self._overlap_tokens = overlap_tokens
-        self._dry_run = dry_run
-        self._progress = progress
-        self._published = published
-        self._stop = stop
-        self._items = items
-        self._writing = writing
-        self._clock = clock
-        self._signature = run_signature(connector, max_tokens, overlap_tokens)
-        self._last = catalog.last_run(connector.name) or _NO_RUN
-        self._reread = full or not read_alike(self._last.signature, self._signature)
+    connector: Connector
+    catalog: Catalog
+    _: KW_ONLY
+    max_tokens: int
+    overlap_tokens: int = 0
+    full: bool = False
+    dry_run: bool = False
+    progress: Progress | None = None
+    published: Callable[[], None] | None = None
+    stop: threading.Event | None = None
+    items: Items | None = None
+    writing: Callable[[], AbstractContextManager[object]] = nullcontext
+    configuration: ConfigurationFile | None = None
+    clock: Callable[[], int] = now_ms
+
+    def __post_init__(self) -> None:
+        self._source = self.connector.name
+        self._signature = run_signature(self.connector, self.max_tokens, self.overlap_tokens)
+        self._last = self.catalog.last_run(self._source) or _NO_RUN
+        self._reread = self.full or not read_alike(self._last.signature, self._signature)
         self._batch = _Batch()
         self._present: set[str] = set()
         self._added = self._updated = self._replaced = self._touched = 0
@@ -182,14 +188,14 @@ class IndexRun:
         self._changes: list[Change] = []
         self._reading: _Reading | None = None
         self._total: int | None = None  # number of items, counted once the first batch is full
-        self._begin(partial=items is not None)
-        self._first = items is None and not self._existing
+        self._begin(partial=self.items is not None)
+        self._first = self.items is None and not self._existing
 
     def _begin(self, *, partial: bool) -> None:
         self._partial = partial
-        self._log = ScanLog(self._progress)
+        self._log = ScanLog(self.progress)
         self._existing: Mapping[str, str] = (
-            _Known(self._catalog, self._source) if partial else self._catalog.fingerprints(self._source)
+            _Known(self.catalog, self._source) if partial else self.catalog.fingerprints(self._source)
         )
 
     def run(self) -> IndexReport:
@@ -198,10 +204,10 @@ class IndexRun:
         note = None
         try:
             self._check_whose()
-            self._take(self._items or self._connector.scan)
+            self._take(self.items or self.connector.scan)
             if self._log.rescan and not self._stopped():
                 self._begin(partial=False)
-                self._take(self._connector.scan)
+                self._take(self.connector.scan)
         except SourceError as error:
             self._finish_reading()
             note = error.message.removeprefix(f"{self._source}: ")  # callers name the source themselves
@@ -209,16 +215,19 @@ class IndexRun:
         departed = self._here(self._departed())
         for source_id in departed:
             self._changed("deleted", source_id)
-        if not self._dry_run:
+        if not self.dry_run:
             self._end(note, departed)
         if not self._partial:
             self._note_defaults()
+        unchanged = len(self._log.unchanged) + self._touched
+        if self._log.news:
+            unchanged = len(self._existing) - self._replaced - len(departed)
         return IndexReport(
             source=self._source,
             ok=note is None,
             added=self._added,
             updated=self._updated,
-            unchanged=self._unchanged_count(departed),
+            unchanged=unchanged,
             deleted=len(departed),
             chunks=self._chunks,
             skipped=self._skipped + self._empty,
@@ -245,27 +254,17 @@ class IndexRun:
         if copies:
             self._log.note("", f"left out: {counted(copies, WORKTREE)}, which are copies of indexed files")
         last = self._last.signature
-        if (
-            last
-            and self._added
-            and self._signature.startswith(EVERY_TEXT)
-            and not last.startswith(EVERY_TEXT)
-        ):
+        every, every_before = (text.startswith(EVERY_TEXT) for text in (self._signature, last))
+        if last and self._added and every and not every_before:
             self._log.note(
                 "", "without `include_globs` every text file is indexed now, so the index has grown"
             )
-
-    def _unchanged_count(self, departed: list[str]) -> int:
-        """The number of documents that did not change."""
-        if self._log.news:
-            return len(self._existing) - self._replaced - len(departed)
-        return len(self._log.unchanged) + self._touched
 
     def _check_whose(self) -> None:
         """Raises `SourceError` if another configuration file, which still exists, configures this source
         differently. This run would delete the documents from that configuration.
         """
-        ours, last = self._configuration, self._last
+        ours, last = self.configuration, self._last
         if ours is None or last.configuration in (None, ours.name) or last.signature == self._signature:
             return
         other = ours.beside(last.configuration)
@@ -277,7 +276,7 @@ class IndexRun:
             )
 
     def _stopped(self) -> bool:
-        return self._stop is not None and self._stop.is_set()
+        return self.stop is not None and self.stop.is_set()
 
     def _take(self, scan: Callable[[Mapping[str, str], ScanLog], Iterator[SourceItem]]) -> None:
         for item in scan({} if self._reread else self._existing, self._log):
@@ -287,21 +286,21 @@ class IndexRun:
             self._present.add(item.source_id)
             self._read(item)
             if self._batch.full():
-                with self._writing():
+                with self.writing():
                     self._store()
                 self._tell()
-                if self._published:
-                    self._published()
+                if self.published:
+                    self.published()
         self._finish_reading()
 
     def _tell(self) -> None:
         """Reports progress. The total is counted once, and not if the run has only one batch."""
-        if self._progress is None:
+        if self.progress is None:
             return
         if self._total is None and self._log.expected is not None:
             self._total = self._log.expected()
         seen = len(self._present) + self._skipped + self._empty
-        self._progress(self._source, seen - (self._reading is not None), self._total)
+        self.progress(self._source, seen - (self._reading is not None), self._total)
 
     def _read(self, item: SourceItem) -> None:
         """Begins to read one item, and puts the previous item into the batch. An item without text does not
@@ -310,7 +309,9 @@ class IndexRun:
         try:
             content = item.read()
             digest = _content_hash(content)
-            if self._unchanged(item.source_id, digest):
+            stored = not self._reread and item.source_id in self._existing
+            hashes = self.catalog.content_hashes(self._source, [item.source_id]) if stored else {}
+            if hashes.get(item.source_id) == digest:  # only the fingerprint changed
                 updated_ms = content.updated_ms or item.updated_ms
                 self._batch.touch.append((self._source, item.source_id, item.fingerprint, updated_ms))
                 self._touched += 1
@@ -334,26 +335,15 @@ class IndexRun:
             self._log.problem(item.source_id, error.message)
             return
         if extracted is None:
-            self._skip(item.source_id, why_no_text(reading.content))
+            reason = why_no_text(reading.content)
+            self._empty += reason == EMPTY
+            self._skipped += reason != EMPTY
+            names = self._voids if reason == EMPTY else self._skips
+            if len(names) < MAX_NAMED:
+                names.append(Problem(item.source_id, reason))
             self._present.discard(item.source_id)
             return
         self._put(item, reading.content, reading.digest, extracted)
-
-    def _skip(self, source_id: str, reason: str) -> None:
-        if reason == EMPTY:
-            self._empty += 1
-            names = self._voids
-        else:
-            self._skipped += 1
-            names = self._skips
-        if len(names) < MAX_NAMED:
-            names.append(Problem(source_id, reason))
-
-    def _unchanged(self, source_id: str, digest: bytes) -> bool:
-        """Whether the content of a known item is the same, although its fingerprint changed."""
-        if self._reread or source_id not in self._existing:
-            return False
-        return self._catalog.content_hashes(self._source, [source_id]).get(source_id) == digest
 
     def _put(self, item: SourceItem, content: Content, digest: bytes, extracted: Extracted) -> None:
         document = Document(
@@ -376,9 +366,9 @@ class IndexRun:
             self._log.note(item.source_id, extracted.note)
         # A dry run reads items, to count only those with text, but does not chunk them.
         chunks: list[Chunk] = []
-        if not self._dry_run:
+        if not self.dry_run:
             chunks = chunk(
-                extracted, extracted.title, max_tokens=self._max_tokens, overlap_tokens=self._overlap_tokens
+                extracted, extracted.title, max_tokens=self.max_tokens, overlap_tokens=self.overlap_tokens
             )
         self._batch.put.append((document, chunks))
         self._batch.characters += len(extracted.body)
@@ -397,10 +387,10 @@ class IndexRun:
             self._changes.append(Change(kind, source_id))
 
     def _store(self) -> None:
-        if self._batch.put and not self._dry_run:
-            self._catalog.put_documents(self._batch.put)
-        if self._batch.touch and not self._dry_run:
-            self._catalog.touch_documents(self._batch.touch)
+        if self._batch.put and not self.dry_run:
+            self.catalog.put_documents(self._batch.put)
+        if self._batch.touch and not self.dry_run:
+            self.catalog.touch_documents(self._batch.touch)
         self._batch = _Batch()
 
     def _departed(self) -> list[str]:
@@ -424,7 +414,7 @@ class IndexRun:
         """The ids to delete without the documents that another machine stored: only that machine can know
         that they are gone.
         """
-        machines = self._catalog.elsewhere(self._source, departed) if departed else {}
+        machines = self.catalog.elsewhere(self._source, departed) if departed else {}
         if machines:
             names = ", ".join(sorted(set(machines.values())))
             self._log.note(
@@ -437,13 +427,13 @@ class IndexRun:
     def _end(self, note: str | None, departed: list[str]) -> None:
         """Stores the last batch, deletes documents and records the run."""
         news = bool(self._batch.put or self._batch.touch or departed)
-        with self._writing():
+        with self.writing():
             self._store()
             if departed:
-                self._catalog.delete_documents(self._source, departed)
+                self.catalog.delete_documents(self._source, departed)
             self._record(note, departed)
-            if news and self._published:
-                self._published()
+            if news and self.published:
+                self.published()
         if self._log.stored and not self._partial:  # a partial run does not store all items of the source
             self._log.stored()
 
@@ -456,14 +446,14 @@ class IndexRun:
             return
         signature, configuration = self._told_by(note is None)
         run = Run(
-            finished_ms=self._clock(),
+            finished_ms=self.clock(),
             ok=note is None,
             note=note or _first_of([*log.problems, *log.notes]),
             revision=log.revision or (last.revision if note or self._partial else None),
             signature=signature,
             configuration=configuration,
         )
-        self._catalog.record_run(self._source, run)
+        self.catalog.record_run(self._source, run)
 
     def _told_by(self, ok: bool) -> tuple[str, str | None]:
         """The signature and configuration to record for the next run.
@@ -475,7 +465,7 @@ class IndexRun:
         read_anew = last.signature != self._signature and not self._first
         if read_anew and not (ok and self._log.complete):
             return last.signature, last.configuration
-        return self._signature, self._configuration.name if self._configuration else last.configuration
+        return self._signature, self.configuration.name if self.configuration else last.configuration
 
 
 def _content_hash(content: Content) -> bytes:

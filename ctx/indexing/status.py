@@ -1,19 +1,21 @@
-"""The state of the indexer for `/health` and `/activity`, also as a file for a server's worker processes."""
+"""The reports of index runs, and the state of the indexer for `/health` and `/activity`, also as a file for a
+server's worker processes.
+"""
 
 import json
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.connectors.base import Problem
-from ctx.indexing.report import IndexReport
-from ctx.models import JSON
+from ctx.models import JSON, Content
 
 if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
 
+EMPTY = "empty"  # the reason for files that are empty or have only white space
+MAX_NAMED = 1000  # skipped or changed documents to name in a report; the counts include all
 MAX_PROBLEMS = 200  # problems to list per run; the counts include all
 PUBLISH_S = 0.5  # between two checks for changes
 
@@ -24,6 +26,69 @@ PACE_OVER_S = 60.0
 FIRST_ANSWERS_S = 0.2
 FIRST_ANSWERS_AT_MOST_S = 2.0  # the longest such time, even if requests keep coming
 PACE_AFTER_S = 1.0  # no rate before that: the first batch mostly measures the start
+
+
+class Change(NamedTuple):
+    """A document that a run added, updated or deleted."""
+
+    kind: str  # added | updated | deleted
+    source_id: str
+
+
+class IndexReport(NamedTuple):
+    """The result of indexing one source. `ok` is False if the source as a whole could not be read; then
+    `note` says why.
+    """
+
+    source: str
+    ok: bool
+    added: int
+    updated: int
+    unchanged: int
+    deleted: int
+    chunks: int
+    skipped: int  # binary, or without text
+    empty: int  # how many of the skipped ones are empty
+    problems: tuple[Problem, ...]
+    note: str | None
+    revision: str | None
+    duration_s: float
+    notes: tuple[Problem, ...] = ()  # remarks about indexed documents
+    skips: tuple[Problem, ...] = ()  # skipped items with the reason, at most MAX_NAMED, empty items last
+    changes: tuple[Change, ...] = ()  # stored and deleted documents, at most MAX_NAMED
+
+    def answer(self) -> dict[str, JSON]:
+        """The reply of the tool `refresh`."""
+        counts = {name: getattr(self, name) for name in ("added", "updated", "unchanged", "deleted")}
+        about = {"note": self.note, "revision": self.revision}
+        return {"source": self.source, "ok": self.ok, **counts, "failed": len(self.problems), **about}
+
+
+# Magic numbers of file formats without text, and the reason to report.
+_BEGINNINGS = (
+    (b"PK\x03\x04", "an archive, or a document of an unknown format"),
+    (b"\xd0\xcf\x11\xe0", "an old Office format: save it in the new format or as text"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"GIF8", "a picture"),
+    (b"\x7fELF", "a program"),
+    (b"\x1f\x8b", "compressed data that is not text"),
+    (b"SQLite format 3\0", "a database"),
+    (b"\0\x05\x16\x07", "macOS metadata of another file"),
+)
+
+
+def why_no_text(content: Content) -> str:
+    """The reason why an item has no text to index."""
+    data = content.data
+    if not data.strip():
+        return EMPTY
+    if isinstance(data, str):
+        return "no text and no title in it"
+    for beginning, reason in _BEGINNINGS:
+        if data.startswith(beginning):
+            return reason
+    return "binary data, not text" if b"\0" in data else "no readable text"
 
 
 class Activity(NamedTuple):
@@ -87,18 +152,16 @@ def indexer_state(indexer: "Indexer") -> dict[str, JSON]:
 
 
 def _report(report: IndexReport) -> JSON:
+    named = {"problems": report.problems, "notes": report.notes, "skips": report.skips}
     return {
         **report.answer(),
         "skipped": report.skipped,
-        "problems": _problems(report.problems),
-        "notes": _problems(report.notes),
-        "skips": _problems(report.skips),
+        **{
+            name: [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
+            for name, problems in named.items()
+        },
         "seconds": round(report.duration_s, 2),
     }
-
-
-def _problems(problems: Sequence[Problem]) -> list[JSON]:
-    return [problem._asdict() for problem in problems[:MAX_PROBLEMS]]
 
 
 def publish(indexer: "Indexer", path: str, stopping: threading.Event) -> None:

@@ -10,19 +10,18 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
 
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
-from ctx.connectors.base import Connector, ScanLog
+from ctx.connectors.base import Connector
 from ctx.connectors.defaults import SKIPPED_FOLDERS
+from ctx.connectors.filesystem import FilesystemConnector
 from ctx.errors import Busy, CtxError
 from ctx.indexing.indexer import Indexer
-from ctx.indexing.report import IndexReport
-from ctx.indexing.status import FIRST_ANSWERS_S
-from ctx.models import SourceItem
+from ctx.indexing.status import FIRST_ANSWERS_S, IndexReport
 
 logger = logging.getLogger(__name__)
 
@@ -41,60 +40,38 @@ WARM_AFTER_S = 2.0
 POLL_SHARE = 10  # pause for this many times the scan's duration, so that scans take a tenth of the time
 
 
-class Intervals(NamedTuple):
-    """The seconds between two scans of a source that cannot be watched, by source name, and how long to wait
-    for a burst of file changes to end.
-    """
-
-    by_source: Mapping[str, float]
-    debounce_ms: int = 50
-
-
-@runtime_checkable
-class Watchable(Protocol):
-    """A connector for a local folder, which can scan single paths."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def root(self) -> str: ...
-    def scan_paths(
-        self, paths: Iterable[str], known: Mapping[str, str], log: ScanLog
-    ) -> Iterator[SourceItem]: ...
-
-
 _Paths = frozenset[str] | None
 """The paths of a source to scan; None for the whole source."""
 
 
+@dataclass(eq=False)
 class Watcher:
-    """Keeps all sources up to date until `close`. `start` returns at once; the work is done in threads."""
+    """Keeps all sources up to date until `close`. `start` returns at once; the work is done in threads.
 
-    def __init__(
-        self,
-        indexer: Indexer,
-        intervals: Intervals,
-        *,
-        ignored: Sequence[str] = (),
-        follow: bool = True,
-        before: Callable[[], object] | None = None,
-        on_report: Callable[[IndexReport], None] | None = None,
-        patience_s: float | None = None,
-    ) -> None:
-        """Ignores changes in the folders `ignored` (those of the store). If `follow` is False, each source is
-        indexed once, and then only on request.
+    `intervals_s` are the seconds between two scans of a source that cannot be watched, by source name;
+    `debounce_ms` is how long to wait for a burst of file changes to end. Ignores changes in the folders
+    `ignored` (those of the store). If `follow` is False, each source is indexed once, and then only on
+    request.
 
-        `before` is called once before the first run, to report an old configuration. `on_report` gets the
-        report of every run, in the indexing thread. The work begins `patience_s` seconds after `start` (None:
-        the default), or when `begin` is called.
-        """
-        self._indexer = indexer
-        self._intervals = intervals
-        self._ignored = tuple(os.path.realpath(path) + os.sep for path in ignored)
-        self._follow = follow
-        self._before = before
-        self._on_report = on_report
-        self._patience_s = FIRST_ANSWERS_S if patience_s is None else patience_s
+    `before` is called once before the first run, to report an old configuration. `on_report` gets the report
+    of every run, in the indexing thread. The work begins `patience_s` seconds after `start` (None: the
+    default), or when `begin` is called.
+    """
+
+    indexer: Indexer
+    intervals_s: Mapping[str, float]
+    _: KW_ONLY
+    debounce_ms: int = 50
+    ignored: Sequence[str] = ()
+    follow: bool = True
+    before: Callable[[], object] | None = None
+    on_report: Callable[[IndexReport], None] | None = None
+    patience_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.debounce_ms = max(self.debounce_ms, 2)
+        self._ignored = tuple(os.path.realpath(path) + os.sep for path in self.ignored)
+        self._patience_s = FIRST_ANSWERS_S if self.patience_s is None else self.patience_s
         self._begun = threading.Event()
         self._stop = threading.Event()
         self._wake = threading.Condition()
@@ -104,7 +81,7 @@ class Watcher:
         self._failures: dict[str, int] = {}  # consecutive failures by source
         self._put_off_s: dict[str, float] = {}  # the last wait after `Busy`, by source
         self._slowest_scan_s = 0.0
-        self._look_due = not indexer.connectors  # otherwise the index is checked after the first source
+        self._look_due = not self.indexer.connectors  # otherwise the index is checked after the first source
         self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
         self._unsayable = False  # whether there was a file name that is not UTF-8
@@ -112,14 +89,16 @@ class Watcher:
 
     def start(self) -> None:
         now_s = time.monotonic()
-        for name, connector in self._indexer.connectors.items():
-            if not (self._follow and isinstance(connector, Watchable) and os.path.isdir(connector.root)):
+        for name, connector in self.indexer.connectors.items():
+            if not (
+                self.follow and isinstance(connector, FilesystemConnector) and os.path.isdir(connector.root)
+            ):
                 # Watched sources are scanned later, once the watch is set up.
                 self._due[name] = None
             self._next_s[name] = now_s + self._interval_s(name)
-        self._indexer.await_first_run()
+        self.indexer.await_first_run()
         loops = [("ctx-index", self._index_loop), ("ctx-embed", self._embed_loop)]
-        if self._follow and any(isinstance(c, Watchable) for c in self._indexer.connectors.values()):
+        if self.follow and any(isinstance(c, FilesystemConnector) for c in self.indexer.connectors.values()):
             loops.append(("ctx-watch", self._watch_loop))
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=name, daemon=True)
@@ -179,9 +158,9 @@ class Watcher:
         self._embed_due.set()
 
     def _interval_s(self, name: str) -> float:
-        if not self._follow:
+        if not self.follow:
             return math.inf
-        return self._intervals.by_source.get(name, FULL_SCAN_EVERY_S)
+        return self.intervals_s.get(name, FULL_SCAN_EVERY_S)
 
     def _add(self, name: str, paths: _Paths) -> None:
         with self._wake:
@@ -192,17 +171,13 @@ class Watcher:
 
     # -- indexing --------------------------------------------------------------------------------------------
 
-    def _look_before(self) -> None:
-        if self._before is None or self._stop.is_set():
-            return
-        try:
-            self._before()
-        except CtxError as error:
-            logger.warning("the stored sources could not be checked reason=%s", error.message)
-
     def _index_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        self._look_before()
+        if self.before is not None and not self._stop.is_set():
+            try:
+                self.before()
+            except CtxError as error:
+                logger.warning("the stored sources could not be checked reason=%s", error.message)
         while not self._stop.is_set():
             if self._look_due and not self._due:
                 # Find damage now; otherwise the first write would find it, and searches before that could be
@@ -211,70 +186,63 @@ class Watcher:
             with self._wake:
                 # Check under the lock, so that a stop in between is not missed.
                 if not (self._due or self._look_due or self._stop.is_set()):
-                    self._wake.wait(self._until_next_s())
-                self._poll_due()
+                    next_s = min(self._next_s.values(), default=math.inf) - time.monotonic()
+                    self._wake.wait(min(max(0.0, next_s), 3600.0))
+                now_s = time.monotonic()
+                for name, next_s in self._next_s.items():
+                    if next_s <= now_s:
+                        self._next_s[name] = now_s + self._interval_s(name)
+                        self._due[name] = None
                 if self._stop.is_set():
                     return
                 if not self._due:
                     continue
                 name = next(iter(self._due))
                 paths = self._due.pop(name)
-            self._index(self._indexer.connectors[name], paths)
+            self._index(self.indexer.connectors[name], paths)
             self._look_due = self._look_due or self._looked_s == -math.inf
 
     def _look(self) -> None:
         self._look_due = False
         self._looked_s = time.monotonic()
         try:
-            self._indexer.mend()
+            self.indexer.mend()
         except CtxError as error:
             logger.warning("the index could not be checked reason=%s", error.message)
 
-    def _until_next_s(self) -> float:
-        next_s = min(self._next_s.values(), default=math.inf) - time.monotonic()
-        return min(max(0.0, next_s), 3600.0)
-
-    def _poll_due(self) -> None:
-        now_s = time.monotonic()
-        for name, next_s in self._next_s.items():
-            if next_s <= now_s:
-                self._next_s[name] = now_s + self._interval_s(name)
-                self._due[name] = None
-
-    def _run(self, connector: Connector, paths: _Paths) -> IndexReport:
-        if paths is None or not isinstance(connector, Watchable):
-            report = self._indexer.run_source(connector, stop=self._stop)
-            self._slowest_scan_s = max(report.duration_s, self._slowest_scan_s * 0.9)
-            return report
-        items = partial(connector.scan_paths, paths)
-        return self._indexer.run_source(connector, stop=self._stop, items=items)
-
     def _index(self, connector: Connector, paths: _Paths) -> None:
-        earlier = self._indexer.failure(connector.name)
+        earlier = self.indexer.failure(connector.name)
         try:
-            report = self._run(connector, paths)
+            if paths is None or not isinstance(connector, FilesystemConnector):
+                report = self.indexer.run_source(connector, stop=self._stop)
+                self._slowest_scan_s = max(report.duration_s, self._slowest_scan_s * 0.9)
+            else:
+                items = partial(connector.scan_paths, paths)
+                report = self.indexer.run_source(connector, stop=self._stop, items=items)
             if report.ok and earlier is not None:
                 logger.info("source healthy again source=%s", connector.name)
-            elif not report.ok and self._indexer.failure(connector.name) != earlier:
+            elif not report.ok and self.indexer.failure(connector.name) != earlier:
                 logger.warning("source unhealthy source=%s reason=%s", connector.name, report.note)
             self._put_off_s.pop(connector.name, None)
             self.after_run(connector.name, report.ok)
-            if self._on_report is not None:
-                self._on_report(report)
+            if self.on_report is not None:
+                self.on_report(report)
         except Busy as error:
             self._put_off(connector.name, error.message)
             self._add(connector.name, paths)
         except Exception as error:
             self._note_failure(connector.name, f"index run failed source={connector.name}", error)
-            self._again(connector.name)
+            with self._wake:  # a full disk may get space again
+                retry_s = time.monotonic() + RETRY_S
+                self._next_s[connector.name] = min(self._next_s[connector.name], retry_s)
         self._embed_due.set()
 
     def _note_failure(self, key: str, failure: str, error: Exception) -> None:
         """Reports a failure as degraded and logs it once, not with every attempt."""
         if isinstance(error, CtxError):
-            if self._indexer.degrade(key, error.message):
+            if self.indexer.degrade(key, error.message):
                 logger.error("%s reason=%s", failure, error.message)
-        elif self._indexer.degrade(key, "an unexpected error; see the log"):
+        elif self.indexer.degrade(key, "an unexpected error; see the log"):
             logger.error("%s", failure, exc_info=error)
 
     def _put_off(self, name: str, reason: str) -> None:
@@ -284,11 +252,6 @@ class Watcher:
         pause_s = PUT_OFF_S if last_s is None else min(2 * last_s, PUT_OFF_AT_MOST_S)
         self._put_off_s[name] = pause_s
         self._stop.wait(pause_s)
-
-    def _again(self, name: str) -> None:
-        """Schedules a retry within `RETRY_S` seconds: a full disk may get space again."""
-        with self._wake:
-            self._next_s[name] = min(self._next_s[name], time.monotonic() + RETRY_S)
 
     # -- embedding -------------------------------------------------------------------------------------------
 
@@ -311,8 +274,8 @@ class Watcher:
     def _embed_pending(self) -> bool:
         """Embeds the pending chunks. Returns False after a failure, True also if another process is busy."""
         try:
-            self._indexer.embed(stop=self._stop)
-            self._indexer.degrade("embeddings", None)
+            self.indexer.embed(stop=self._stop)
+            self.indexer.degrade("embeddings", None)
         except Busy as error:
             logger.info("embedding put off reason=%s", error.message)
             self._embed_due.set()
@@ -323,7 +286,7 @@ class Watcher:
 
     def _warm(self, *, documents: bool) -> None:
         try:
-            self._indexer.warm(documents=documents)
+            self.indexer.warm(documents=documents)
         except CtxError as error:
             # Only warming for documents downloads a model, so only then is the failure a warning.
             level = logging.WARNING if documents else logging.DEBUG
@@ -331,12 +294,13 @@ class Watcher:
 
     # -- listening -------------------------------------------------------------------------------------------
 
-    def _roots(self) -> dict[str, str]:
-        connectors = self._indexer.connectors.values()
-        return {c.name: os.path.realpath(c.root) for c in connectors if isinstance(c, Watchable)}
+    def _folders(self) -> dict[str, str]:
+        """The resolved root of each folder, by source name."""
+        connectors = self.indexer.connectors.values()
+        return {c.name: os.path.realpath(c.root) for c in connectors if isinstance(c, FilesystemConnector)}
 
     def _watch_loop(self) -> None:
-        watched = self._roots()
+        watched = self._folders()
         self._begun.wait(self._patience_s)
         if not self._polling and any(_is_remote(root) for root in watched.values()):
             self._poll_because("on a network file system only this machine's own changes are reported")
@@ -345,7 +309,7 @@ class Watcher:
             if not present:
                 self._stop.wait(MISSING_ROOT_EVERY_S)
                 continue
-            self._indexer.watching("polling" if self._polling else "native")
+            self.indexer.watching("polling" if self._polling else "native")
             try:
                 if self._polling:
                     self._poll(watched)
@@ -355,7 +319,8 @@ class Watcher:
                 self._stop.wait(0.2)  # a root disappeared before it was watched
             except (OSError, WatchfilesRustInternalError) as error:
                 if "decode path" not in str(error):
-                    self._poll_because(f"the system cannot watch so many folders ({_shortly(error)})")
+                    reason = str(getattr(error, "strerror", None) or error).split(" about [")[0]
+                    self._poll_because(f"the system cannot watch so many folders ({reason})")
                     continue
                 self._scan_whole()
 
@@ -371,7 +336,7 @@ class Watcher:
 
     def _poll_because(self, reason: str) -> None:
         self._polling = True
-        self._indexer.degrade("watch", f"{reason}; polling instead")
+        self.indexer.degrade("watch", f"{reason}; polling instead")
         logger.warning("watching falls back to polling reason=%s", reason)
 
     def _poll(self, watched: Mapping[str, str]) -> None:
@@ -399,17 +364,16 @@ class Watcher:
     def _listen(self, present: Mapping[str, str], watched: Mapping[str, str]) -> None:
         """Listens for changes until stopped or until a root folder appears or disappears."""
         roots = sorted(set(present.values()))
-        debounce_ms = max(self._intervals.debounce_ms, 2)
         # watchfiles reports a burst of changes when two checks, one step apart, find the same changes. So a
         # single change is reported after one or two steps.
-        step_ms = debounce_ms // 2
+        step_ms = self.debounce_ms // 2
         with _listener(roots) as listener:
             # Scan after the watch is set up, to find changes from before.
             for name in present:
                 self.request(name)
             while not self._stop.is_set():
                 changes = listener.watch(
-                    max(debounce_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop
+                    max(self.debounce_ms * 8, 400), step_ms, int(MISSING_ROOT_EVERY_S * 1000), self._stop
                 )
                 if _there(watched) != present:
                     for name in present:
@@ -451,23 +415,8 @@ def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:
         return listener
 
 
-def _shortly(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).split(" about [")[0]
-
-
-_REMOTE = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "ceph",
-    "afs",
-    "fuse.sshfs",
-    "fuse.rclone",
-    "glusterfs",
-    "lustre",
-    "virtiofs",
-    "vboxsf",
+_REMOTE = tuple(
+    "nfs cifs smb 9p ceph afs fuse.sshfs fuse.rclone glusterfs lustre virtiofs vboxsf".split()  # noqa: SIM905
 )
 
 

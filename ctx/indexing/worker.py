@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ctx.errors import Busy, CtxError
@@ -30,21 +31,23 @@ class NoLock:
         pass
 
 
+@dataclass(eq=False)
 class Worker:
     """Does the work of its roles (`scan`, `embed`, `pump`) until it is stopped. `intervals_s` are the seconds
     between two scans, by source name.
     """
 
-    def __init__(self, indexer: Indexer, roles: Sequence[str], intervals_s: Mapping[str, float]) -> None:
-        self._indexer = indexer
-        self._roles = roles
-        self._intervals_s = intervals_s
-        self._next_s = dict.fromkeys(indexer.connectors, 0.0)
+    indexer: Indexer
+    roles: Sequence[str]
+    intervals_s: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        self._next_s = dict.fromkeys(self.indexer.connectors, 0.0)
         self._failing: dict[str, str] = {}  # work that failed the last time -> its error
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. Failures are logged and retried."""
-        logger.info("working roles=%s sources=%d", ",".join(self._roles), len(self._next_s))
+        logger.info("working roles=%s sources=%d", ",".join(self.roles), len(self._next_s))
         while not stop.is_set():
             self.work(stop)
             stop.wait(LOOK_EVERY_S)
@@ -54,45 +57,40 @@ class Worker:
         index. Returns whether all succeeded.
         """
         succeeded = True
-        if "scan" in self._roles:
+        if "scan" in self.roles:
             for name in list(self._next_s):
                 if self._next_s[name] <= time.monotonic() and not stop.is_set():
                     succeeded = self._scan(name, stop) and succeeded
-        if "embed" in self._roles and not stop.is_set():
+        if "embed" in self.roles and not stop.is_set():
             succeeded = self._attempt("embedding", partial(self._embed, stop)) and succeeded
-        if "pump" in self._roles and not stop.is_set():
-            succeeded = self._attempt("index update", self._update_index) and succeeded
+        if "pump" in self.roles and not stop.is_set():
+            succeeded = self._attempt("index update", self.indexer.repair) and succeeded
         return succeeded
 
     def _scan(self, name: str, stop: threading.Event) -> bool:
-        self._next_s[name] = time.monotonic() + self._intervals_s.get(name, SCAN_EVERY_S)
+        self._next_s[name] = time.monotonic() + self.intervals_s.get(name, SCAN_EVERY_S)
 
         def run() -> bool:
             try:
-                return self._indexer.run_source(self._indexer.connectors[name], stop=stop).ok
+                return self.indexer.run_source(self.indexer.connectors[name], stop=stop).ok
             except Busy as error:
                 logger.debug("another process is indexing source=%s: %s", name, error.message)
                 return True
 
         return self._attempt("index run", run, f" source={name}")
 
-    def _embed(self, stop: threading.Event) -> bool:
-        report = self._indexer.embed(stop=stop)
+    def _embed(self, stop: threading.Event) -> None:
+        report = self.indexer.embed(stop=stop)
         if report.embedded:
             logger.info("embedded=%d pending=%d", report.embedded, report.pending)
-        return True
 
-    def _update_index(self) -> bool:
-        self._indexer.repair()
-        return True
-
-    def _attempt(self, work: str, action: Callable[[], bool], subject: str = "") -> bool:
-        """Calls `action` and returns its result, or False after an error. An error is logged once, until its
-        message changes or the work succeeds.
+    def _attempt(self, work: str, action: Callable[[], bool | None], subject: str = "") -> bool:
+        """Calls `action` and returns whether it succeeded: it neither returns False nor raises an error. An
+        error is logged once, until its message changes or the work succeeds.
         """
         key = work + subject
         try:
-            succeeded = action()
+            succeeded = action() is not False
         except CtxError as error:
             if self._failing.get(key) != error.message:
                 logger.error("%s failed%s reason=%s", work, subject, error.message)

@@ -9,9 +9,9 @@ from kit import project, workspace
 from ctx.cli import output
 from ctx.cli.extensions import read_values
 from ctx.cli.index import change_lines
-from ctx.connectors.opening import may_still_change
+from ctx.connectors.walk import may_still_change
 from ctx.errors import BadRequest
-from ctx.indexing.report import Change, IndexReport
+from ctx.indexing.status import Change, IndexReport
 from ctx.text.strings import counted
 
 SCHEMA = {

@@ -173,7 +173,7 @@ def test_what_one_machine_stored_is_not_gone_where_another_one_lacks_it(
 
 def test_machines_with_copies_of_a_folder_do_not_store_it_in_turn(database_url: str, tmp_path: Path) -> None:
     from ctx.connectors.filesystem import FilesystemConnector
-    from ctx.connectors.opening import may_still_change
+    from ctx.connectors.walk import may_still_change
 
     roots = [tmp_path / name for name in ("first", "second")]
     for root in roots:  # of other inodes, and written at other times

@@ -19,7 +19,7 @@ import pytest
 from kit import named
 
 from ctx.config import load_config
-from ctx.indexing.watch import Intervals, Watcher
+from ctx.indexing.watch import Watcher
 from ctx.indexing.worker import Worker
 from ctx.workspace import open_workspace
 
@@ -324,7 +324,7 @@ def test_a_server_tells_once_that_another_machine_is_at_its_source(
         open_workspace(load_config(str(first), {}), projecting=False) as busy,
         open_workspace(load_config(str(second), {}), projecting=False) as waiting,
     ):
-        watcher = Watcher(waiting.indexer, Intervals({}), on_report=lambda report: indexed.set())
+        watcher = Watcher(waiting.indexer, {}, on_report=lambda report: indexed.set())
         with busy.catalog.turn("filesystem:docs", None):
             watcher.start()
             assert not indexed.wait(1.5), "time for five attempts"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from git_kit import TOKEN, Scan, Upstream, connector, git
 
-from ctx.connectors.forges import parse_remote
-from ctx.connectors.submodules import Submodule, address_of
+from ctx.connectors.forges import Submodule, address_of, parse_remote
 
 pytestmark = pytest.mark.usefixtures("plain_git")
 

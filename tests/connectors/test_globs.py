@@ -16,12 +16,12 @@ from ctx.connectors.patterns import (
     MAX_LINE_CHARS,
     MAX_RULE_FILE_BYTES,
     Rules,
-    TooManyPatterns,
     expand_braces,
     parse_ignore_file,
     read_ignore_file,
 )
 from ctx.connectors.scope import Scope
+from ctx.errors import SourceError
 
 FOLDERS = ("", "a", "a/b", "a/b/c", "b", "b/a", "docs", "docs/a", "build", "a b", "x.md")
 NAMES = (
@@ -171,11 +171,11 @@ def test_an_ignore_file_may_have_windows_line_ends_and_a_byte_order_mark() -> No
 
 
 def test_an_ignore_file_that_asks_too_much_is_refused_before_it_is_used() -> None:
-    with pytest.raises(TooManyPatterns, match="larger than 1,000,000 bytes"):
+    with pytest.raises(SourceError, match="larger than 1,000,000 bytes"):
         read_ignore_file(b"a" * (MAX_RULE_FILE_BYTES + 1))
-    with pytest.raises(TooManyPatterns, match="more than 20,000 characters"):
+    with pytest.raises(SourceError, match="more than 20,000 characters"):
         parse_ignore_file("*" * (MAX_LINE_CHARS + 1))
-    with pytest.raises(TooManyPatterns, match="shorten"):
+    with pytest.raises(SourceError, match="shorten"):
         Rules(parse_ignore_file("*a*b\n" * 20_000))
     Rules(parse_ignore_file("".join(f"name-{number}\n*.{number}\n" for number in range(20_000))))
 

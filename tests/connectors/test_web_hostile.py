@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
-from ctx.connectors import session, web_journal
-from ctx.connectors.web_client import Robots
+from ctx.connectors import session, web_site
 from ctx.connectors.web_page import read_page, read_sitemap
+from ctx.connectors.web_site import Robots
 from ctx.errors import SourceError
 
 
@@ -126,7 +126,7 @@ def test_of_sitemaps_without_end_no_more_is_read_than_may_be_asked_for(site: Sit
 def test_links_without_end_are_followed_and_not_all_remembered(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_journal, "MAX_LINKS_BYTES", 60_000)
+    monkeypatch.setattr(web_site, "MAX_LINKS_BYTES", 60_000)
     for number in range(20):
         dead = [f"/{number}/{link}{'x' * 500}" for link in range(20)]
         site.pages[f"/{number}"] = html(f"Page {number}", *dead, f"/{number + 1}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
-from ctx.connectors.opening import RACY
+from ctx.connectors.walk import RACY
 from ctx.models import SourceItem
 
 

@@ -1,6 +1,6 @@
 """LaTeX: sections, titles, and what is kept whole."""
 
-from ctx.formats.latex import parse
+from ctx.formats.markup import parse_latex as parse
 
 SOURCE = r"""\documentclass{article}
 \title[short]{On \emph{Water} \& Wind\thanks{the mill}}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ctx.formats.notebook import parse
+from ctx.formats.data import parse_notebook as parse
 
 NOTEBOOK = {
     "nbformat": 4,

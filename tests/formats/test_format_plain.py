@@ -1,6 +1,6 @@
 """Plain text: headings in capitals and underlined ones."""
 
-from ctx.formats.plain import parse
+from ctx.formats.markup import parse_plain as parse
 
 
 def test_capitals_at_the_margin_are_headings() -> None:

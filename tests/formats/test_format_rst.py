@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctx.formats.rst import parse
+from ctx.formats.markup import parse_rst as parse
 
 
 def _headings(text: str) -> list[tuple[int, str]]:

@@ -12,8 +12,7 @@ import pytest
 
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
-from ctx.formats.process import ReadingProcess
-from ctx.formats.texts import Text
+from ctx.formats.process import ReadingProcess, Text
 from ctx.models import Heading
 
 PDF = made_of.pdf(["some words"])
@@ -30,8 +29,8 @@ def test_a_document_that_takes_too_much_memory_is_refused_and_the_next_is_read(
     process: ReadingProcess,
 ) -> None:
     with pytest.raises(SourceError, match="memory"):
-        process.read("sheets", made_of.diagonal_workbook())
-    assert process.read("sheets", made_of.xlsx({"a": [["b"]]})).body == "# Sheet a\n\nb"
+        process.read("sheets.parse", made_of.diagonal_workbook())
+    assert process.read("sheets.parse", made_of.xlsx({"a": [["b"]]})).body == "# Sheet a\n\nb"
 
 
 @pytest.mark.slow
@@ -50,24 +49,24 @@ def test_a_text_that_takes_too_long_is_refused_and_the_next_is_read() -> None:
 
 
 def test_a_process_that_was_killed_is_replaced(process: ReadingProcess) -> None:
-    process.read("pdf", PDF)
+    process.read("pdf.parse", PDF)
     pid = process.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    assert process.read("pdf", PDF).body
+    assert process.read("pdf.parse", PDF).body
     assert process.pid != pid
 
 
 @pytest.mark.slow
 def test_a_process_that_stopped_is_killed_at_the_deadline() -> None:
     process = ReadingProcess(wall_s=1)
-    process.read("pdf", PDF)
+    process.read("pdf.parse", PDF)
     pid = process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(SourceError, match="was not read within 1 seconds"):
-        process.read("pdf", PDF)
-    assert process.read("pdf", PDF).body
+        process.read("pdf.parse", PDF)
+    assert process.read("pdf.parse", PDF).body
     process.close()
 
 
@@ -75,7 +74,7 @@ def test_the_process_knows_no_keys_and_ends_with_the_one_that_started_it(tmp_pat
     script = (
         "import sys; sys.path.insert(0, 'tests'); import document_kit as made_of\n"
         "from ctx.formats.process import READER\n"
-        "READER.read('pdf', made_of.pdf(['a']))\n"
+        "READER.read('pdf.parse', made_of.pdf(['a']))\n"
         "print(READER.pid, open(f'/proc/{READER.pid}/environ').read().count('SECRET'))"
     )
     run = subprocess.run(

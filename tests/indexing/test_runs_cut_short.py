@@ -8,8 +8,8 @@ import pytest
 
 from ctx.connectors.base import ScanLog
 from ctx.errors import SourceError
-from ctx.indexing.report import IndexReport
 from ctx.indexing.run import IndexRun
+from ctx.indexing.status import IndexReport
 from ctx.models import Content, SourceItem
 from ctx.store.sqlite import SqliteCatalog
 

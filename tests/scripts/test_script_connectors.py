@@ -10,7 +10,7 @@ from script_kit import configured
 
 from ctx.connectors.base import ScanLog
 from ctx.errors import ConfigError
-from ctx.indexing.window import Window
+from ctx.indexing.run import Window
 from ctx.models import JSON, Caller
 from ctx.scripts.sources import moment_ms
 from ctx.workspace import Workspace
