@@ -20,13 +20,14 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
+from ctx.memory.store import MemoryStore
 
 DIM = 384
 VOCABULARY = 50_000
@@ -40,21 +41,24 @@ class RandomEmbedder:
     """An embedder that returns random vectors, and counts the time that it takes."""
 
     model = "random-384"
+    dim = DIM
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(1)
         self.spent_s = self.cpu_s = 0.0
 
-    def embed(self, texts: Sequence[str], stop: object = None) -> np.ndarray:
+    def embed(self, texts: Sequence[str], stop: object = None) -> Iterator[np.ndarray]:
         began_s, cpu_began_s = time.perf_counter(), time.process_time()
         vectors: np.ndarray = self._random.standard_normal((len(texts), DIM), np.float32)
         self.spent_s += time.perf_counter() - began_s
         self.cpu_s += time.process_time() - cpu_began_s
-        return vectors
+        return iter(vectors)
 
     def embed_query(self, text: str) -> np.ndarray:
-        vector: np.ndarray = self.embed([text])[0]
-        return vector
+        return next(self.embed([text]))
+
+    def close(self) -> None:
+        pass
 
 
 class Sentences:

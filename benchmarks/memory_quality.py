@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from ctx.clock import DAY_MS, parse_ms
 from ctx.embed.local import LocalEmbedder
-from ctx.memory import MemoryStore
+from ctx.memory.store import MemoryStore
 from ctx.models import JSON
 
 KINDS = ("facts", "turns")
@@ -53,7 +53,7 @@ class CachedEmbedder:
 
     def __init__(self, path: Path | None) -> None:
         self._embedder = LocalEmbedder()
-        self.model = self._embedder.model
+        self.model, self.dim = self._embedder.model, self._embedder.dim
         self.cpu_s = 0.0
         self._path = path
         self._vectors: dict[str, Floats] = {}

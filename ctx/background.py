@@ -19,7 +19,7 @@ from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:
     from ctx.indexing.status import IndexReport
-    from ctx.memory import MemoryStore
+    from ctx.memory.store import MemoryStore
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
 

@@ -21,9 +21,8 @@ from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.activity import COMPONENT as ACTIVITY
 from ctx.memory.activity import MIGRATIONS as ACTIVITY_MIGRATIONS
-from ctx.memory.copies import Ledger
+from ctx.memory.copies import Ledger, stored_counts
 from ctx.memory.location import count_memories, locate
-from ctx.memory.rows import stored_counts
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.models import JSON
 from ctx.scripts.store import COMPONENT as SCRIPTS

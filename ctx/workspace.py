@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from ctx.cluster.catalog import PostgresCatalog
     from ctx.cluster.postgres import Database
     from ctx.lua.pool import Pool
-    from ctx.memory import MemoryStore
     from ctx.memory.dialects.pack import Pack
     from ctx.memory.rows import MemoryRows
+    from ctx.memory.store import MemoryStore
     from ctx.scripts.loader import Scripts
     from ctx.scripts.scripts import Runner
 
@@ -466,8 +466,8 @@ class Workspace:
     @cached_property
     def memory(self) -> "MemoryStore":
         """The memories, which are in their own file or in the database of `[store] url`."""
-        from ctx.memory import MemoryStore
-        from ctx.memory.llm import ChatCompletion
+        from ctx.memory.reflect import ChatCompletion
+        from ctx.memory.store import MemoryStore
 
         with self._lock:
             settings = self.config.memory

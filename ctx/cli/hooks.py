@@ -25,12 +25,12 @@ from ctx.cli.memory import DEFAULT_BANK
 from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
-from ctx.memory import MemoryBank, Provenance
+from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.search import CHARS_PER_TOKEN
-from ctx.memory.capture import lasting
 from ctx.memory.columns import moment_ms
-from ctx.memory.language import gist
+from ctx.memory.language import gist, lasting
 from ctx.memory.location import holds_any
+from ctx.memory.records import Provenance
 from ctx.models import JSON, as_table
 from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import Workspace, open_workspace

@@ -175,7 +175,7 @@ class PostgresEngine(Engine):
         ),
     )
 
-    def stream(self, sql: str, values: Sequence[JSON]) -> Iterator[JSON]:
+    def stream(self, sql: str, values: Sequence[JSON] = ()) -> Iterator[JSON]:
         return self.connection.stream(sql, values)
 
     def indexed_by(self, index: str) -> str:
@@ -185,6 +185,12 @@ class PostgresEngine(Engine):
         # The number must be taken while the bank's row is locked, or the numbers of a bank would not be in
         # order. In the same SELECT as FOR UPDATE, the number would be taken before the lock.
         return f"SELECT *, nextval('memory_op_no') FROM ({select} FOR UPDATE) bank"
+
+    def damage(self) -> list[str]:
+        return []
+
+    def note_erasure(self) -> None:
+        pass
 
     def continue_numbers(self) -> None:
         for table, column in (("memory_banks", "bank_no"), ("memories", "no"), ("memory_models", "model_no")):

@@ -21,7 +21,6 @@ from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import Location, locate
 from ctx.memory.moving import Progress, move_memories
 from ctx.memory.moving import check_target as check_banks
-from ctx.memory.sessions import move_sessions
 from ctx.memory.store import open_rows
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.server.keys import KeyRecord, KeyRing, Keys, open_keys
@@ -86,7 +85,7 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             memories.memories,
             memories.digest,
             _moved_keys(_keys(origin, files), _keys(target, files)),
-            move_sessions(rows, goal_rows),
+            memories.sessions,
             _moved_values(memories_of[origin], memories_of[target]),
         )
         for store in (goal_rows, goal):

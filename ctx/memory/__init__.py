@@ -9,58 +9,16 @@ The layers; each uses only the layers below it:
 
     ops        operations by name, JSON in and out; scripts have them as `context.memory`
     store      all banks of a file or database: `MemoryStore`
-    bank/      one bank: put, change (update, delete, undo), search, read, move (export, import, merge)
+    bank/      one bank: put, change (update, delete, undo), search, read, export, import, merge
     ranking    fuses keyword and vector search; reflect answers a question from many memories
-    embedding  with vectors, scores, dates and language: used by ranking and bank
+    vectors    with scores, dates and language: used by ranking and bank
     rows       transactions; writer and reader have the SQL on one bank
     engine     the differences of SQLite and PostgreSQL; columns and filters: a memory's fields
 
 Other modules: location finds the file; copies and salvage protect it; split and moving transfer memories
-from old stores and other databases; folder and products exchange memories with Markdown files and other
+from old stores and other databases; folder and imports exchange memories with Markdown files and other
 products; activity and sessions are logs in the same file.
 
-Times are milliseconds since the epoch, UTC; where a caller gives a time, ISO 8601 is accepted too. The names
-below are imported at first use, because the bank needs numpy (85 ms), and `ctx search` needs only
-ctx.memory.copies.
+Times are milliseconds since the epoch, UTC; where a caller gives a time, ISO 8601 is accepted too. bank and
+store need numpy (85 ms).
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ctx.memory.bank import MemoryBank
-    from ctx.memory.embedding import Embedder
-    from ctx.memory.ops import OPS, BankCall, call
-    from ctx.memory.records import Provenance, check_bank_id, check_nameable
-    from ctx.memory.store import MemoryStore
-
-_MODULES = {
-    "OPS": "ops",
-    "BankCall": "ops",
-    "Embedder": "embedding",
-    "MemoryBank": "bank",
-    "MemoryStore": "store",
-    "Provenance": "records",
-    "call": "ops",
-    "check_bank_id": "records",
-    "check_nameable": "records",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-__all__ = [
-    "OPS",
-    "BankCall",
-    "Embedder",
-    "MemoryBank",
-    "MemoryStore",
-    "Provenance",
-    "call",
-    "check_bank_id",
-    "check_nameable",
-]

@@ -9,7 +9,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from ctx.errors import CtxError
 from ctx.memory.screen import redacted
 from ctx.models import JSON, Caller
 from ctx.store.record import Statements
-from ctx.store.schema import Connection, connect, migrate, transaction
+from ctx.store.schema import connect, migrate, transaction
 
 logger = logging.getLogger(__name__)
 
@@ -67,17 +68,7 @@ class Entry(NamedTuple):
     opened: tuple[str, ...] = ()
 
 
-class _Noted(NamedTuple):
-    """A call in the queue, not yet written."""
-
-    at_ms: int
-    tool: str
-    arguments: Mapping[str, JSON]
-    caller: Caller
-    reply: JSON
-    answer: JSON
-
-
+_Call = tuple[Callable[[], Entry], bool]  # a queued call, and whether it is a search while typing
 Begin = Callable[[], AbstractContextManager[Statements]]
 """A function that returns a read-write transaction as a context manager."""
 
@@ -85,10 +76,9 @@ Begin = Callable[[], AbstractContextManager[Statements]]
 class Activity:
     """The log of calls. Safe across threads and processes."""
 
-    def __init__(self, begin: Begin, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, begin: Begin) -> None:
         self._begin = begin
-        self._close = close
-        self._queue: SimpleQueue[_Noted | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
 
@@ -96,7 +86,9 @@ class Activity:
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
         """Queues a call. `reply` is the result of the tool, `answer` is what was sent to the client."""
-        self._queue.put(_Noted(now_ms(), tool, arguments, caller, reply, answer))
+        typing = bool(arguments.get("prefix"))
+        # The entry is made by the thread, because masking takes time and must not fail a call.
+        self._queue.put((partial(_made, now_ms(), tool, arguments, caller, reply, answer), typing))
         with self._lock:
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="ctx-activity", daemon=True)
@@ -117,48 +109,39 @@ class Activity:
         return count
 
     def close(self) -> None:
-        """Writes the queued calls, for at most 2 s, and closes the database."""
+        """Writes the queued calls, for at most 2 s."""
         with self._lock:
             writer, self._writer = self._writer, None
         if writer is not None:
             self._queue.put(None)
             writer.join(_CLOSE_S)
-        self._close()
 
     # -- the writer ------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         while (first := self._queue.get()) is not None:
-            batch, ended = self._rest_of_batch(first)
+            batch: list[_Call | None] = [first]
+            end_s = time.monotonic() + _GATHER_S
+            with suppress(Empty):
+                while batch[-1] is not None and len(batch) < _BATCH:
+                    batch.append(self._queue.get(timeout=max(0.0, end_s - time.monotonic())))
+            calls = [call for call in batch if call is not None]
             try:
                 with self._begin() as connection:
-                    for call in batch:
-                        _insert(connection, call)
+                    for call in calls:
+                        _insert(connection, *call)
                     connection.execute(_TRIM, (KEPT,))
             except CtxError as error:
-                logger.info("activity=unwritten calls=%d reason=%s", len(batch), error.message)
+                logger.info("activity=unwritten calls=%d reason=%s", len(calls), error.message)
             except Exception:
-                logger.exception("activity=unwritten calls=%d", len(batch))
-            if ended:
+                logger.exception("activity=unwritten calls=%d", len(calls))
+            if len(calls) < len(batch):  # closed meanwhile
                 return
 
-    def _rest_of_batch(self, first: _Noted) -> tuple[list[_Noted], bool]:
-        """This call and those that arrive within `_GATHER_S`, and whether the log was closed meanwhile."""
-        batch, end_s = [first], time.monotonic() + _GATHER_S
-        try:
-            while len(batch) < _BATCH:
-                call = self._queue.get(timeout=max(0.0, end_s - time.monotonic()))
-                if call is None:
-                    return batch, True
-                batch.append(call)
-        except Empty:
-            pass
-        return batch, False
 
-
-def _insert(connection: Statements, call: _Noted) -> None:
-    entry = _made(call)
-    if call.arguments.get("prefix"):
+def _insert(connection: Statements, make: Callable[[], Entry], typing: bool) -> None:
+    entry = make()
+    if typing:
         _drop_continued(connection, entry)
     values = (*entry[:6], int(entry.weak), entry.tokens, json.dumps(entry.paths))
     connection.execute(_INSERT, values)
@@ -178,28 +161,30 @@ def _drop_continued(connection: Statements, entry: Entry) -> None:
         connection.execute("DELETE FROM activity WHERE no = ?", (last[0],))
 
 
-def _made(call: _Noted) -> Entry:
-    reply: Mapping[str, JSON] = call.reply if isinstance(call.reply, dict) else {}
+def _made(
+    at_ms: int, tool: str, arguments: Mapping[str, JSON], caller: Caller, result: JSON, answer: JSON
+) -> Entry:
+    reply: Mapping[str, JSON] = result if isinstance(result, dict) else {}
     results: Sequence[JSON] = reply.get("results") or ()
-    searched = call.tool == "search"
+    searched = tool == "search"
     if searched:
-        subject, paths = call.arguments.get("query", ""), [row["source_id"] for row in results]
+        subject, paths = arguments.get("query", ""), [row["source_id"] for row in results]
     else:
         paths = [path] if isinstance(path := reply.get("source_id") or reply.get("path"), str) else []
-        subject = call.arguments.get("path") or call.arguments.get("name") or "".join(paths)
-    found = len(results)
+        subject = arguments.get("path") or arguments.get("name") or "".join(paths)
+    hits = len(results)
     if not searched:
-        found = reply.get("definition_count", 1) + reply.get("reference_count", 0)
+        hits = reply.get("definition_count", 1) + reply.get("reference_count", 0)
     weak = searched and (not results or str(reply.get("note", "")).startswith("0 exact matches"))
     return Entry(
-        call.at_ms,
-        call.caller.door,
-        _masked(call.caller.client or "", 80),
-        call.tool,
+        at_ms,
+        caller.door,
+        _masked(caller.client or "", 80),
+        tool,
         _masked(subject, _MAX_CHARS),
-        0 if weak else found,
+        0 if weak else hits,
         weak,
-        _size(call.answer) // _CHARS_A_TOKEN,
+        _size(answer) // _CHARS_A_TOKEN,
         tuple(_masked(path, _MAX_CHARS) for path in dict.fromkeys(paths[:_MAX_PATHS])),
     )
 
@@ -245,29 +230,14 @@ def _linked(entries: Sequence[Entry]) -> list[Entry]:
 
 def file_activity(path: Callable[[], str]) -> Activity:
     """The log in a SQLite file. The file is created with the first entry."""
-    opened: list[Connection] = []
     lock = threading.Lock()
 
     @contextmanager
     def begin() -> Iterator[Statements]:
-        with lock:
-            connection = opened.pop() if opened else connect(path())
-            if connection.lost():
-                connection.close()
-                connection = connect(path())
-            try:
-                migrate(connection, COMPONENT, MIGRATIONS)
-                connection.execute("PRAGMA secure_delete = ON")
-                with transaction(connection):
-                    yield connection
-            except BaseException:
-                connection.close()
-                raise
-            opened.append(connection)
+        with lock, closing(connect(path())) as connection:
+            migrate(connection, COMPONENT, MIGRATIONS)
+            connection.execute("PRAGMA secure_delete = ON")
+            with transaction(connection):
+                yield connection
 
-    def close() -> None:
-        with lock:
-            while opened:
-                opened.pop().close()
-
-    return Activity(begin, close)
+    return Activity(begin)

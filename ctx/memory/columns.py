@@ -177,15 +177,9 @@ def check_json(name: str, value: JSON, depth: int) -> None:
     elif isinstance(value, list):
         for entry in value:
             check_json(name, entry, depth + 1)
-    else:
-        _check_scalar(name, value)
-
-
-def _check_scalar(name: str, value: JSON) -> None:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise BadRequest(f"{name}: a number that is not finite")
-    elif value is not None and not isinstance(value, bool | int):
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise BadRequest(f"{name}: a number that is not finite")
+    elif value is not None and not isinstance(value, bool | int | float):
         raise BadRequest(f"{name}: {type(value).__name__} is not JSON")
 
 

@@ -13,6 +13,7 @@ import glob
 import json
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -21,7 +22,7 @@ from itertools import pairwise
 from threading import Event
 
 from ctx import files
-from ctx.errors import StoreError
+from ctx.errors import Busy, StoreError
 from ctx.store.schema import connect, copy_database, discard_copy, translating
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,23 @@ def is_sound(path: str) -> bool:
             return bool(tables) and connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
     except StoreError:
         return False
+
+
+def check_unused(memory: str) -> None:
+    """Raises `Busy` if another process has the file open."""
+    if not os.path.exists(memory):
+        return
+    with closing(sqlite3.connect(memory, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise Busy(
+                    "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
+                ) from error
+            # The file is too damaged to lock, so no other process can use it either.
 
 
 def copy_if_changed(memory: str, *, daily: bool = False) -> bool:
@@ -134,6 +152,24 @@ class Count:
     changes: int = 0
     lost: int = 0
     lost_changes: int = 0
+
+
+def counts_of(connection: sqlite3.Connection) -> tuple[int, int]:
+    """(number of memories, number of the last change)."""
+    memories, changes = connection.execute(
+        "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
+        " (SELECT coalesce(max(no), 0) FROM memory_journal)"
+    ).fetchone()
+    return int(memories), int(changes)
+
+
+def stored_counts(path: str) -> tuple[int, int]:
+    """`counts_of` for a file; zeros if it does not exist or has no memories yet. Raises `StoreError`."""
+    if not os.path.isfile(path) or not os.stat(path).st_size:
+        return 0, 0
+    with closing(connect(path, read_only=True)) as connection, translating():
+        tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'")
+        return counts_of(connection) if tables.fetchone()[0] else (0, 0)
 
 
 class Ledger:

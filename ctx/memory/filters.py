@@ -16,6 +16,8 @@ that names the key.
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from ctx.errors import BadRequest
@@ -92,7 +94,8 @@ class _Compiler:
             condition = self.context(key, alias, value)
         elif name in FIELDS:
             kind, column = FIELDS[name]
-            condition = self.field(key, kind, column_sql(alias, column), value)
+            compared = partial(_compared, key, kind, column_sql(alias, column))
+            condition = self.each(key, value, OPERATORS, compared)
         elif name in LISTS:
             condition = self.listed(key, f"{alias}.{name}", value)
         elif name.startswith(tuple(f"{object}." for object in OBJECTS)):
@@ -111,12 +114,15 @@ class _Compiler:
 
     def context(self, key: str, alias: str, value: JSON) -> Condition:
         """A condition on the contexts of a memory. A text may match any of them."""
-        first = self.field(key, TEXT, f"{alias}.context", value)
+        first = self.each(key, value, OPERATORS, partial(_compared, key, TEXT, f"{alias}.context"))
         if not isinstance(value, str):
             return first
         return _join("any", [first, self.listed(key, f"{alias}.contexts", value)])
 
-    def operators(self, key: str, value: JSON, known: tuple[str, ...]) -> list[tuple[str, JSON]]:
+    def each(
+        self, key: str, value: JSON, known: tuple[str, ...], test: Callable[[str, JSON], Condition]
+    ) -> Condition:
+        """The condition that all operators of an entry hold."""
         bare = ("in" if isinstance(value, list) else "eq", value)
         entries: list[tuple[str, JSON]] = list(value.items()) if isinstance(value, dict) else [bare]
         if not entries:
@@ -129,17 +135,12 @@ class _Compiler:
         self.conditions += len(entries)
         if self.conditions > MAX_CONDITIONS:
             raise BadRequest(f"filter: more than {MAX_CONDITIONS} conditions")
-        return entries
-
-    def field(self, key: str, kind: str, column: str, value: JSON) -> Condition:
-        entries = self.operators(key, value, OPERATORS)
-        return _join("all", [_compared(key, kind, column, *entry) for entry in entries])
+        return _join("all", [test(operator, operand) for operator, operand in entries])
 
     def listed(self, key: str, column: str, value: JSON) -> Condition:
         if isinstance(value, str):
             value = {"has": value}
-        operators = self.operators(key, value, LIST_OPERATORS)
-        return _join("all", [_has(key, column, operator, operand) for operator, operand in operators])
+        return self.each(key, value, LIST_OPERATORS, partial(_has, key, column))
 
     def keyed(self, key: str, column: str, path: str, value: JSON) -> Condition:
         names = path.split(".")
@@ -149,8 +150,7 @@ class _Compiler:
                 "or backslash"
             )
         json_path = "$" + "".join(f'."{name}"' for name in names)
-        entries = self.operators(key, value, OPERATORS)
-        return _join("all", [_json_compared(key, column, json_path, *entry) for entry in entries])
+        return self.each(key, value, OPERATORS, partial(_json_compared, key, column, json_path))
 
 
 def _has(key: str, column: str, operator: str, operand: JSON) -> Condition:

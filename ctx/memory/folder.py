@@ -101,10 +101,8 @@ def from_note(text: str) -> Note:
     except (ValueError, AttributeError, TypeError):
         raise BadRequest("id: not the id of a memory; leave it out for a new memory") from None
     fields = {"text": body, **{name: metadata[name] for name in _FIELDS if name in metadata}}
-    for name in fields.keys() & {
-        "contexts",
-        "tags",
-    }:  # people may leave them empty, or separate names with commas
+    # People may leave contexts and tags empty, or separate names with commas.
+    for name in fields.keys() & {"contexts", "tags"}:
         names = fields[name]
         if isinstance(names, str):
             fields[name] = [part.strip() for part in names.split(",") if part.strip()]
@@ -217,8 +215,8 @@ class Folder:
 
         A file that was edited and not imported yet is never overwritten; it is reported as a conflict.
         """
-        reply: dict[str, JSON] = {"written": 0, "removed": 0, "unchanged": 0, "conflicts": []}
-        reply["dry_run"] = dry_run
+        reply: dict[str, JSON] = dict.fromkeys(("written", "removed", "unchanged"), 0)
+        reply |= {"conflicts": [], "dry_run": dry_run}
         entries = {entry.note.id: entry for entry in self._entries(reply["conflicts"]) if entry.note.id}
         ids = []
         for record in self._bank.every({"kind": "fact"}, order="created"):
@@ -255,7 +253,8 @@ class Folder:
             if os.path.lexists(os.path.join(self.path, path)):
                 reply["conflicts"].append(_conflict(path, "it is in the place of a memory's file"))
                 return
-        self._write(path, text, reply["dry_run"])
+        if not reply["dry_run"]:
+            self._write(path, text)
         reply["written"] += 1
 
     # -- from the folder into the store --
@@ -267,8 +266,8 @@ class Folder:
         reported as a conflict. Deleted files are counted (`missing`); with `prune` their memories are
         forgotten, which can be undone. The front matter of an imported file is updated.
         """
-        counts = dict.fromkeys(("new", "changed", "unchanged", "missing", "forgotten"), 0)
-        reply: dict[str, JSON] = {**counts, "conflicts": [], "op_ids": [], "dry_run": dry_run}
+        reply: dict[str, JSON] = dict.fromkeys(("new", "changed", "unchanged", "missing", "forgotten"), 0)
+        reply |= {"conflicts": [], "op_ids": [], "dry_run": dry_run}
         entries = list(self._entries(reply["conflicts"]))
         ids = {entry.note.id for entry in entries}
         for entry in entries:
@@ -317,7 +316,7 @@ class Folder:
         if not reply["dry_run"]:
             updated = self._bank.update(record["id"], patch, expect_version=record["version"])
             reply["op_ids"] += [updated["op_id"]] if updated["op_id"] else []
-            self._write(entry.path, to_note(updated["record"]), False)
+            self._write(entry.path, to_note(updated["record"]))
         reply["changed"] += 1
         return note.id
 
@@ -329,7 +328,7 @@ class Folder:
         # An equal memory that exists and has no other file belongs to this file: a process died before it
         # wrote the front matter.
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
-            self._write(entry.path, to_note(record), False)
+            self._write(entry.path, to_note(record))
         elif record is not None and record["id"] != entry.note.id:
             raise Conflict(f"its text equals the existing memory {record['id']}")
         return str(stored["id"])
@@ -343,7 +342,11 @@ class Folder:
             if os.path.basename(path).lower() in _NOT_MEMORIES:
                 continue
             try:
-                text = self._read(path)
+                most = 4 * MAX_NOTE_CHARS + 1  # bytes
+                content = files.read_file(os.path.join(self.path, path), beneath=self.path, most=most)
+                if len(content) == most:
+                    raise BadRequest("too large for a memory")
+                text = content.decode()
                 note = from_note(text)
                 if note.id is not None and note.id in paths:
                     raise Conflict(f"it has the same id as {paths[note.id]}; remove the id for a new memory")
@@ -351,25 +354,17 @@ class Folder:
                 conflicts.append(_conflict(path, "it is not UTF-8: save it as UTF-8"))
                 continue
             except (CtxError, OSError) as error:
-                reason = error.message if isinstance(error, CtxError) else error.strerror
-                conflicts.append(_conflict(path, str(reason)))
+                reason = error.message if isinstance(error, CtxError) else str(error.strerror)
+                conflicts.append(_conflict(path, reason))
                 continue
             if note.id is not None:
                 paths[note.id] = path
             record = self._bank.get(note.id, include_deleted=True) if note.id else None
             yield Entry(path, text, note, record, record is None and note.id in erased_ids)
 
-    def _read(self, path: str) -> str:
-        limit = 4 * MAX_NOTE_CHARS
-        content = files.read_file(os.path.join(self.path, path), beneath=self.path, most=limit + 1)
-        if len(content) > limit:
-            raise BadRequest("too large for a memory")
-        return content.decode("utf-8")
-
-    def _write(self, path: str, text: str, dry_run: bool) -> None:
-        if not dry_run:
-            files.make_folder(self.path)
-            files.replace(os.path.join(self.path, path), text.encode(), beneath=self.path)
+    def _write(self, path: str, text: str) -> None:
+        files.make_folder(self.path)
+        files.replace(os.path.join(self.path, path), text.encode(), beneath=self.path)
 
     def _read_ledger(self) -> dict[str, JSON]:
         try:
@@ -388,7 +383,7 @@ class Folder:
     def _write_ledger(self, ids: list[str]) -> None:
         ledger = {"bank": self._bank.id, "ids": sorted(set(ids))}
         if ledger != self._ledger:
-            self._write(LEDGER, json.dumps(ledger, indent=0) + "\n", False)
+            self._write(LEDGER, json.dumps(ledger, indent=0) + "\n")
             self._ledger = ledger
 
 

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 
 from ctx import files
@@ -18,7 +18,7 @@ from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, project
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
 from ctx.memory import split
-from ctx.memory.copies import RESTORED, Ledger
+from ctx.memory.copies import RESTORED, Ledger, check_unused, stored_counts
 from ctx.store.schema import connect, discard_copy, is_damage, translating
 from ctx.text.strings import counted
 
@@ -166,9 +166,7 @@ def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
 
 def count_memories(memory: str) -> int:
     """The number of memories in a file; 0 if it does not exist."""
-    from ctx.memory.rows import stored_counts  # 100 ms with numpy
-
-    return stored_counts(memory)[0] if os.path.isfile(memory) else 0
+    return stored_counts(memory)[0]
 
 
 def _discard_empty(place: Place) -> None:
@@ -180,8 +178,6 @@ def _discard_empty(place: Place) -> None:
             "`ctx memory export` and `ctx memory import`"
         )
     if os.path.isfile(place.memory):
-        from ctx.memory.salvage import check_unused  # 100 ms with numpy
-
         check_unused(place.memory)
         discard_copy(place.memory)
         Ledger(place.memory).reset(0, 0)
@@ -205,25 +201,13 @@ def loss(memory: str) -> str | None:
     if ledger.read() is None:
         return None
     try:
-        with ExitStack() as opened:
-            connection = None
-            if os.path.isfile(memory) and os.stat(memory).st_size:
-                connection = opened.enter_context(closing(connect(memory, read_only=True)))
-            page = opened.enter_context(
-                ledger.held()
-            )  # locked, so that no process is between a commit and its count
-            memories = changes = 0
-            with translating():
-                tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
-                if connection is not None and connection.execute(tables).fetchone()[0]:
-                    from ctx.memory.rows import counts_of  # 100 ms with numpy
-
-                    memories, changes = counts_of(connection)
-            count = page.count
+        with ledger.held() as page:  # locked, so that no process is between a commit and its count
+            memories, changes = stored_counts(memory)
     except StoreError as error:
         return f"the memories cannot be read: {error.message}" if is_damage(error) else None
     except OSError:
         return None
+    count = page.count
     lost = count.lost + max(0, count.memories - memories)
     lost_changes = count.lost_changes + max(0, count.changes - changes)
     if lost:
@@ -238,16 +222,16 @@ def problems(memory: str) -> list[str]:
 
     Raises `StoreError` if the file cannot be opened for another reason than damage.
     """
-    if not (os.path.lexists(memory) or Ledger(memory).read()):
-        return []
-    from ctx.memory.rows import SqliteRows  # 100 ms with numpy
-
-    try:
-        with closing(SqliteRows(memory)) as rows, rows.view() as engine:
-            damage = engine.damage()
-    except StoreError as error:
-        if not is_damage(error):
-            raise
-        damage = [error.message]
+    verdict = "ok"
+    if os.path.isfile(memory):
+        try:
+            with closing(connect(memory, read_only=True)) as connection, translating():
+                [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except StoreError as error:
+            if not is_damage(error):
+                raise
+            return [error.message]
+    if verdict != "ok":
+        return [f"the catalog file is damaged: {verdict}"]
     missing = loss(memory)
-    return [*damage, *([missing] if missing and not damage else [])]
+    return [missing] if missing else []

@@ -106,7 +106,7 @@ _READS = (
 )
 _WRITES = (
     *("put", "put_many", "supersede", "update", "delete", "delete_where", "undo", "restore", "touch"),
-    *("import", "ensure", "configure"),
+    *("import", "configure"),
 )
 _OTHERWISE: dict[str, Callable[..., JSON]] = {
     "list": MemoryBank.browse,

@@ -12,13 +12,11 @@ from typing import NamedTuple
 
 from ctx.memory.columns import Memory
 from ctx.memory.dates import Window
-from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.language import first_person, language, silent_terms
 from ctx.memory.reader import Reader
 from ctx.memory.scores import MAX_STATEMENT_CHARS, WordQuery, bm25, calibration, coverage, either, word_query
-from ctx.memory.vectors import BankVectors, Floats
-from ctx.models import JSON
+from ctx.memory.vectors import BankVectors, Embedding, Floats
 from ctx.text.analyze import STOP_WORDS, query_counts, words
 
 # The weight of the best BM25 relative to a cosine, for short texts and a short question. It is low, so that
@@ -37,20 +35,21 @@ _NAMED_TIME_SCORE = 0.75  # the least score of a memory mostly in the window
 _MOSTLY = 0.5  # "mostly in the window" is at least this share of its time
 _NEAR_TWIN = 0.75  # cosine; on average, a LoCoMo fact has one earlier memory this close
 _MAX_NEWER = 3
-_STRENGTHS = ("fused", "bm25", "cosine", "nameless", "lexical", "semantic")
 
 
 class MemoryHit(NamedTuple):
-    """A search result. `score` in [0, 1] depends only on query and memory; `signals` has its components."""
+    """A search result. `score` in [0, 1] depends only on query and memory. Results are ordered by `fused`,
+    which is 1 for the best one of `find`.
+    """
 
     memory: Memory
     score: float
-    signals: dict[str, JSON]
+    fused: float
 
 
 def rank_key(hit: MemoryHit) -> tuple[float, float, int, str]:
     """Sort key for hits: fused score, then score, then newest first, then id."""
-    return (-hit.signals["fused"], -hit.score, -hit.memory.uttered_ms, hit.memory.id)
+    return (-hit.fused, -hit.score, -hit.memory.uttered_ms, hit.memory.id)
 
 
 # -- keyword and vector search -------------------------------------------------------------------------------
@@ -68,7 +67,7 @@ def find(
     failed.
 
     The rank is the mean of two cosines, with the query and with the query without names, plus a share of
-    BM25. It is scaled so that the signal `fused` is 1 for the best.
+    BM25. It is scaled to 1 for the best.
     """
     first_person_query = first_person(query)  # "the user" is no useful word: all memories are about them
     if query_counts(first_person_query).keys() - {"i", "my"}:
@@ -96,15 +95,8 @@ def find(
     for no, strength in fused.items():
         lexical = coverage(question, stored.get(no, ()), rows[no].text)
         semantic = likelihood(cosines[no]) if no in cosines else 0.0
-        signals: dict[str, JSON] = {
-            "fused": round(strength / top, 9) if top > 0 else strength,
-            "bm25": weights[no],
-            "cosine": cosines.get(no),
-            "nameless": without_names.get(no),
-            "lexical": round(lexical, 6),
-            "semantic": round(semantic, 6),
-        }
-        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), signals))
+        rank = round(strength / top, 9) if top > 0 else strength
+        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), rank))
     return sorted(hits, key=rank_key), vectors is not None and vector is None
 
 
@@ -192,21 +184,15 @@ def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) 
     """Puts memories whose own time is in the window first, and ranks memories that were only stored in the
     window higher. `others` are memories in the window that neither search found.
     """
-    unfound: dict[str, JSON] = {"fused": 0.0, "bm25": 0.0, "cosine": None, "nameless": None}
-    unfound |= {"lexical": 0.0, "semantic": 0.0}
     lifted = []
-    for hit in (*hits, *(MemoryHit(memory, 0.0, unfound) for memory in others)):
-        memory, rank = hit.memory, hit.signals["fused"]
+    for memory, score, rank in (*hits, *(MemoryHit(memory, 0.0, 0.0) for memory in others)):
         share = _share_within(memory, window)
-        if share is None:
-            lifted.append(hit)
-        elif memory.event_ms is None and memory.said_ms is None:
-            lifted.append(_with_signals(hit, fused=rank * (1 + _STORED_TIME_LIFT)))
-        else:
-            if share >= _MOSTLY:
-                hit = _with_signals(hit._replace(score=max(hit.score, _NAMED_TIME_SCORE)), in_window=True)
-            lift = _NAMED_TIME_LIFT * (1 + share) / 2
-            lifted.append(_with_signals(hit, fused=max(0.0, rank) + lift))
+        if share is not None and memory.event_ms is None and memory.said_ms is None:
+            rank *= 1 + _STORED_TIME_LIFT
+        elif share is not None:
+            score = max(score, _NAMED_TIME_SCORE) if share >= _MOSTLY else score
+            rank = max(0.0, rank) + _NAMED_TIME_LIFT * (1 + share) / 2
+        lifted.append(MemoryHit(memory, score, rank))
     return sorted(lifted, key=rank_key)
 
 
@@ -236,19 +222,11 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> 
             head = heads[hit.memory.id]
             if head is None:
                 continue
-            hit = _with_signals(hit._replace(memory=head), through=hit.memory.id)
-        earlier = best.get(hit.memory.id)
-        best[hit.memory.id] = hit if earlier is None else _stronger(earlier, hit)
+            hit = hit._replace(memory=head)
+        twin = best.get(hit.memory.id, hit)  # the same memory, found by the text of another one
+        score, fused = max(hit.score, twin.score), max(hit.fused, twin.fused)
+        best[hit.memory.id] = MemoryHit(hit.memory, score, fused)
     return sorted(best.values(), key=rank_key)
-
-
-def _stronger(hit: MemoryHit, second: MemoryHit) -> MemoryHit:
-    """Merges two hits of the same memory, such as one by its own text and one by a memory it replaced."""
-    signals = {**second.signals, **hit.signals}
-    for name in _STRENGTHS:
-        strengths = (hit.signals[name], second.signals[name])
-        signals[name] = max((strength for strength in strengths if strength is not None), default=None)
-    return hit._replace(score=max(hit.score, second.score), signals=signals)
 
 
 def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[str, list[str]]:
@@ -267,7 +245,3 @@ def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[
         if twins:
             newer[memory.id] = [id for _, _, id in sorted(twins, reverse=True)[:_MAX_NEWER]]
     return newer
-
-
-def _with_signals(hit: MemoryHit, **signals: JSON) -> MemoryHit:
-    return hit._replace(signals={**hit.signals, **signals})

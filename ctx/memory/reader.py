@@ -55,27 +55,31 @@ class BankRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change of a memory. `before` has the old values of changed columns; None for its creation."""
+    """One change of a memory. `before` has the old values of changed columns; {} for its creation."""
 
-    memory_no: int
     version: int
-    op_id: str
     op: str
-    at_ms: int
-    actor: JSON
-    before: dict[str, JSON] | None
+    op_id: str
+    at: int
+    by: JSON
+    before: dict[str, JSON]
 
 
 class JournalLine(NamedTuple):
-    """One operation on a bank. `hash` covers this line and the hash of the line before."""
+    """One operation on a bank. `by` and `detail` are JSON. `hash` covers this line and the hash of the line
+    before.
+    """
 
     no: int
-    op_id: str
     op: str
-    at_ms: int
-    actor: str
+    op_id: str
+    at: int
+    by: str
     detail: str
     hash: str
+
+
+_JOURNAL = "SELECT no, op, op_id, at_ms, actor, detail, hash FROM memory_journal"
 
 
 FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # can be restored
@@ -411,15 +415,12 @@ class Reader:
     def history(self, memory_no: int) -> list[Change]:
         """All changes of one memory, oldest first."""
         cursor = self.connection.execute(
-            "SELECT h.memory_no, h.version, j.op_id, j.op, j.at_ms, j.actor, h.before FROM memory_history h"
+            "SELECT h.version, j.op, j.op_id, j.at_ms, j.actor, h.before FROM memory_history h"
             f" JOIN memory_journal j ON j.no = h.op_no WHERE h.memory_no = ? AND j.bank_no IN {LINEAGE} "
             "ORDER BY h.version",
             (memory_no, self.bank_no),
         )
-        return [
-            Change._make([*row[:5], json.loads(row[5]), None if row[6] is None else json.loads(row[6])])
-            for row in cursor
-        ]
+        return [Change._make([*row[:4], json.loads(row[4]), json.loads(row[5] or "{}")]) for row in cursor]
 
     def following_ms(self, now_ms: int) -> int:
         """The time for the next operation, normally `now_ms`.
@@ -436,8 +437,7 @@ class Reader:
     def journal(self, after: int = 0, limit: int = EVERY) -> Iterator[JournalLine]:
         """The journal of the bank and of the banks that were merged into it, in order."""
         cursor = self.connection.execute(
-            f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal"
-            f" WHERE bank_no IN {LINEAGE} AND no > ? ORDER BY no LIMIT ?",
+            f"{_JOURNAL} WHERE bank_no IN {LINEAGE} AND no > ? ORDER BY no LIMIT ?",
             (self.bank_no, after, limit),
         )
         return map(JournalLine._make, cursor)
@@ -451,10 +451,7 @@ class Reader:
             f"SELECT bank_no, head FROM memory_banks WHERE bank_no IN {LINEAGE}", (self.bank_no,)
         ).fetchall()
         for bank_no, head in banks:
-            cursor = self.connection.execute(
-                f"SELECT {', '.join(JournalLine._fields)} FROM memory_journal WHERE bank_no = ? ORDER BY no",
-                (bank_no,),
-            )
+            cursor = self.connection.execute(f"{_JOURNAL} WHERE bank_no = ? ORDER BY no", (bank_no,))
             yield head, list(map(JournalLine._make, cursor))
 
     def scalar(self, sql: str, *values: JSON) -> JSON:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ctx.clock import iso_utc
@@ -26,8 +26,8 @@ from ctx.memory.columns import (
 from ctx.memory.language import gist
 from ctx.models import JSON
 
-_ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
-_ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")
+ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
+ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -122,30 +122,14 @@ def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
     It is one of `given_names`, or derived from the id and the time of creation, so it never changes.
     """
     bits = memory.id.replace("-", "")[:12]
-    try:
-        digits = int(bits, 16)
-    except ValueError:
-        digits = int(hashlib.sha256(memory.id.encode()).hexdigest()[:12], 16)
-        bits = f"{digits:012x}"
-    dialects = {"claude-recall": f"memory_{memory.created_ms}_{_base36(digits)}", "hindsight": f"fact_{bits}"}
+    recall = f"memory_{memory.created_ms}_{_base36(int(bits, 16))}"
+    dialects = {"claude-recall": recall, "hindsight": f"fact_{bits}"}
     for name in given_names:
         if name.startswith("memory_"):
             dialects["claude-recall"] = name
         elif name.startswith("fact_"):
             dialects["hindsight"] = name
     return dialects
-
-
-def creation_of(alias: str) -> int | None:
-    """The time of creation in an alias of Claude Recall, in milliseconds; None for other aliases."""
-    match = _ALIAS_RECALL.fullmatch(alias)
-    return int(match[1]) if match else None
-
-
-def id_prefix_of(alias: str) -> str | None:
-    """The beginning of the id in an alias of Hindsight; None for other aliases."""
-    match = _ALIAS_HINDSIGHT.fullmatch(alias)
-    return f"{match[1][:8]}-{match[1][8:]}" if match else None
 
 
 def _base36(value: int) -> str:
@@ -162,10 +146,10 @@ def content_hash(memory: Memory) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 
 
-def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, new_id: Callable[[], str]) -> Memory:
+def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, id: str) -> Memory:
     """Creates a memory from checked columns, without storing it. It is valid from when it was said."""
     memory = Memory(
-        id=new_id(),
+        id=id,
         metadata={},
         tags=[],
         session=source.session,

@@ -7,36 +7,28 @@ journal, whose hash covers the line before it. When `writing()` ends, the write 
 
 import logging
 import os
-import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 from ctx.errors import Busy, StoreError
 from ctx.memory import copies
-from ctx.memory.copies import Count, Ledger, Page
-from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
+from ctx.memory.copies import Count, Ledger, counts_of
+from ctx.memory.engine import UNSHREDDED, Engine
 from ctx.memory.reader import Reader
-from ctx.memory.schema import bring_up_to_date, is_up_to_date
+from ctx.memory.schema import bring_up_to_date, check_version
 from ctx.memory.writer import Writer
 from ctx.models import JSON
-from ctx.store.record import Statements, is_unfinished, set_unfinished
+from ctx.store.record import is_unfinished, set_unfinished
 from ctx.store.schema import (
     Connection,
     check_present,
     connect,
     is_locked,
-    passing_connection,
     transaction,
     translating,
 )
 
-# The number of memories, and the number of the last change.
-_TALLY = (
-    "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
-    " (SELECT coalesce(max(no), 0) FROM memory_journal)"
-)
-_UNSHREDDED = "memory.unshredded"  # a key in `meta` while the file or its log may contain erased data
 WRITE_WAIT_S = 15.0  # for other writers of this process; `connect` sets the wait for other processes
 
 logger = logging.getLogger(__name__)
@@ -104,112 +96,6 @@ class MemoryRows:
             writer.finish()
 
 
-def counts_of(connection: Statements) -> tuple[int, int]:
-    """(number of memories, number of the last change)."""
-    memories, changes = connection.execute(_TALLY).fetchone()
-    return int(memories), int(changes)
-
-
-def stored_counts(path: str) -> tuple[int, int]:
-    """`counts_of` for a file. Raises `StoreError`."""
-    with closing(SqliteRows(path)) as rows:
-        return rows.tally()
-
-
-class SqliteEngine(Engine):
-    """The memory tables of a SQLite file.
-
-    FTS5 indexes terms with the bank's number in front (`7:oauth`), so that banks share neither rows nor
-    document frequencies.
-    """
-
-    strays = (
-        (
-            "SELECT count(*) FROM memory_words_content w LEFT JOIN memories m ON m.no = w.id"
-            " WHERE m.no IS NULL OR m.deleted_ms IS NOT NULL",
-            "{} entries of the word index belong to no memory",
-        ),
-        (
-            "SELECT count(*) FROM memories m LEFT JOIN memory_words_content w ON w.id = m.no"
-            " WHERE m.deleted_ms IS NULL AND w.id IS NULL",
-            "{} memories are missing from the word index",
-        ),
-    )
-
-    def stream(self, sql: str, values: Sequence[JSON]) -> Iterator[JSON]:
-        return iter(self.connection.execute(sql, values))
-
-    def indexed_by(self, index: str) -> str:
-        return f"INDEXED BY {index}"
-
-    def damage(self) -> list[str]:
-        [verdict] = self.connection.execute("PRAGMA quick_check(1)").fetchone()
-        return [] if verdict == "ok" else [f"the catalog file is damaged: {verdict}"]
-
-    def note_erasure(self) -> None:
-        self.connection.execute(f"INSERT INTO meta VALUES ('{_UNSHREDDED}', 1) ON CONFLICT (key) DO NOTHING")
-
-    def holding(self, select: str) -> str:
-        return f"SELECT *, (SELECT coalesce(max(no), 0) + 1 FROM memory_journal) FROM ({select})"
-
-    # -- words -----------------------------------------------------------------------------------------------
-    def put_words(self, bank_no: int, no: int, parts: Sequence[Sequence[str]]) -> None:
-        stored = joined([f"{bank_no}:{word}" for word in part] for part in parts)
-        self.connection.execute("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", (no, stored))
-
-    def drop_words(self, bank_no: int, nos: Sequence[int]) -> None:
-        self.connection.executemany("DELETE FROM memory_words WHERE rowid = ?", [(no,) for no in nos])
-
-    def empty_words(self, bank_no: int) -> None:
-        self.connection.execute(
-            "DELETE FROM memory_words WHERE rowid IN (SELECT no FROM memories WHERE bank_no = ?)", (bank_no,)
-        )
-
-    def move_words(self, nos: Sequence[int], origin_no: int, home_no: int) -> None:
-        prefix, successor = re.compile(rf"(?<!\S){origin_no}:"), f"{home_no}:"
-        rows = self.connection.execute(
-            f"SELECT rowid, terms FROM memory_words WHERE rowid {IN_NUMBERS}", (listed(nos),)
-        )
-        self.connection.executemany(
-            "UPDATE memory_words SET terms = ? WHERE rowid = ?",
-            [(prefix.sub(successor, terms), no) for no, terms in rows.fetchall()],
-        )
-
-    def words(self, bank_no: int, nos: Iterable[int]) -> dict[int, list[list[str]]]:
-        cursor = self.connection.execute(
-            f"SELECT rowid, terms FROM memory_words WHERE rowid {IN_NUMBERS}", (listed(nos),)
-        )
-        prefix = f" {bank_no}:"  # no term has a space
-        return {no: parted(f" {terms}".replace(prefix, " ")) for no, terms in cursor}
-
-    def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
-        frequencies = {}
-        for word in words:
-            row = self.connection.execute(
-                "SELECT doc FROM memory_vocabulary WHERE term = ?", (f"{bank_no}:{word}",)
-            ).fetchone()
-            if row:
-                frequencies[word] = row[0]
-        return frequencies
-
-    def likeliest(
-        self, bank_no: int, posting: Posting, k: int, clause: str = "", values: Sequence[JSON] = ()
-    ) -> list[int]:
-        match = " OR ".join('"{}:{}"'.format(bank_no, word.replace('"', "")) for word in posting.frequencies)
-        if clause:
-            sql = (
-                "SELECT m.no FROM memory_words w CROSS JOIN memories m ON m.no = w.rowid"
-                f" WHERE w.memory_words MATCH ? AND w.rowid >= ? AND {clause} ORDER BY w.rank LIMIT ?"
-            )
-        else:
-            sql = (
-                "SELECT rowid FROM memory_words WHERE memory_words MATCH ? AND rowid >= ?"
-                " ORDER BY rank LIMIT ?"
-            )
-        cursor = self.connection.execute(sql, (match, posting.first_no, *values, k))
-        return [row[0] for row in cursor]
-
-
 class SqliteRows(MemoryRows):
     """The memory tables of one SQLite file. A read-only file can be searched, but not written.
 
@@ -223,10 +109,9 @@ class SqliteRows(MemoryRows):
         self._lock = threading.Lock()
         self._idle: list[Connection] = []  # open read connections for reuse
         self._log_holds_erased = False
-        self._bare = False  # a read-only file without the tables: reads find nothing
         if is_locked(path):
             self._writer = connect(path, read_only=True)  # SQLite refuses writes
-            self._bare = not is_up_to_date(self._writer)
+            check_version(self._writer)
             return
         self._writer = connect(path, synchronous="FULL")
         bring_up_to_date(self._writer)
@@ -268,10 +153,6 @@ class SqliteRows(MemoryRows):
     def _reader(self) -> Connection:
         with suppress(IndexError):
             return self._idle.pop()  # atomic: two threads cannot get the same one
-        if self._bare:
-            connection = passing_connection()
-            bring_up_to_date(connection)
-            return connection
         check_present(self._writer)
         return connect(self.path, read_only=True)
 
@@ -282,7 +163,7 @@ class SqliteRows(MemoryRows):
         try:
             check_present(connection)
             with transaction(connection, write=False):
-                yield SqliteEngine(connection)
+                yield Engine(connection)
         finally:
             if self._closed or connection.lost():
                 connection.close()
@@ -299,10 +180,15 @@ class SqliteRows(MemoryRows):
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with ExitStack() as counting:
                 with transaction(self._writer):
-                    yield SqliteEngine(self._writer)
+                    yield Engine(self._writer)
                     if durable:
                         tally = self.tally()
-                        page = self._counted(counting)
+                        try:
+                            page = counting.enter_context(self._ledger.held())
+                        except OSError as error:
+                            raise StoreError(
+                                f"the count of memories cannot be kept: {error.strerror}"
+                            ) from error
                         page.lower(*tally)
                 if durable:
                     page.raise_to(*tally)
@@ -320,13 +206,6 @@ class SqliteRows(MemoryRows):
             self._check_open()
             self._shred()
 
-    def _counted(self, stack: ExitStack) -> Page:
-        """The ledger's page, locked until `stack` is closed. Raises `StoreError`."""
-        try:
-            return stack.enter_context(self._ledger.held())
-        except OSError as error:
-            raise StoreError(f"the count of memories cannot be kept: {error.strerror}") from error
-
     def _shred(self) -> None:
         self._writer.execute("INSERT INTO memory_words (memory_words) VALUES ('optimize')")
         self._writer.execute("VACUUM")
@@ -342,7 +221,7 @@ class SqliteRows(MemoryRows):
         [(busy, *_)] = self._writer.execute("PRAGMA wal_checkpoint (TRUNCATE)").fetchall()
         self._log_holds_erased = bool(busy)
         if not busy:
-            self._writer.execute(f"DELETE FROM meta WHERE key = '{_UNSHREDDED}'")
+            self._writer.execute(f"DELETE FROM meta WHERE key = '{UNSHREDDED}'")
 
     def _cut_log_if_free(self) -> None:
         """As `_cut_log`, without waiting for readers."""
@@ -354,7 +233,7 @@ class SqliteRows(MemoryRows):
 
     def _finish_shredding(self) -> None:
         """Overwrites data that another process erased, if it died before it could do so."""
-        marker = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{_UNSHREDDED}'").fetchone()
+        marker = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{UNSHREDDED}'").fetchone()
         if marker is None:
             return
         try:

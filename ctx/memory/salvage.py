@@ -16,19 +16,18 @@ from dataclasses import dataclass, field
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
-from ctx.errors import BadRequest, Busy, StoreError
+from ctx.errors import BadRequest, StoreError
 from ctx.memory.columns import Memory
-from ctx.memory.copies import RESTORED, Count, Ledger, copies, is_sound
+from ctx.memory.copies import RESTORED, Count, Ledger, check_unused, copies, is_sound, stored_counts
 from ctx.memory.reader import COLUMN_NAMES, memory_of
 from ctx.memory.records import from_line, to_line
-from ctx.memory.rows import SqliteRows, stored_counts
+from ctx.memory.rows import SqliteRows
 from ctx.memory.schema import bring_up_to_date
 from ctx.memory.store import MemoryStore
 from ctx.models import JSON
 from ctx.store.schema import COMPANIONS, begin_copy, connect, copy_database, discard_copy, passing_connection
 
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
-_BUSY = "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
 _TABLE_LEAF = b"\x0d"  # the first byte of a page with rows of a table
 _COLUMNS = ", ".join(("bank_no", *COLUMN_NAMES))
 # A page may belong to another table, so the types of the values are checked.
@@ -85,21 +84,6 @@ def restore(memory: str) -> Salvage:
             return _restore(memory)
     except OSError as error:
         raise StoreError(f"the memories cannot be restored in {folder}: {error.strerror}") from error
-
-
-def check_unused(memory: str) -> None:
-    """Raises `Busy` if another process has the file open."""
-    if not os.path.exists(memory):
-        return
-    with closing(sqlite3.connect(memory, timeout=0, isolation_level=None)) as connection:
-        try:
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("BEGIN EXCLUSIVE")
-            connection.execute("ROLLBACK")
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise Busy(_BUSY) from error
-            # The file is too damaged to lock, so no other process can use it either.
 
 
 def _restore(memory: str) -> Salvage:

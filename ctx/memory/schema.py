@@ -7,7 +7,6 @@ embedder. Version 3 adds the sessions of clients.
 from ctx.errors import StoreError
 from ctx.memory.columns import added_sql, table_sql
 from ctx.memory.language import gist
-from ctx.memory.vectors import recoded
 from ctx.store.schema import Connection, migrate, schema_version
 
 # The tables and indexes that SQLite and PostgreSQL share; PostgreSQL replaces the types.
@@ -34,11 +33,6 @@ COMMON = """
       PRIMARY KEY (bank_no, alias)
     ) WITHOUT ROWID;
     CREATE INDEX memory_aliases_by_memory ON memory_aliases (memory_no);
-    CREATE TABLE memory_links (
-      memory_no INTEGER NOT NULL, other_no INTEGER NOT NULL, kind TEXT NOT NULL, score REAL NOT NULL,
-      PRIMARY KEY (memory_no, other_no, kind)
-    ) WITHOUT ROWID;
-    CREATE INDEX memory_links_by_other ON memory_links (other_no);
     CREATE TABLE memory_sessions (
       memory_no INTEGER NOT NULL, session TEXT NOT NULL,
       PRIMARY KEY (memory_no, session)
@@ -112,22 +106,22 @@ SESSIONS = """
     """
 
 COMPONENT = "memories"
+_SIGNS = bytes(code ^ 0x80 for code in range(256))
 MIGRATIONS = (_VERSION_1, _VERSION_2, SESSIONS)
 
 
 def bring_up_to_date(connection: Connection) -> None:
     """Creates the tables, or migrates older ones. Raises `StoreError`."""
     connection.create_function("gist_of", 1, gist, deterministic=True)
-    connection.create_function("recoded", 1, recoded, deterministic=True)
+    # Version 1 had signed codes after the step, which takes 4 bytes (ctx/memory/vectors.py).
+    connection.create_function("recoded", 1, lambda packed: packed[:4] + packed[4:].translate(_SIGNS))
     migrate(connection, COMPONENT, MIGRATIONS)
 
 
-def is_up_to_date(connection: Connection) -> bool:
-    """Whether the tables exist. Raises `StoreError` if they have a version other than the current one."""
-    version = schema_version(connection, COMPONENT)
-    if version not in (0, len(MIGRATIONS)):
+def check_version(connection: Connection) -> None:
+    """Raises `StoreError` if the tables have another version than the current one."""
+    if schema_version(connection, COMPONENT) != len(MIGRATIONS):
         raise StoreError(
             "the memories have the format of another version of ctx, and their file is read-only here. Run "
             "`ctx memory banks` as a user who can write it to update them"
         )
-    return version > 0

@@ -15,6 +15,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from ctx.identity import embedding_text
@@ -104,8 +105,7 @@ def heading(text: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-# -- scores
-# ---------------------------------------------------------------------------------------------------
+# -- scores --------------------------------------------------------------------------------------------------
 
 SUBSTRING_FLOOR = 0.95  # the minimum lexical score of a memory that contains the whole query
 PART_CREDIT = 0.5  # for the parts of an identifier in the query, if it does not occur as a whole
@@ -198,11 +198,7 @@ def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
     """The BM25 of a memory, with the statistics of its bank. `segments` are its indexed terms."""
     if not segments:
         return 0.0
-    counts: Counter[str] = Counter()
-    for part in segments:
-        counts.update(part)
-    for _ in range(ABOUT_WEIGHT - 1):
-        counts.update(segments[0])
+    counts = Counter(chain(*segments, *repeat(segments[0], ABOUT_WEIGHT - 1)))
     norm = _BM25_K1 * (1 - _BM25_B + _BM25_B * weighed_length(segments) / query.mean_terms)
     return sum(
         repeats * query.rarity[term] * counts[term] * (_BM25_K1 + 1) / (counts[term] + norm)

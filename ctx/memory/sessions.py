@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ctx.clock import now_ms
 from ctx.errors import StoreError
+from ctx.memory.engine import Engine
 from ctx.memory.rows import MemoryRows
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,6 @@ IDLE_MS = 24 * 3_600_000  # after this time, the next connection of a place star
 SAVE_EVERY_MS = 5_000  # a use is stored at most this often for each session
 MAX_SESSIONS = 10_000
 
-COLUMNS = ("pack", "id", "place", "started_ms", "active_ms")
 # Starts a new session, or records a use of an existing one, which may have moved to another place.
 _USE = (
     "INSERT INTO client_sessions AS s (pack, id, place, started_ms, active_ms) VALUES (?, ?, ?, ?, ?)"
@@ -64,16 +64,14 @@ class Sessions:
             return id or _new_id(now)
 
     def _open(self, id: str | None, place: str | None, now: int) -> str:
-        if id is not None and self._is_saved(id, now):
-            return id
         if id is None:
-            id = self._last(place, now)
-            if id is not None and self._is_saved(id, now):
-                return id
+            with self._rows().view() as engine:
+                id = self._last(engine, place, now)
+        if id is not None and 0 <= now - self._saved.get(id, -SAVE_EVERY_MS) < SAVE_EVERY_MS:
+            return id
         with self._rows().change(durable=False) as engine:
-            if id is None:  # read again in the transaction: another process may have started one
-                row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
-                id = _new_id(now) if row is None else str(row[0])
+            # Reads again in the transaction, because another process may have started one.
+            id = id or self._last(engine, place, now) or _new_id(now)
             engine.connection.execute(_USE, (self._pack, id, place, now, now))
             engine.connection.execute(_FORGET, (self._pack, self._pack, MAX_SESSIONS - 1))
         if len(self._saved) >= MAX_SESSIONS:
@@ -81,12 +79,8 @@ class Sessions:
         self._saved[id] = now
         return id
 
-    def _is_saved(self, id: str, now: int) -> bool:
-        return 0 <= now - self._saved.get(id, -SAVE_EVERY_MS) < SAVE_EVERY_MS
-
-    def _last(self, place: str | None, now: int) -> str | None:
-        with self._rows().view() as engine:
-            row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
+    def _last(self, engine: Engine, place: str | None, now: int) -> str | None:
+        row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
         return None if row is None else str(row[0])
 
     def started_ms(self, id: str) -> int | None:
@@ -106,22 +100,6 @@ class Sessions:
                 (self._clock() - ACTIVE_MS, self._pack),
             ).fetchone()
         return int(row[0]), int(row[1])
-
-
-def move_sessions(origin: MemoryRows, target: MemoryRows) -> int:
-    """Copies all sessions to another store, and replaces those with the same id. Returns how many."""
-    select = f"SELECT {', '.join(COLUMNS)} FROM client_sessions ORDER BY pack, id"
-    with origin.view() as engine:
-        rows = [tuple(row) for row in engine.connection.execute(select).fetchall()]
-    with target.change() as engine:
-        engine.connection.executemany(
-            "DELETE FROM client_sessions WHERE pack = ? AND id = ?", [row[:2] for row in rows]
-        )
-        engine.connection.executemany("INSERT INTO client_sessions VALUES (?, ?, ?, ?, ?)", rows)
-        copied = {tuple(row) for row in engine.connection.execute(select).fetchall()}
-    if not copied.issuperset(rows):
-        raise StoreError("the copied sessions differ from the original: repeat the migration")
-    return len(rows)
 
 
 def _new_id(now: int) -> str:

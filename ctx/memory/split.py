@@ -7,9 +7,8 @@ would be lost. If the process is killed, a marker file stays, and the next start
 
 import logging
 import os
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from itertools import zip_longest
 
@@ -21,6 +20,7 @@ from ctx.store.schema import (
     COMPANIONS,
     begin_copy,
     connect,
+    copy_database,
     discard_copy,
     holds_statements,
     transaction,
@@ -33,7 +33,7 @@ MOVED = ".moved"  # the suffix of copies that are kept for a downgrade
 _MARKER = ".splitting"
 _UNFINISHED = ".unfinished"
 _LEAVE = b"leave"  # content of the marker, if the old store must not be changed
-_TABLES = "(name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
+_OURS = "(name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
 _META = "key IN ('schema.memories', 'schema.scripts', 'memory.unshredded')"
 _ROWS = ("memories", "script_value")
 Known = Callable[[], str | None]
@@ -116,11 +116,8 @@ def divide(catalog: str, memory: str) -> None:
         translating(),
     ):
         old.execute("PRAGMA journal_mode = DELETE")
-        for connection in (old, new):
-            connection.execute("BEGIN IMMEDIATE")
+        old.execute("BEGIN IMMEDIATE")
         _copy(old, new)
-        new.execute("COMMIT")
-        _verify(old, new)
         _drop(old)
         old.execute("COMMIT")
 
@@ -160,17 +157,12 @@ def _move(catalog: str | None, keys: str, memory: str, new_keys: str, *, leave: 
     if keys != new_keys and os.path.isfile(keys):
         content = files.read_file(keys, beneath=os.path.dirname(keys))
         files.replace(new_keys, content, beneath=folder)
-    count = 0
-    if catalog is not None:
-        count = _move_tables(catalog, memory, leave=leave)
+    count = 0 if catalog is None else _move_tables(catalog, memory, leave=leave)
+    left = ""
     if not leave:
         _set_keys_aside(keys, new_keys)
+        left = f"; {os.path.basename(catalog or keys)}{MOVED} is a copy for an earlier version of ctx"
     os.unlink(memory + _MARKER)
-    left = (
-        ""
-        if leave
-        else f"; {os.path.basename(catalog or keys)}{MOVED} is a copy for an earlier version of ctx"
-    )
     logger.warning("moved %d memories and scripts' values to %s%s", count, memory, left)
 
 
@@ -189,13 +181,9 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
     connection = connect(catalog, read_only=True) if leave else connect(catalog, synchronous="FULL")
     with closing(connection) as old, transaction(old, write=not leave):
         with closing(sqlite3.connect(unfinished, isolation_level=None)) as new, translating():
-            new.execute("PRAGMA journal_mode = DELETE")
-            new.execute("BEGIN")
-            _copy(old, new)
-            new.execute("COMMIT")
-            count = _verify(old, new)
-        if not leave:
-            _leave_copy(unfinished, catalog)
+            count = _copy(old, new)
+            if not leave:  # for a downgrade
+                copy_database(new, f"{catalog}{MOVED}{_UNFINISHED}", catalog + MOVED)
         files.sync(unfinished)
         os.replace(unfinished, memory)
         files.sync(os.path.dirname(memory))
@@ -205,64 +193,48 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
     return count
 
 
-def _leave_copy(path: str, catalog: str) -> None:
-    """Keeps a copy of the moved tables next to the catalog, for a downgrade."""
-    with (
-        open(path, "rb") as file,
-        files.replacement(catalog + MOVED, beneath=os.path.dirname(catalog)) as descriptor,
-        open(descriptor, "wb", closefd=False) as copy,
-    ):
-        shutil.copyfileobj(file, copy)
-
-
-def _plain_tables(connection: sqlite3.Connection) -> list[tuple[str]]:
-    """The names of the tables to copy, without those of the word index."""
-    return connection.execute(
-        f"SELECT name FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND name NOT GLOB 'memory_words*'"
+def _tables(connection: sqlite3.Connection) -> dict[str, str]:
+    """The tables to copy, each with its columns. SQLite makes the other tables of the word index."""
+    rows = connection.execute(
+        f"SELECT name FROM sqlite_master WHERE type = 'table' AND {_OURS} AND name NOT GLOB 'memory_words_*'"
         " AND name != 'memory_vocabulary' ORDER BY name"
-    ).fetchall()
+    )
+    return {name: "rowid, terms" if name == "memory_words" else "*" for (name,) in rows}
 
 
-def _copy(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """Copies the tables with their rows, then creates the indexes. The word index is built again."""
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
+    """Copies the tables with their rows, and then the indexes, and compares all rows.
+
+    Returns the number of memories and values. Raises `StoreError`.
+    """
+    if holds_statements(old):
+        raise StoreError("the catalog has a trigger, a view or a computed column that ctx did not create")
+    new.execute("PRAGMA journal_mode = DELETE")
+    new.execute("BEGIN")
     new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     new.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
     new.executemany(
         "INSERT INTO meta VALUES (?, ?)", old.execute(f"SELECT key, value FROM meta WHERE {_META}")
     )
-    if holds_statements(old):
-        raise StoreError("the catalog has a trigger, a view or a computed column that ctx did not create")
-    names = [name for (name,) in _plain_tables(old)]
-    for (sql,) in old.execute(
-        f"SELECT sql FROM sqlite_master WHERE type = 'table' AND {_TABLES} AND sql IS NOT NULL"
-        " AND name NOT GLOB 'memory_words_*' ORDER BY name = 'memory_vocabulary'"
-    ).fetchall():
-        new.execute(sql)
-    for name in names:
-        cursor = old.execute(f"SELECT * FROM {name}")
-        marks = ", ".join("?" * len(cursor.description))
-        new.executemany(f"INSERT INTO {name} VALUES ({marks})", cursor)
-    if _has_words(old):
-        words = old.execute("SELECT rowid, terms FROM memory_words")
-        new.executemany("INSERT INTO memory_words (rowid, terms) VALUES (?, ?)", words)
-    for (sql,) in old.execute(
-        f"SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name IN "
-        f"(SELECT name FROM sqlite_master WHERE type = 'table' AND {_TABLES})"
-    ).fetchall():
-        new.execute(sql)
-
-
-def _has_words(connection: sqlite3.Connection) -> bool:
-    select = "SELECT 1 FROM sqlite_master WHERE name = 'memory_words'"
-    return connection.execute(select).fetchone() is not None
-
-
-def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Compares all rows of all tables. Returns the number of memories and values. Raises `StoreError`."""
+    definition = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND type = ? AND"
+    tables = _tables(old)
+    for name in (*tables, "memory_vocabulary"):
+        for (sql,) in old.execute(f"{definition} name = ?", ("table", name)).fetchall():
+            new.execute(sql)
+    for name, columns in tables.items():
+        rows = old.execute(f"SELECT {columns} FROM {name}")
+        fields = ", ".join(column[0] for column in rows.description)
+        marks = ", ".join("?" * len(rows.description))
+        new.executemany(f"INSERT INTO {name} ({fields}) VALUES ({marks})", rows)
+    for name in tables:
+        for (sql,) in old.execute(f"{definition} tbl_name = ?", ("index", name)).fetchall():
+            new.execute(sql)
+    new.execute("COMMIT")
     [verdict] = new.execute("PRAGMA quick_check(1)").fetchone()
     count = 0
-    for (name,) in [*_plain_tables(old), *([("memory_words",)] if _has_words(old) else [])]:
-        for row, copied in zip_longest(_in_order(old, name), _in_order(new, name)):
+    for name, columns in tables.items():
+        select = f"SELECT {columns} FROM {name}"
+        for row, copied in zip_longest(old.execute(select), new.execute(select)):
             if verdict != "ok" or row != copied:
                 raise StoreError(
                     f"the copy of `{name}` differs from the catalog, so nothing was moved: run `ctx doctor`"
@@ -271,22 +243,9 @@ def _verify(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
     return count
 
 
-def _in_order(connection: sqlite3.Connection, name: str) -> Iterator[tuple[object, ...]]:
-    columns = "rowid, terms" if name == "memory_words" else "*"
-    keys = [
-        row[0]
-        for row in connection.execute(
-            f"SELECT name FROM pragma_table_info('{name}') WHERE pk > 0 ORDER BY pk"
-        )
-    ]
-    return iter(connection.execute(f"SELECT {columns} FROM {name} ORDER BY {', '.join(keys) or 'rowid'}"))
-
-
 def _drop(old: sqlite3.Connection) -> None:
     """Drops the tables and overwrites their content, since memories may be erased later."""
     old.execute("PRAGMA secure_delete = 1")
-    for name in ("memory_vocabulary", "memory_words"):
+    for name in ("memory_vocabulary", *_tables(old)):
         old.execute(f"DROP TABLE IF EXISTS {name}")
-    for (name,) in _plain_tables(old):
-        old.execute(f"DROP TABLE {name}")
     old.execute(f"DELETE FROM meta WHERE {_META}")

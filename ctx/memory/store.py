@@ -2,22 +2,22 @@
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from ctx.clock import now_ms
+from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
-from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
-from ctx.memory.embedding import VECTOR_CACHE_MB, Embedder, Embedding
 from ctx.memory.reader import LINEAGE, UNDELETED, Reader, visible
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable, no_bank
-from ctx.memory.reflect import LanguageModel
+from ctx.memory.reflect import ChatCompletion
 from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.scores import segments
 from ctx.memory.screen import POLICIES
+from ctx.memory.vectors import Embedding
 from ctx.memory.writer import empty, journal_hash
 from ctx.models import JSON
 
@@ -37,13 +37,6 @@ _STRAYS = (
         " ON h.memory_no = m.no AND h.version = m.version WHERE h.memory_no IS NULL",
         "{} memories have no history of their version",
     ),
-)
-# Removes a bank and the banks merged into it. The rows stay, so that the numbers are not used again.
-_ENDING = (
-    f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}",
-    "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, purges = "
-    "purges + 1, head = ''"
-    f" WHERE bank_no IN {LINEAGE}",
 )
 _LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
@@ -78,23 +71,20 @@ class MemoryStore:
         clock: Callable[[], int] = now_ms,
         *,
         secrets: str = "flag",
-        language_model: LanguageModel | None = None,
+        language_model: ChatCompletion | None = None,
         consolidate: bool = False,
-        vector_cache_mb: int = VECTOR_CACHE_MB,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         leftovers: Sequence[str] = (),
     ) -> None:
         if secrets not in POLICIES:
             raise BadRequest(f"secrets: one of {', '.join(POLICIES)}")
         self.rows = open_rows(place, leftovers) if isinstance(place, str) else place
-        self.embedding = Embedding(embedder, vector_cache_mb, self._embed_soon)
+        self.embedding = Embedding(embedder, self._embed_soon)
         self._closing = threading.Event()
         self._worker: threading.Thread | None = None
         self._worker_lock = threading.Lock()
         self._asked = threading.Event()
-        self._resources = Resources(
-            self.rows, self.embedding, clock, secrets, language_model, consolidate, new_id
-        )
+        self.clock, self.secrets = clock, secrets
+        self.language_model, self.consolidate = language_model, consolidate
 
     def __enter__(self) -> "MemoryStore":
         return self
@@ -117,7 +107,7 @@ class MemoryStore:
         except BadRequest:
             if id not in self.banks():  # earlier versions allowed letters of any script
                 raise
-        return MemoryBank(self._resources, id, source)
+        return MemoryBank(self, id, source)
 
     def banks(self) -> list[str]:
         with self.rows.reading() as reader:
@@ -126,7 +116,7 @@ class MemoryStore:
     def bank_counts(self) -> dict[str, int]:
         """The number of visible memories of each bank, sorted by name."""
         with self.rows.reading() as reader:
-            return reader.bank_counts(visible(self._resources.clock()))
+            return reader.bank_counts(visible(self.clock()))
 
     def rename(self, id: str, name: str) -> None:
         """Renames a bank. Raises `NotFound`, and `Conflict` if the name is taken."""
@@ -166,11 +156,18 @@ class MemoryStore:
         """
         with self.rows.change() as engine:
             reader = self._existing(Reader(engine, id, locked=True))
-            count = reader.count([visible(self._resources.clock(), superseded=True)])
+            count = reader.count([visible(self.clock(), superseded=True)])
             engine.note_erasure()
             empty(engine, reader.bank_no)
-            for sql in _ENDING:
-                engine.connection.execute(sql, (reader.bank_no,))
+            engine.connection.execute(
+                f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}", (reader.bank_no,)
+            )
+            # The rows of the bank and of those merged into it stay, so that the numbers are not used again.
+            engine.connection.execute(
+                "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, "
+                f"purges = purges + 1, head = '' WHERE bank_no IN {LINEAGE}",
+                (reader.bank_no,),
+            )
         self.rows.shred()
         self.embedding.close()
         return count
@@ -204,11 +201,13 @@ class MemoryStore:
             )
             if not all(packed):
                 break
-            by_bank: dict[str, list[tuple[Memory, list[bytes]]]] = {}
-            for (bank, memory), vectors in zip(batch, packed, strict=True):
-                by_bank.setdefault(bank, []).append((memory, vectors))
-            for bank, pairs in by_bank.items():
-                self._embed(bank, pairs)
+            pairs = sorted(zip(batch, packed, strict=True), key=lambda pair: pair[0][0])
+            for bank, group in groupby(pairs, lambda pair: pair[0][0]):
+                with self.rows.writing(bank, "embed", self.clock(), {"tool": "embed_pending"}) as writer:
+                    for (_, memory), vectors in group:
+                        stored = writer.row(memory.id)
+                        if stored is not None and stored.text == memory.text and self.embedding.model:
+                            writer.embed(stored, self.embedding.model, vectors)
             count += len(batch)
         return count
 
@@ -230,18 +229,11 @@ class MemoryStore:
                 logger.warning("memory=embed outcome=%s", error.word)
 
     def _unread(self, limit: int) -> list[tuple[str, Memory]]:
+        """(bank, memory) of memories without vectors of the current model."""
         if self.embedding.model is None:
             return []
         with self.rows.reading() as reader:
             return reader.without_vectors(self.embedding.model, limit)
-
-    def _embed(self, bank: str, batch: list[tuple[Memory, list[bytes]]]) -> None:
-        actor = {"tool": "embed_pending"}
-        with self.rows.writing(bank, "embed", self._resources.clock(), actor) as writer:
-            for memory, vectors in batch:
-                stored = writer.row(memory.id)
-                if stored is not None and stored.text == memory.text and self.embedding.model:
-                    writer.embed(stored, self.embedding.model, vectors)
 
 
 def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
@@ -269,7 +261,7 @@ def _broken_line(reader: Reader) -> int | None:
     for last_hash, lines in reader.chains():
         head, last = "", 0
         for line in lines:
-            if line.hash != journal_hash(head, line.op_id, line.op, line.at_ms, line.actor, line.detail):
+            if line.hash != journal_hash(head, line.op_id, line.op, line.at, line.by, line.detail):
                 return line.no
             head, last = line.hash, line.no
         if head != last_hash:

@@ -1,17 +1,26 @@
-"""The vectors of memories: packed to 8 bits for the tables, and cached in memory for each bank.
+"""Embeds memories and queries. The vectors are packed to 8 bits for the tables, and cached in memory for each
+bank.
+
+Without an embedder, or if it fails, memories are still stored and found by their words, and embedded later.
 
 A search scans all vectors of a bank. A million vectors of 384 dimensions take 0.4 GB.
 """
 
+import logging
 import threading
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ctx.embed.base import Embedder
+from ctx.errors import CtxError
+from ctx.memory.language import first_person
 from ctx.memory.reader import Reader
+from ctx.memory.scores import MAX_PASSAGE_CHARS, embedding_texts
 from ctx.store.segments import (
     QUERY_ZERO,
     Codes,
@@ -26,6 +35,12 @@ from ctx.store.segments import (
 )
 from ctx.store.segments import Floats as Floats
 
+logger = logging.getLogger(__name__)
+
+CACHE_BYTES = 1536 << 20  # of all vectors in memory
+# A text of this length takes the embedder about a second. A longer one is stored without vectors, found by
+# its words, and embedded in the background.
+MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
 CODED_ROWS = 8_192  # from this number of rows on, multiplying codes is faster than floats
 _STEP_BYTES = 4
 _DEVIATIONS = 6.0  # the assumed maximum error of an estimated score, in standard deviations
@@ -53,13 +68,6 @@ def _unpacked(batch: Sequence[bytes]) -> tuple[Codes, Floats]:
     raw = np.frombuffer(b"".join(batch), np.uint8).reshape(len(batch), -1)
     steps = np.ascontiguousarray(raw[:, :_STEP_BYTES]).view("<f4")[:, 0].astype(np.float32)
     return raw[:, _STEP_BYTES:], steps
-
-
-def recoded(packed: bytes) -> bytes:
-    """Converts a vector of version 1 of the memory tables, which had signed codes."""
-    codes = np.frombuffer(packed, np.uint8, offset=_STEP_BYTES) ^ np.uint8(0x80)
-    converted: bytes = packed[:_STEP_BYTES] + codes.tobytes()
-    return converted
 
 
 class _Rows(NamedTuple):
@@ -102,10 +110,8 @@ class BankVectors:
         self._seq = -1
         self._purges = 0
         self._last_owner = 0
-        self._sampled: tuple[int, float | None] = (
-            0,
-            None,
-        )  # the number of vectors at the last sample, and the quantile
+        # The number of vectors at the last sample, and the quantile.
+        self._sampled: tuple[int, float | None] = (0, None)
 
     @property
     def size_bytes(self) -> int:
@@ -254,3 +260,80 @@ def _scan(rows: _Rows, query: Floats) -> tuple[Floats, float]:
     # The error of each component of the query is at most half a step. The product of these errors with a unit
     # vector has a standard deviation of step / sqrt(12).
     return products.astype(np.float32) * rows.steps[:count] * step, _DEVIATIONS * float(step) / 12**0.5
+
+
+class Embedding:
+    """The embedder of a store, if it has one, and the cached vectors of its banks. Thread-safe."""
+
+    def __init__(self, embedder: Embedder | None, deferred: Callable[[], None]) -> None:
+        """`deferred` is called after a memory was stored without vectors."""
+        self.embedder = embedder
+        self._deferred = deferred
+        self._banks: OrderedDict[int, BankVectors] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def model(self) -> str | None:
+        return self.embedder.model if self.embedder else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._banks.clear()
+
+    def packed(
+        self, texts: Sequence[str], *, patient: bool = False, stop: threading.Event | None = None
+    ) -> list[list[bytes]]:
+        """For each text, the packed vectors of its passages.
+
+        All lists are empty without an embedder, if it failed, or if `stop` was set meanwhile. The list of a
+        very long text is empty unless `patient`.
+        """
+        if self.embedder is None or not texts:
+            return [[] for _ in texts]
+        passages = [
+            embedding_texts(text) if patient or len(text) <= MAX_CHARS_AT_ONCE else [] for text in texts
+        ]
+        listed = [passage for entry in passages for passage in entry]
+        try:
+            vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
+        except CtxError as error:
+            # The memories must be stored anyway.
+            logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
+            vectors = []
+        if len(vectors) < len(listed):
+            return [[] for _ in texts]  # the embedder failed or was stopped
+        packed = iter(vectors)
+        return [[next(packed) for _ in entry] for entry in passages]
+
+    def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
+        """Call it after memories were stored, with their vectors. Memories without vectors are then embedded
+        in the background.
+        """
+        if self.embedder is not None and not all(vectors):
+            self._deferred()
+
+    def query_vector(self, query: str) -> Floats | None:
+        """The unit vector of a query; None without an embedder or on failure."""
+        if self.embedder is None:
+            return None
+        try:
+            vector = np.asarray(self.embedder.embed_query(first_person(query)), np.float32)
+        except CtxError as error:
+            logger.warning("memory=embed_query outcome=%s", error.word)
+            return None
+        length = float(np.linalg.norm(vector))
+        return vector / np.float32(length) if length else None
+
+    def of_bank(self, reader: Reader) -> BankVectors | None:
+        """The cached vectors of a bank, brought up to date; None if the model has embedded none."""
+        if self.model is None or (model_no := reader.model_no(self.model)) is None:
+            return None
+        with self._lock:
+            vectors = self._banks.setdefault(reader.bank_no, BankVectors())
+            self._banks.move_to_end(reader.bank_no)
+            while (
+                len(self._banks) > 1 and sum(bank.size_bytes for bank in self._banks.values()) > CACHE_BYTES
+            ):
+                self._banks.popitem(last=False)
+        vectors.refresh(reader, model_no)
+        return vectors

@@ -160,7 +160,7 @@ class Writer(Reader):
         """
         run = self.connection.execute
         home, theirs, members = self.bank_no, other.bank_no, listed(nos)
-        live = run(
+        self._live, self._live_terms = run(
             "SELECT count(*), CAST(coalesce(sum(term_count), 0) AS BIGINT) FROM memories"
             f" WHERE no {IN_NUMBERS} AND deleted_ms IS NULL",
             (members,),
@@ -182,7 +182,6 @@ class Writer(Reader):
             " AND key NOT IN (SELECT key FROM memory_replies WHERE bank_no = ?)",
             (home, theirs, home),
         )
-        self._count_live(live[0], live[1])
         self._count_purge()  # caches expect new vectors only after the last one they know
         empty(self.engine, theirs)
         run(
@@ -250,15 +249,13 @@ class Writer(Reader):
     # -- words and vectors -----------------------------------------------------------------------------------
     def _put_words(self, memory: Memory, parts: list[list[str]]) -> None:
         self.engine.put_words(self.bank_no, memory.no, parts)
-        self._count_live(1, memory.term_count)
+        self._live += 1
+        self._live_terms += memory.term_count
 
     def _drop_words(self, memory: Memory) -> None:
         self.engine.drop_words(self.bank_no, [memory.no])
-        self._count_live(-1, -memory.term_count)
-
-    def _count_live(self, memories: int, terms: int) -> None:
-        self._live += memories
-        self._live_terms += terms
+        self._live -= 1
+        self._live_terms -= memory.term_count
 
     def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
         """Replaces the vectors of a memory. Without any, only its words find it until it is embedded."""

@@ -25,7 +25,8 @@ from ctx.text.strings import one_line
 from ctx.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from ctx.memory import BankCall, MemoryStore
+    from ctx.memory.ops import BankCall
+    from ctx.memory.store import MemoryStore
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,8 @@ class Bridge(NamedTuple):
         if name is None or self.memory is None:
             yield self.host_for(policy, caller)
             return
-        from ctx.memory import BankCall, Provenance, check_nameable  # imports numpy, 70 ms
+        from ctx.memory.ops import BankCall  # imports numpy, 70 ms
+        from ctx.memory.records import Provenance, check_nameable
 
         if caller.banks is not None and check_nameable(name) not in caller.banks:
             raise Unauthorized(f"{policy.name}: this key does not open the bank '{name}'", presented=True)
@@ -249,7 +251,7 @@ def _by_name(operation: str, values: list[JSON]) -> JSON:
     """Lua's positional arguments as a table by name: first the required ones, then those in a table of
     options.
     """
-    from ctx.memory import OPS  # already imported: the script has a memory bank
+    from ctx.memory.ops import OPS  # already imported: the script has a memory bank
 
     if operation not in OPS:
         return {}  # `BankCall.run` reports that it is unknown

@@ -13,9 +13,9 @@ from kit import ctx, project, workspace
 
 from ctx.cli import memory
 from ctx.config import load_config
-from ctx.memory import Provenance
+from ctx.memory.imports import PRODUCTS
 from ctx.memory.location import locate, memory_place
-from ctx.memory.products import PRODUCTS
+from ctx.memory.records import Provenance
 from ctx.models import Caller
 
 PACKED = (

@@ -20,7 +20,8 @@ import pytest
 from store_tree import make
 
 from ctx.errors import StoreError
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
+from ctx.memory.store import MemoryStore
 from ctx.models import JSON, Filters
 from ctx.store.base import Catalog
 from ctx.store.index import LocalIndex

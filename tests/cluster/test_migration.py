@@ -18,7 +18,7 @@ from kit import ROOT, project, workspace
 
 from ctx import cli
 from ctx.config import load_config
-from ctx.memory import Provenance
+from ctx.memory.records import Provenance
 from ctx.models import JSON, Caller
 from ctx.server.keys import key_ring
 from ctx.workspace import Workspace

@@ -8,7 +8,9 @@ import pytest
 from memory_kit import Clock, WordEmbedder
 
 from ctx.embed.local import LocalEmbedder
-from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.bank import MemoryBank
+from ctx.memory.records import Provenance
+from ctx.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from kit import MEMORIES, project, workspace, write_key_file
 
 from ctx.config import load_config
 from ctx.config.trust_file import TrustFile, trust_path
-from ctx.memory import MemoryStore
 from ctx.memory.location import memory_place
+from ctx.memory.store import MemoryStore
 from ctx.scripts.store import FileScriptStore
 
 TEXTS = [f"The heron number {number} likes tea." for number in range(5)]

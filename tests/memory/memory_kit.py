@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ctx.memory import MemoryBank
+from ctx.memory.bank import MemoryBank
 from ctx.text.analyze import query_terms
 
 START_MS = 1_760_000_000_000  # 2025-10-09T08:53:20Z

@@ -16,8 +16,8 @@ from pathlib import Path
 from memory_kit import WordEmbedder
 
 from ctx.cli import main as ctx
-from ctx.memory import MemoryStore
 from ctx.memory.folder import Folder
+from ctx.memory.store import MemoryStore
 
 State = dict[str, list[str]]
 Step = Callable[[], object]

@@ -4,7 +4,8 @@ import pytest
 from memory_kit import DAY_MS, Clock
 
 from ctx.errors import BadRequest
-from ctx.memory import MemoryBank, call
+from ctx.memory.bank import MemoryBank
+from ctx.memory.ops import call
 
 
 def test_a_conversation_begins_with_what_answers_its_topic_else_with_the_latest(

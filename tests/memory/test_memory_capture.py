@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from ctx.memory.capture import lasting
+from ctx.memory.language import lasting
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, texts
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
-from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.bank import MemoryBank
+from ctx.memory.records import Provenance
 from ctx.memory.rows import SqliteRows
+from ctx.memory.store import MemoryStore
 
 # -- changing ------------------------------------------------------------------------------------------------
 

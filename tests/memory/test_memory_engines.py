@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from memory_kit import Clock, WordEmbedder
 
-from ctx.memory import MemoryStore, call
+from ctx.memory.ops import call
+from ctx.memory.store import MemoryStore
 
 pytestmark = pytest.mark.cluster
 

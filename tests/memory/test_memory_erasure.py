@@ -13,8 +13,8 @@ import numpy.typing as npt
 from faults import eventually
 from memory_kit import Clock, WordEmbedder, texts
 
-from ctx.memory import MemoryStore
 from ctx.memory.rows import SqliteRows
+from ctx.memory.store import MemoryStore
 
 
 def _bytes(folder: Path) -> bytes:
@@ -43,7 +43,7 @@ def test_what_a_process_erased_that_died_is_gone_once_the_store_is_opened(tmp_pa
     # It dies when the memory is gone from the tables, and still in the file.
     dying = (
         "import os, sys\n"
-        "from ctx.memory import MemoryStore\n"
+        "from ctx.memory.store import MemoryStore\n"
         "from ctx.memory.rows import SqliteRows\n"
         "SqliteRows.shred = lambda self: os.kill(os.getpid(), 9)\n"
         "MemoryStore(sys.argv[1]).bank('a').delete_all([sys.argv[2]], hard=True)\n"

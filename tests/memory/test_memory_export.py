@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from memory_kit import START_MS, Clock, WordEmbedder, texts
 
 from ctx.errors import BadRequest
-from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.bank import MemoryBank
+from ctx.memory.records import Provenance
+from ctx.memory.store import MemoryStore
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60).filter(str.strip)
 _json = st.recursive(

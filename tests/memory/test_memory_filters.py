@@ -8,7 +8,8 @@ import pytest
 from memory_kit import Clock
 
 from ctx.errors import BadRequest
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
+from ctx.memory.store import MemoryStore
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)])

@@ -9,8 +9,9 @@ import pytest
 from memory_kit import SECOND_MS, Clock, WordEmbedder
 
 from ctx.errors import BadRequest, Conflict
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
 from ctx.memory.folder import LEDGER, Folder
+from ctx.memory.store import MemoryStore
 
 
 @pytest.fixture
@@ -176,11 +177,11 @@ def test_a_ledger_that_is_none_is_refused_with_the_mend(bank: MemoryBank, tmp_pa
 
 def test_the_folder_of_one_bank_is_not_anothers(bank: MemoryBank, tmp_path: Path) -> None:
     Folder(bank, str(tmp_path / "notes")).export()
-    stranger = type(bank)(bank._resources, "bob", bank.source)
+    stranger = bank._store.bank("bob")
     with pytest.raises(Conflict, match="alice"):
         Folder(stranger, str(tmp_path / "notes"))
     with (
-        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), bank._resources.clock) as store,
+        MemoryStore(str(tmp_path / "other.db"), WordEmbedder(), bank._store.clock) as store,
         pytest.raises(Conflict, match=rf"none of this bank's memories.*{LEDGER}"),
     ):
         Folder(store.bank("bob"), str(tmp_path / "notes"))

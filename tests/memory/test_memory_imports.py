@@ -11,9 +11,11 @@ import pytest
 from memory_kit import WordEmbedder
 
 from ctx.errors import BadRequest
-from ctx.memory import MemoryBank, MemoryStore, products
-from ctx.memory.imports import Source
-from ctx.memory.products import import_from, piped_source, read_source
+from ctx.memory import imports
+from ctx.memory.bank import MemoryBank
+from ctx.memory.imports import import_from, piped_source, read_source
+from ctx.memory.imports.replies import Source
+from ctx.memory.store import MemoryStore
 from ctx.models import JSON
 
 MEM0 = {
@@ -243,7 +245,7 @@ def test_a_link_among_the_notes_of_a_folder_is_not_followed(bank: MemoryBank, tm
 
 
 def test_endless_input_is_refused(bank: MemoryBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "MAX_SOURCE_BYTES", 1 << 20)
+    monkeypatch.setattr(imports, "MAX_SOURCE_BYTES", 1 << 20)
     with pytest.raises(BadRequest, match="neither a file nor a folder"):
         read_source("/dev/zero")
     with open(tmp_path / "export.json", "wb") as file:

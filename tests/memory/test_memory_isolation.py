@@ -9,7 +9,10 @@ import pytest
 from memory_kit import Clock, WordEmbedder
 
 from ctx.errors import CtxError, NotFound
-from ctx.memory import OPS, MemoryBank, MemoryStore, Provenance, call
+from ctx.memory.bank import MemoryBank
+from ctx.memory.ops import OPS, call
+from ctx.memory.records import Provenance
+from ctx.memory.store import MemoryStore
 
 BANKS = [f"bank-{number}" for number in range(8)]
 
@@ -90,7 +93,6 @@ def attempts_on(foreign: list[str], exported: list[str]) -> dict[str, list[dict[
         "export": [{"include_deleted": True}],
         "import": [{"content": "\n".join(exported)}],
         "exists": [{}],
-        "ensure": [{}],
         "config": [{}],
         "configure": [{"config": {}}],
     }

@@ -13,8 +13,8 @@ import pytest
 from memory_kit import WordEmbedder
 from memory_mover import CONFIG, State, captured
 
-from ctx.memory import MemoryStore
 from ctx.memory.folder import Folder
+from ctx.memory.store import MemoryStore
 
 MOVER = Path(__file__).parent / "memory_mover.py"
 GRADUAL = ("take_in", "capture")  # a memory at a time: what is cut short is finished when it is done again
@@ -122,7 +122,7 @@ def test_two_hundred_killed_movers_leave_each_step_done_or_not_begun(tmp_path: P
 
 WRITE = """
 import sys
-from ctx.memory import MemoryStore
+from ctx.memory.store import MemoryStore
 with MemoryStore(sys.argv[1]) as store:
     for number in range(40):
         store.bank("shared").put(f"{sys.argv[2]} note {number}")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from memory_kit import Clock, WordEmbedder, texts
 
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
 from ctx.memory.language import _language, language, silent_terms
+from ctx.memory.store import MemoryStore
 
 
 @pytest.fixture(params=["words", "model"])

@@ -7,7 +7,7 @@ import pytest
 from memory_kit import SECOND_MS, Clock, WordEmbedder, texts
 
 from ctx.errors import Conflict, NotFound
-from ctx.memory import MemoryStore
+from ctx.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from memory_kit import START_MS, Clock, WordEmbedder, texts
 
-from ctx.memory import MemoryStore
+from ctx.memory.store import MemoryStore
 from ctx.text.analyze import terms
 
 VERSION_1 = """
@@ -183,10 +183,11 @@ def test_the_vectors_of_an_old_store_are_searched_without_embedding_again(path: 
     embedder = WordEmbedder()
     with MemoryStore(path, embedder, Clock(START_MS + 10)) as store:
         assert store.pending() == 0
-        result = store.bank(BANK).search("Lisbon trains", mode="semantic", explain=True)["results"][0]
-    assert result["record"]["text"] == MEMORIES[1][1]
-    expected = embedder.embed_query("Lisbon trains") @ embedder.embed_query(MEMORIES[1][1])
-    assert result["signals"]["cosine"] == pytest.approx(float(expected), abs=0.01)
+        assert texts(store.bank(BANK), "Lisbon trains", mode="semantic", limit=1) == [MEMORIES[1][1]]
+        text = f"{MEMORIES[1][1]} Always."
+        [similar] = store.bank(BANK).put(text)["similar"]
+    expected = embedder.embed_query(text) @ embedder.embed_query(MEMORIES[1][1])
+    assert similar["score"] == pytest.approx(float(expected), abs=0.01)
 
 
 def test_what_an_old_store_holds_is_not_stored_again(path: str) -> None:

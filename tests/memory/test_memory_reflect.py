@@ -11,9 +11,9 @@ from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 from web_api import Api, Asked, Reply, serving_api
 
 from ctx.errors import ConfigError
-from ctx.memory import MemoryBank, MemoryStore
-from ctx.memory.llm import ChatCompletion
-from ctx.memory.reflect import cited_only
+from ctx.memory.bank import MemoryBank
+from ctx.memory.reflect import ChatCompletion, cited_only
+from ctx.memory.store import MemoryStore
 
 DECISIONS = [
     ("Chose hexagonal architecture for the billing service", "2025-01-10"),

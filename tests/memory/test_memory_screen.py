@@ -7,7 +7,8 @@ import pytest
 from memory_kit import Clock
 
 from ctx.errors import BadRequest
-from ctx.memory import MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
+from ctx.memory.store import MemoryStore
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
 FLAG = "secret:aws_access_key"

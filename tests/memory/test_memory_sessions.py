@@ -7,7 +7,7 @@ import pytest
 
 from ctx.errors import StoreError
 from ctx.memory.rows import SqliteRows
-from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions, move_sessions
+from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions
 
 
 class Clock:
@@ -91,15 +91,3 @@ def test_a_store_that_cannot_be_written_costs_no_call(rows: SqliteRows) -> None:
     sessions = Sessions(broken, "claude-recall")
     assert sessions.open("a") == "a"
     assert sessions.open(place="/project").startswith("session_")
-
-
-def test_sessions_move_to_another_store_in_place_of_those_of_the_same_name(
-    tmp_path: Path, rows: SqliteRows
-) -> None:
-    clock, target = Clock(), SqliteRows(str(tmp_path / "target.db"))
-    folder = sessions_of(rows, clock).open(place="/project")
-    sessions_of(target, Clock()).open(folder, place="/elsewhere")
-    for _ in range(2):
-        assert move_sessions(rows, target) == 1
-    assert sessions_of(target, clock).open(place="/project") == folder
-    target.close()

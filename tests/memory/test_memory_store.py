@@ -9,7 +9,10 @@ import pytest
 from memory_kit import DAY_MS, SECOND_MS, START_MS, Clock, WordEmbedder, texts
 
 from ctx.errors import BadRequest, Conflict, NotFound, StoreError
-from ctx.memory import MemoryBank, MemoryStore, Provenance, call
+from ctx.memory.bank import MemoryBank
+from ctx.memory.ops import call
+from ctx.memory.records import Provenance
+from ctx.memory.store import MemoryStore
 
 # -- writing and reading back --------------------------------------------------------------------------------
 

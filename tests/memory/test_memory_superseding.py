@@ -7,7 +7,9 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 
 from ctx.errors import BadRequest, Conflict
-from ctx.memory import MemoryBank, MemoryStore, Provenance
+from ctx.memory.bank import MemoryBank
+from ctx.memory.records import Provenance
+from ctx.memory.store import MemoryStore
 
 WHERE = "Where does the user live?"
 BERLIN, PARIS = "User lives in Berlin near the river", "User lives in Paris near the river"

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import ToolError
-from ctx.memory import BankCall, MemoryBank, MemoryStore
+from ctx.memory.bank import MemoryBank
+from ctx.memory.ops import BankCall
+from ctx.memory.store import MemoryStore
 
 
 @pytest.fixture

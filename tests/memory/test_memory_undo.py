@@ -6,9 +6,9 @@ import pytest
 from memory_kit import DAY_MS, Clock
 
 from ctx.errors import Conflict, NotFound
-from ctx.memory import MemoryBank
-from ctx.memory.imports import Source
-from ctx.memory.products import import_from
+from ctx.memory.bank import MemoryBank
+from ctx.memory.imports import import_from
+from ctx.memory.imports.replies import Source
 
 
 def _forget(bank: MemoryBank, id: str) -> object:

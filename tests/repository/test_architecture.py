@@ -55,7 +55,7 @@ BUDGETS = {
     "formats": 3450,
     "indexing": 1800,
     "lua": 1900,
-    "memory": 8875,
+    "memory": 8450,
     "scripts": 1675,
     "search": 1825,
     "server": 3400,

@@ -11,7 +11,7 @@ import pytest
 from kit import write_key_file
 
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
-from ctx.memory import MemoryStore
+from ctx.memory.store import MemoryStore
 from ctx.server.keys import Grant, KeyRing, digest, match
 
 

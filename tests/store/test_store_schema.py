@@ -14,7 +14,7 @@ import pytest
 from store_tree import make
 
 from ctx.errors import Busy, StoreError
-from ctx.memory import MemoryStore
+from ctx.memory.store import MemoryStore
 from ctx.store.schema import connect, holds_statements, migrate, schema_version, transaction
 from ctx.store.sqlite import SqliteCatalog
 

@@ -4,14 +4,143 @@ shows in which order. The layers below only store data.
 Texts are embedded before a transaction begins, so that no write waits for a model.
 """
 
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+
+from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.change import Changing
-from ctx.memory.bank.move import Moving
 from ctx.memory.bank.put import Putting
 from ctx.memory.bank.read import Reading
+from ctx.memory.columns import COLUMN_OF, SETTABLE, Memory
+from ctx.memory.filters import EVERYTHING, compile_filter
+from ctx.memory.language import gist
+from ctx.memory.reader import UNDELETED, Reader
+from ctx.memory.records import content_hash, from_line, no_bank, to_line
+from ctx.memory.screen import SCREENED
+from ctx.models import JSON
+
+_BATCH = 200
+_Line = tuple[Memory, list[str], list[str]]
 
 
-class MemoryBank(Putting, Changing, Reading, Moving):
+class MemoryBank(Putting, Changing, Reading):
     """One bank. It changes no other bank, except in `absorb`. `source` is recorded with every change."""
 
+    def export(self, filter: JSON = None, *, include_deleted: bool = False) -> Iterator[str]:
+        """Yields a line of JSON for each memory, including superseded ones, oldest first, without newlines.
 
-__all__ = ["MemoryBank"]
+        After an import into any bank, an export gives the same bytes. Journal and history are not exported.
+        """
+        conditions = [EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
+        with self._view() as view:
+            for memory in view.select(conditions, "m.created_ms, m.id"):
+                aliases = view.aliases([memory.no]).get(memory.no, [])
+                yield to_line(memory, aliases, view.sessions(memory.no))
+
+    def import_(self, lines: Iterable[str]) -> JSON:
+        """Imports the lines of an export: `{"imported", "skipped", "conflicts"}`.
+
+        Each batch of 200 lines is one transaction. A memory that already exists is skipped, even if it was
+        read, replaced or forgotten since. If a memory has the same id but other content, the line is
+        reported as a conflict and not imported. An alias that another memory of this bank has is dropped.
+        Raises `BadRequest` with the number of an invalid line.
+        """
+        counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
+        parsed = self._parsed(lines)
+        while batch := list(islice(parsed, _BATCH)):
+            self._import_batch(batch, counts)
+        return counts
+
+    def _parsed(self, lines: Iterable[str]) -> Iterator[_Line]:
+        """The memory, its aliases and its sessions of each line."""
+        for number, text in enumerate(lines, 1):
+            if not text.strip():
+                continue
+            try:
+                memory, aliases, sessions = from_line(json.loads(text))
+                yield self._admitted(memory), aliases, sessions
+            except (ValueError, RecursionError):
+                raise BadRequest(f"line {number}: not JSON") from None
+            except BadRequest as error:
+                raise BadRequest(f"line {number}: {error.message}") from error
+
+    def _admitted(self, memory: Memory) -> Memory:
+        """Applies the policy for secrets to a memory. Adds the flags of its content to its own flags."""
+        columns, flags = self._screened({name: getattr(memory, name) for name in SCREENED})
+        admitted = memory._replace(**columns, flags=sorted({*memory.flags, *flags}))
+        if any(getattr(memory, name) != value for name, value in columns.items()):
+            admitted = admitted._replace(gist=gist(admitted.text))
+            admitted = admitted._replace(content_hash=content_hash(admitted))
+        return admitted
+
+    def _import_batch(self, batch: Sequence[_Line], counts: dict[str, JSON]) -> None:
+        vectors = self._embedding.packed([memory.text for memory, _, _ in batch])
+        with self._writing("import") as writer:
+            nos = []
+            for (memory, aliases, sessions), packed in zip(batch, vectors, strict=True):
+                stored = writer.row(memory.id)
+                if stored is None:
+                    stored = writer.insert(memory, self._embedding.model, packed)
+                    for alias in aliases:
+                        with suppress(Conflict):
+                            writer.alias(stored, alias)
+                    for session in sessions:
+                        writer.join_session(stored.no, session)
+                    nos.append(stored.no)
+                elif _is_same(stored, memory):
+                    counts["skipped"] += 1
+                else:
+                    counts["conflicts"].append(stored.id)
+            writer.revive_bereft(nos, waiting=True)  # the successor may be on a later line
+            counts["imported"] += len(nos)
+        self._embedding.stored(vectors)
+
+    def absorb(self, bank: str, *, dry_run: bool = False) -> JSON:
+        """Moves another bank's memories here with their history: `{"imported", "skipped", "conflicts"}`.
+
+        Memories that already exist here are skipped. If a memory here has the same id and other content, it
+        is reported and nothing is moved.
+        """
+        with self._view() as view:
+            counts = _compared(view, Reader(view.engine, bank))[0]
+        if dry_run or counts["conflicts"]:
+            return counts
+        with self._writing("merge") as writer:
+            merged = Reader(writer.engine, bank, locked=True)
+            if not merged.exists:
+                raise NotFound(no_bank(bank))
+            counts, nos = _compared(writer, merged)
+            if not counts["conflicts"]:
+                writer.take_over(merged, nos)
+        return counts
+
+
+def _is_same(stored: Memory, memory: Memory) -> bool:
+    """Whether a stored memory equals an imported one, except for changes such as reads or deletion since."""
+    return (
+        all(getattr(stored, COLUMN_OF[name]) == getattr(memory, COLUMN_OF[name]) for name in SETTABLE)
+        and (memory.superseded_by is None or memory.superseded_by == stored.superseded_by)
+        and (memory.deleted_ms is None or stored.deleted_ms is not None)
+    )
+
+
+def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
+    """The counts of a merge with another bank, and the numbers of the memories to move."""
+    conflicts, nos, skipped = [], [], 0
+    for memory in merged.select([EVERYTHING]):
+        stored = view.row(memory.id)
+        if stored is None:
+            nos.append(memory.no)
+        elif _unread_line(view, stored) == _unread_line(merged, memory):
+            skipped += 1
+        else:
+            conflicts.append(memory.id)
+    return {"imported": len(nos), "skipped": skipped, "conflicts": conflicts}, nos
+
+
+def _unread_line(view: Reader, memory: Memory) -> str:
+    """The exported line of a memory, without its access count."""
+    unread = memory._replace(accessed_ms=memory.created_ms, access_count=0)
+    return to_line(unread, view.aliases([memory.no]).get(memory.no, []), ())

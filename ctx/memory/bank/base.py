@@ -3,21 +3,21 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ctx.errors import BadRequest, Conflict, NotFound, StoreError
 from ctx.memory.columns import Memory, last_moment, short_text
-from ctx.memory.embedding import Embedding
 from ctx.memory.filters import Condition
 from ctx.memory.reader import Reader, visible
-from ctx.memory.records import Provenance, creation_of, id_prefix_of, to_json
-from ctx.memory.reflect import LanguageModel
-from ctx.memory.rows import MemoryRows
+from ctx.memory.records import ALIAS_HINDSIGHT, ALIAS_RECALL, Provenance, aliases, to_json
 from ctx.memory.screen import SCREENED, screen_json
 from ctx.memory.writer import Writer
 from ctx.models import JSON
+
+if TYPE_CHECKING:
+    from ctx.memory.store import MemoryStore
 
 logger = logging.getLogger(__name__)
 
@@ -26,48 +26,38 @@ MAX_ID_CHARS = 500
 MAX_KEY_CHARS = 200
 
 
-class Resources(NamedTuple):
-    """The objects and settings that all banks of a store share."""
-
-    rows: MemoryRows
-    embedding: Embedding
-    clock: Callable[[], int]
-    secrets: str
-    language_model: LanguageModel | None
-    consolidate: bool
-    new_id: Callable[[], str]
-
-
 class BankView:
     """One bank of a store. `source` is recorded with every change."""
 
-    def __init__(self, resources: Resources, id: str, source: Provenance) -> None:
+    def __init__(
+        self, store: "MemoryStore", id: str, source: Provenance, memory_id: str | None = None
+    ) -> None:
         self.id = id
         self.source = source
-        self._resources = resources
-        self._embedding = resources.embedding
+        self._store = store
+        self._rows = store.rows
+        self._embedding = store.embedding
+        self._now = store.clock
+        self._memory_id = memory_id
 
     def with_id(self, id: str) -> Self:
         """The same bank, but new memories get this id. Use it for a single `put`."""
-        return type(self)(self._resources._replace(new_id=lambda: id), self.id, self.source)
+        return type(self)(self._store, self.id, self.source, id)
 
     def _view(self) -> AbstractContextManager[Reader]:
         """A snapshot of the bank for reading. The bank need not exist."""
-        return self._resources.rows.reading(self.id)
+        return self._rows.reading(self.id)
 
     def _writing(self, op: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
         """A transaction for one operation on the bank. Creates the bank if it does not exist."""
-        return self._resources.rows.writing(self.id, op, self._now(), self.source.to_json(), durable=durable)
-
-    def _now(self) -> int:
-        return self._resources.clock()
+        return self._rows.writing(self.id, op, self._now(), self.source.to_json(), durable=durable)
 
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
         """Applies the policy for secrets to `columns`. Returns them and the flags of their content."""
         flags: set[str] = set()
         for name in SCREENED:
             if columns.get(name):
-                columns[name], flags_of_value = screen_json(columns[name], self._resources.secrets)
+                columns[name], flags_of_value = screen_json(columns[name], self._store.secrets)
                 flags |= flags_of_value
         return columns, flags
 
@@ -91,15 +81,15 @@ class BankView:
         return None if expired or memory.deleted_ms is not None else memory
 
     def _by_dialect(self, reader: Reader, id: str) -> Memory | None:
-        if (created_ms := creation_of(id)) is not None:
-            for memory in reader.select([Condition("m.created_ms = ?", (created_ms,))]):
-                if to_json(memory, self.id)["aliases"]["claude-recall"] == id:
-                    return memory
-        if (prefix := id_prefix_of(id)) is not None:
-            span = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
-            matches = list(reader.select([span], limit=2))
-            return matches[0] if len(matches) == 1 else None
-        return None
+        if match := ALIAS_RECALL.fullmatch(id):
+            condition = Condition("m.created_ms = ?", (int(match[1]),))
+        elif match := ALIAS_HINDSIGHT.fullmatch(id):
+            prefix = f"{match[1][:8]}-{match[1][8:]}"
+            condition = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
+        else:
+            return None
+        memories = [memory for memory in reader.select([condition]) if id in aliases(memory).values()]
+        return memories[0] if len(memories) == 1 else None
 
     def _must_find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory:
         memory = self._find(reader, id, deleted=deleted)
@@ -110,8 +100,8 @@ class BankView:
         return memory
 
     def _records(self, reader: Reader, memories: Sequence[Memory]) -> list[JSON]:
-        aliases = reader.aliases([memory.no for memory in memories]) if memories else {}
-        return [to_json(memory, self.id, aliases.get(memory.no, ())) for memory in memories]
+        names = reader.aliases([memory.no for memory in memories]) if memories else {}
+        return [to_json(memory, self.id, names.get(memory.no, ())) for memory in memories]
 
     def _count_reading(self, nos: Sequence[int]) -> None:
         if not nos:
@@ -122,13 +112,6 @@ class BankView:
         except StoreError as error:
             # A search must not fail only because its access count cannot be written.
             logger.warning("memory=touch outcome=%s count=%d", error.word, len(nos))
-
-    def _answered(self, request: "Request") -> JSON | None:
-        """As `Request.answered`, in a separate snapshot."""
-        if request.key is None:
-            return None
-        with self._view() as view:
-            return request.answered(view)
 
 
 class Request(NamedTuple):

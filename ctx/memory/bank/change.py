@@ -15,7 +15,6 @@ from ctx.memory.screen import SCREENED, screen_json
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 
-_NO_TIMES: dict[str, JSON] = {"event_ms": None, "event_last_ms": None}
 _HOUR_MS = 3_600_000
 # A local date differs from the UTC date by a day at most, so these three offsets cover all time zones.
 _ZONES_MS = (0, 14 * _HOUR_MS, -12 * _HOUR_MS)
@@ -44,7 +43,7 @@ class Changing(BankView):
                     data={"version": memory.version},
                 )
             if not changes.keys().isdisjoint(SCREENED):
-                policy = "off" if self._resources.secrets == "off" else "flag"
+                policy = "off" if self._store.secrets == "off" else "flag"
                 texts = memory._replace(**changes)
                 flags = (screen_json(getattr(texts, name), policy)[1] for name in SCREENED)
                 changes["flags"] = sorted(set().union(*flags))
@@ -115,7 +114,7 @@ class Changing(BankView):
                 writer.delete(doomed)
             reply = {"count": len(doomed), "op_id": writer.op_id}
         if hard:
-            self._resources.rows.shred()
+            self._rows.shred()
         return reply
 
     def _doomed(self, reader: Reader, ids: Sequence[str], *, deleted: bool) -> list[Memory]:
@@ -319,22 +318,16 @@ def _event_changes(memory: Memory, changes: dict[str, JSON], timestamp: JSON) ->
         return {}
     # The time zone of the first reading is not stored. Any zone that gives the stored times is taken.
     stored = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
-    ahead_ms = next(
-        (zone for zone in _ZONES_MS if _times(memory, zone) == stored),
-        None,
-    )
+    zones = (zone for zone in _ZONES_MS if read_times(memory.text, memory.uttered_ms, zone) == stored)
+    ahead_ms = next(zones, None)
     if ahead_ms is None:
         return {}  # the times are not from the text: the caller gave them
     corrected = memory._replace(**changes)
     named_ms = zone_ms(timestamp)
     if named_ms or changes.get("said_ms", memory.uttered_ms) != memory.uttered_ms:
         ahead_ms = named_ms
-    times = _times(corrected, ahead_ms)
+    times = read_times(corrected.text, corrected.uttered_ms, ahead_ms)
     return {name: value for name, value in times.items() if stored[name] != value}
-
-
-def _times(memory: Memory, ahead_ms: int) -> dict[str, JSON]:
-    return _NO_TIMES | read_times(memory.text, memory.uttered_ms, ahead_ms)
 
 
 def _validity(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:

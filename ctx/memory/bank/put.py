@@ -1,5 +1,6 @@
 """Storing memories in a bank, and replacing older ones."""
 
+import uuid
 from collections.abc import Sequence
 
 from ctx.clock import DAY_MS, ahead_of_utc_ms
@@ -8,9 +9,8 @@ from ctx.memory.bank.base import Request, given_name
 from ctx.memory.bank.search import MAX_SIMILAR, Searching
 from ctx.memory.columns import MAX_TAGS, Memory, check_json, checked, fits_metadata
 from ctx.memory.dates import happened
-from ctx.memory.llm import judged
 from ctx.memory.records import all_contexts, content_hash, draft, iso
-from ctx.memory.reflect import Disposition
+from ctx.memory.reflect import Disposition, judged
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 
@@ -24,14 +24,6 @@ _PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "docu
 
 class Putting(Searching):
     """The operations that store and replace memories."""
-
-    def ensure(self) -> None:
-        """Creates the bank if it does not exist."""
-        with self._view() as view:
-            if view.exists:
-                return
-        with self._writing("ensure"):
-            pass
 
     def configure(self, config: JSON) -> JSON:
         """Replaces the bank's configuration and returns it."""
@@ -74,8 +66,6 @@ class Putting(Searching):
         alias = given_name("alias", alias)
         arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
         request = Request.of(idempotency_key, "put", arguments)
-        if (reply := self._answered(request)) is not None:
-            return reply
         memory = self._draft({**fields, "text": text}, self._following_ms())
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
@@ -114,8 +104,8 @@ class Putting(Searching):
 
         Returns the updated reply. This is a separate operation, after the memory was stored.
         """
-        model = self._resources.language_model
-        if not self._resources.consolidate or model is None or not similar or memory.kind != "fact":
+        model = self._store.language_model
+        if not self._store.consolidate or model is None or not similar or memory.kind != "fact":
             return reply
         outdated = judged(model, memory, similar)
         if not outdated:
@@ -157,8 +147,6 @@ class Putting(Searching):
         if supersedes:
             arguments["supersedes"] = list(supersedes)
         request = Request.of(idempotency_key, "put_many", arguments)
-        if (reply := self._answered(request)) is not None:
-            return reply
         now_ms = self._following_ms()
         if container is None:
             drafts = [self._draft(item, now_ms) for item in items]
@@ -279,9 +267,10 @@ class Putting(Searching):
         said_ms = columns.get("said_ms")
         if columns.get("event_ms") is None:
             ahead_ms = 0 if said_ms is None else zone_ms(fields["timestamp"])
-            columns |= read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
+            times = read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
+            columns |= times if times["event_ms"] is not None else {}
         check_span(columns.get("event_ms"), columns.get("event_last_ms"))
-        memory = draft(columns, now_ms, self.source, self._resources.new_id)
+        memory = draft(columns, now_ms, self.source, self._memory_id or str(uuid.uuid4()))
         return memory._replace(flags=sorted(flags))
 
     def _placed(self, writer: Writer, memory: Memory) -> Memory:
@@ -367,12 +356,12 @@ def zone_ms(timestamp: JSON) -> int:
 
 
 def read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
-    """The columns `event_ms` and `event_last_ms` for the time named in a text; {} if it names none.
+    """The columns `event_ms` and `event_last_ms` for the time named in a text; None if it names none.
 
     `ahead_ms` is the speaker's UTC offset.
     """
-    span = happened(text, said_ms, ahead_ms)
-    return {} if span is None else {"event_ms": span.first_ms, "event_last_ms": span.last_ms}
+    first_ms, last_ms = happened(text, said_ms, ahead_ms) or (None, None)
+    return {"event_ms": first_ms, "event_last_ms": last_ms}
 
 
 def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:

@@ -162,30 +162,22 @@ class Reading(BankView):
         later: dict[str, JSON] = memory._asdict()
         entries = []
         for change in reversed(changes):
-            before = change.before or {}
-            changed = {
+            entry = change._asdict()
+            before = entry.pop("before")
+            entry["changed"] = {
                 public_name(name): {"from": value, "to": later[name]}
                 for name, value in before.items()
                 if name not in _FOLLOWING
             }
-            later = {**later, **before}
-            entries.append(
-                {
-                    "version": change.version,
-                    "op": change.op,
-                    "op_id": change.op_id,
-                    "at": change.at_ms,
-                    "by": change.actor,
-                    "changed": changed,
-                }
-            )
+            later |= before
+            entries.append(entry)
         return entries[::-1]
 
     def replaced_by_rule(self) -> list[JSON]:
         """The memories that language rules of earlier versions of ctx replaced, and that are still replaced:
         `{"id", "text", "by"}`.
         """
-        found = []
+        replaced = []
         with self._view() as view:
             # Only puts that replaced by rule have a reason in the journal.
             by_rule = {
@@ -194,26 +186,17 @@ class Reading(BankView):
             conditions = [UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]
             for memory in list(view.select(conditions)) if by_rule else ():
                 changes = view.history(memory.no)
-                setting = [change.op_id for change in changes if "superseded_by" in (change.before or {})]
+                setting = [change.op_id for change in changes if "superseded_by" in change.before]
                 if setting and setting[-1] in by_rule:
-                    found.append({"id": memory.id, "text": memory.text, "by": memory.superseded_by})
-        return found
+                    replaced.append({"id": memory.id, "text": memory.text, "by": memory.superseded_by})
+        return replaced
 
     def journal(self, *, after: int = 0, limit: int = 100) -> list[JSON]:
         """The bank's operations in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`."""
         with self._view() as view:
             lines = list(view.journal(whole("after", after, 0, 2**53), whole("limit", limit, 1, MAX_LIMIT)))
         return [
-            {
-                "no": line.no,
-                "op": line.op,
-                "op_id": line.op_id,
-                "at": line.at_ms,
-                "by": json.loads(line.actor),
-                "detail": json.loads(line.detail),
-                "hash": line.hash,
-            }
-            for line in lines
+            line._asdict() | {"by": json.loads(line.by), "detail": json.loads(line.detail)} for line in lines
         ]
 
 

@@ -56,14 +56,6 @@ class Question(NamedTuple):
             raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
         return self._replace(query=self.query[:MAX_QUERY_CHARS])
 
-    @property
-    def depth(self) -> int:
-        """How many candidates each search returns. It is the same for most pages of a query, so that they are
-        ranked in the same way.
-        """
-        depth = DEPTHS[self.budget]
-        return max(depth, -(-self.needed // 1000) * 1000 if self.needed > depth else 0)
-
 
 class Searching(BankView):
     """The operations that search memories."""
@@ -84,11 +76,10 @@ class Searching(BankView):
         include_superseded: bool = False,
         order: str = "rank",
         asked_at: JSON = None,
-        explain: bool = False,
         touch: bool = False,
     ) -> JSON:
         """The memories that answer a query: `{"results": [{"record", "score", "container"?, "replaced"?,
-        "newer"?, "signals"?}], "total", "confidence", "degraded"}`.
+        "newer"?}], "total", "confidence", "degraded"}`.
 
         Arguments: `budget` sets the number of candidates from each search: low 100, mid 300, high 1000.
         `order` "rank" sorts by relevance, "score" only by the calibrated score. `max_tokens` limits the page
@@ -127,11 +118,11 @@ class Searching(BankView):
             page = hits[offset : offset + limit]
             if max_tokens is not None:
                 page = _within_tokens(page, max_tokens)
-            results = self._results(view, page, explain=explain)
+            results = self._results(view, page)
         if touch:
             self._count_reading([hit.memory.no for hit in page])
         reply = {"results": results, "total": len(hits), "confidence": confidence, "degraded": degraded}
-        lost = self._resources.rows.missing().lost
+        lost = self._rows.missing().lost
         return {**reply, "missing": lost} if lost else reply
 
     def synthesize(
@@ -174,7 +165,7 @@ class Searching(BankView):
                 budget=budget,
                 context=context,
                 disposition=manner,
-                language_model=self._resources.language_model,
+                language_model=self._store.language_model,
             )
 
     def similar(self, memory: Memory, packed: Sequence[bytes]) -> list[tuple[Memory, float]]:
@@ -231,20 +222,23 @@ class Searching(BankView):
             return [], None
         # Replaced memories are searched too. Each leads to the memory that replaced it, which may use other
         # words than the question.
+        depth = DEPTHS[question.budget]
+        if question.needed > depth:  # the same for most pages of a query, so that they are ranked alike
+            depth = -(-question.needed // 1000) * 1000
         follows = question.as_of is None and not question.include_superseded
         searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
-        hits, failed = find(view, self._embedding, question.query, question.mode, searched, question.depth)
+        hits, failed = find(view, self._embedding, question.query, question.mode, searched, depth)
         if lifted is not None:
-            found = {hit.memory.no for hit in hits}
+            hit_nos = {hit.memory.no for hit in hits}
             dated = [*conditions, _DATED, _in_window(lifted)]
-            others = view.select(dated, "coalesce(m.event_ms, m.said_ms), m.no", question.depth)
-            hits = timely(hits, [memory for memory in others if memory.no not in found], lifted)
+            in_window = view.select(dated, "coalesce(m.event_ms, m.said_ms), m.no", depth)
+            hits = timely(hits, [memory for memory in in_window if memory.no not in hit_nos], lifted)
         if follows:
             hits = succeeded(hits, _heads(view, hits, conditions))
         unread = self._embedding.model is None or failed
         return hits, "no_embedder" if unread and question.mode != "keyword" else None
 
-    def _results(self, view: Reader, hits: Sequence[MemoryHit], *, explain: bool) -> list[JSON]:
+    def _results(self, view: Reader, hits: Sequence[MemoryHit]) -> list[JSON]:
         records = self._records(view, [hit.memory for hit in hits])
         parents = [
             view.row(id) for id in sorted({record["parent"] for record in records if record["parent"]})
@@ -265,7 +259,7 @@ class Searching(BankView):
                 ]
             if record["id"] in newer:
                 result["newer"] = newer[record["id"]]
-            results.append(result | ({"signals": hit.signals} if explain else {}))
+            results.append(result)
         return results
 
 

@@ -15,10 +15,12 @@ from ctx.config.settings import PackSettings
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, ToolError, Unauthorized
 from ctx.http import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.identity import OWN_BANK
-from ctx.memory import BankCall, MemoryStore, Provenance, check_bank_id, check_nameable
 from ctx.memory.columns import check_numbers
 from ctx.memory.dialects.base import Call, Dialect, Handler, RouteSpec, ToolSpec, parameters_of
+from ctx.memory.ops import BankCall
+from ctx.memory.records import Provenance, check_bank_id, check_nameable
 from ctx.memory.sessions import Sessions
+from ctx.memory.store import MemoryStore
 from ctx.models import JSON, Caller
 from ctx.text.strings import did_you_mean
 from ctx.tools.rates import Window

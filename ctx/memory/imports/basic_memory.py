@@ -18,7 +18,7 @@ from ctx.errors import BadRequest
 from ctx.formats.frontmatter import front_title, read_front_matter
 from ctx.memory.columns import moment_ms
 from ctx.memory.folder import note_paths
-from ctx.memory.imports import Item, Source, Unread, present
+from ctx.memory.imports.replies import Item, Source, Unread, present
 from ctx.memory.language import gist
 from ctx.models import JSON
 

@@ -1,31 +1,69 @@
-"""Reads JSON from other products: replies of their tools and APIs, as one document or one per line.
+"""Reads memories of other products: replies of their tools and APIs, as one JSON document or one per line.
+
+Also reads the database of Claude Recall, `~/.claude-recall/claude-recall.db`.
 
 Sources: the documents of Claude Recall, Hindsight's tools and Sekha; Hindsight's REST API 1.x; mem0's
-`get_all` and https://docs.mem0.ai/cookbooks/essentials/exporting-memories (2026-11).
+`get_all` and https://docs.mem0.ai/cookbooks/essentials/exporting-memories (2026-11). Of the database:
+https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11); files of older
+versions have fewer columns.
 """
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ctx import files
 from ctx.errors import BadRequest
-from ctx.memory.imports import Item, Source, Unread, present
 from ctx.models import JSON, as_table
 
 _LISTS = ("memories", "results", "items")  # the possible keys of the list in a reply
+SQLITE = b"SQLite format 3\0"
+_TABLE = "memories"
+_NEEDED = ("key", "value", "type", "timestamp")
+_OPTIONAL = ("project_id", "file_path", "is_active", "superseded_by", "confidence_score", "scope")
+_TEXTS = ("content", "text", "value", "raw", "description", "title", "what_should_do", "what_failed")
+_MAX_DEPTH = 4
 
 
-class _Entry(NamedTuple):
+class Source(NamedTuple):
+    """The data to import: a file (path and content), a folder (path), or a pipe (content)."""
+
+    path: str | None
+    content: bytes
+    user: str | None = None  # imports only the memories of this user
+
+
+class Item(NamedTuple):
+    """One memory: its position in the source, the product's id, and the fields for `put`.
+
+    With `messages` it is a conversation, and `fields` are those of its container. `replaces` has the
+    product's ids of the memories that it replaced.
+    """
+
     where: str
-    value: JSON
-
-    @property
-    def user(self) -> JSON:
-        """The user that a memory of mem0 belongs to."""
-        return as_table(self.value).get("user_id")
+    key: str
+    fields: dict[str, JSON]
+    messages: tuple[JSON, ...] = ()
+    replaces: tuple[str, ...] = ()
 
 
-def read(source: Source, product: str) -> Iterator[Item | Unread]:
+class Unread(NamedTuple):
+    """The position of an entry that could not be read, and the reason."""
+
+    where: str
+    reason: str
+
+
+def present(fields: dict[str, JSON]) -> dict[str, JSON]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------
+
+
+def read_replies(source: Source, product: str) -> Iterator[Item | Unread]:
     """Yields the memories of a source.
 
     Raises `BadRequest` if it has no JSON. Also if it has mem0 memories of several users and `source.user` is
@@ -33,35 +71,36 @@ def read(source: Source, product: str) -> Iterator[Item | Unread]:
     """
     entries = list(_entries(source, product))
     if product == "mem0":
-        users = sorted({str(entry.user) for entry in entries if isinstance(entry, _Entry) and entry.user})
+        owners = {where: as_table(value).get("user_id") for where, value in entries}
+        users = sorted({str(user) for user in owners.values() if user})
         if len(users) > 1 and source.user is None:
             raise BadRequest(
                 f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, "
                 "--bank the bank for them"
             )
         entries = [
-            entry for entry in entries if isinstance(entry, Unread) or source.user in (None, entry.user)
+            (where, value)
+            for where, value in entries
+            if isinstance(value, Unread) or source.user in (None, owners[where])
         ]
-    for entry in entries:
-        yield _item(entry, product)
+    for where, value in entries:
+        yield value if isinstance(value, Unread) else _converted(where, _unwrapped(value), product)
 
 
-def _item(entry: "_Entry | Unread", product: str) -> Item | Unread:
-    if isinstance(entry, Unread):
-        return entry
-    value = _unwrapped(entry.value)
+def _converted(where: str, value: JSON, product: str) -> Item | Unread:
     if not isinstance(value, dict):
-        return Unread(entry.where, f"not a file of {product}: expected an object")
+        return Unread(where, f"not a file of {product}: expected an object")
     try:
-        return CONVERTERS[product](value)._replace(where=entry.where)
+        return CONVERTERS[product](value)._replace(where=where)
     except KeyError as error:
-        return Unread(entry.where, f"the field {error} is missing")
+        return Unread(where, f"the field {error} is missing")
     except (TypeError, AttributeError) as error:
-        return Unread(entry.where, f"not a file of {product}: {error}")
+        return Unread(where, f"not a file of {product}: {error}")
 
 
-def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
-    """The memories or conversations in one JSON document, or in JSON lines.
+def _entries(source: Source, product: str) -> Iterator[tuple[str, JSON]]:
+    """The position and the value of each memory or conversation in one JSON document, or in JSON lines. A
+    value that cannot be read is an `Unread`.
 
     Raises `BadRequest` if the source has no JSON at all.
     """
@@ -70,40 +109,41 @@ def _entries(source: Source, product: str) -> Iterator["_Entry | Unread"]:
     except UnicodeDecodeError as error:
         raise BadRequest(f"not a file of {product}: it is not UTF-8") from error
     try:
-        yield from _listed(json.loads(text), "entry ", product)
-        return
+        documents = [("", json.loads(text))]
     except (ValueError, RecursionError) as error:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        if len(lines) < 2 or not any(_parsed(line) for _, line in lines):
+        documents = [(f"line {number}", _parsed(line, number)) for number, line in lines]
+        if len(lines) < 2 or all(isinstance(document, Unread) for _, document in documents):
             place = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
             raise BadRequest(f"not JSON{place}") from error
-    for number, line in lines:
-        document = _parsed(line)
-        if document is None:
-            yield Unread(f"line {number}", "not JSON")
+    for where, document in documents:
+        if isinstance(document, Unread):
+            yield where, document
         else:
-            yield from _listed(document[0], f"line {number}, entry ", product)
+            yield from _listed(document, f"{where}, entry " if where else "entry ", product)
 
 
-def _parsed(line: str) -> tuple[JSON] | None:
+def _parsed(line: str, number: int) -> JSON:
+    """The value in a line, or an `Unread`."""
     try:
-        return (json.loads(line),)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return None
+        return Unread(f"line {number}", "not JSON")
 
 
-def _listed(document: JSON, place: str, product: str) -> Iterator["_Entry | Unread"]:
+def _listed(document: JSON, place: str, product: str) -> Iterator[tuple[str, JSON]]:
     document = _unwrapped(document)
     listed = document
     if isinstance(document, dict):
         listed = next((document[name] for name in _LISTS if isinstance(document.get(name), list)), [document])
         total = document.get("total", document.get("count"))
         if "offset" in document and isinstance(total, int) and total > len(listed):
-            yield Unread("the end", f"the list has {len(listed):,} of {total:,}: import the other pages too")
+            reason = f"the list has {len(listed):,} of {total:,}: import the other pages too"
+            yield "the end", Unread("the end", reason)
     if not isinstance(listed, list):
         raise BadRequest(f"not a file of {product}")
     for number, value in enumerate(listed, 1):
-        yield _Entry(f"{place}{number}", value)
+        yield f"{place}{number}", value
 
 
 def _unwrapped(reply: JSON) -> JSON:
@@ -183,3 +223,89 @@ CONVERTERS: dict[str, Callable[[dict[str, JSON]], Item | Unread]] = {
     "mem0": _mem0,
     "sekha": _sekha,
 }
+
+
+# -- the database of Claude Recall ---------------------------------------------------------------------------
+
+
+def read_recall_file(source: Source) -> Iterator[Item | Unread]:
+    """Yields the memories of the file, including superseded ones. Raises `BadRequest`.
+
+    The file is not changed, and Claude Recall may be running.
+    """
+    if source.path is None:
+        raise BadRequest("a database file cannot be piped: give its path")
+    try:
+        connection = sqlite3.connect(files.sqlite_address(source.path, "mode=ro"), uri=True)
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        try:
+            yield from _rows_of_file(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
+            raise BadRequest("not a Claude Recall file: it has no table `memories`") from error
+        raise BadRequest(f"{source.path} cannot be read: {error}") from error
+
+
+def _allowed(action: int, table: str | None, column: str | None, _: str | None, source: str | None) -> int:
+    """A SQLite authorizer that allows only reading the table.
+
+    A view or virtual table of that name could run forever, without a way to interrupt it. `source` is the
+    view or trigger that causes the access, if any.
+    """
+    own = action == sqlite3.SQLITE_READ and (table or "").lower() == _TABLE and source is None
+    looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
+    return sqlite3.SQLITE_OK if own or looking else sqlite3.SQLITE_DENY
+
+
+def _rows_of_file(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
+    connection.set_authorizer(_allowed)
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(memories)")]
+    absent = [name for name in _NEEDED if name not in columns]
+    if absent:
+        raise BadRequest(f"not a Claude Recall file: the table `memories` lacks {', '.join(absent)}")
+    chosen = [*_NEEDED, *(name for name in _OPTIONAL if name in columns)]
+    rows = [
+        (no, dict(zip(chosen, values, strict=True)))
+        for no, *values in connection.execute(
+            f"SELECT rowid, {', '.join(chosen)} FROM memories ORDER BY timestamp, rowid"
+        )
+    ]
+    predecessors: dict[str, list[str]] = {}
+    for _, row in rows:
+        if row.get("superseded_by"):
+            predecessors.setdefault(row["superseded_by"], []).append(row["key"])
+    for no, row in rows:
+        yield _item_of_row(no, row, tuple(predecessors.get(row["key"], ())))
+
+
+def _item_of_row(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -> Item | Unread:
+    position = f"row {no}"
+    try:
+        value = json.loads(row["value"])
+    except (ValueError, TypeError, RecursionError):
+        value = row["value"]  # older versions stored plain text
+    text = _text(value)
+    if text is None:
+        return Unread(position, f"'{row['key']}' has no text in its value")
+    if row.get("is_active") == 0 and not row.get("superseded_by"):
+        return Unread(position, f"'{row['key']}' was switched off there without a replacement")
+    kept_metadata = {name: row.get(name) for name in ("project_id", "file_path", "confidence_score", "scope")}
+    fields = {
+        "text": text,
+        "type": row["type"],
+        "timestamp": row["timestamp"],
+        "context": str(row["project_id"]).rstrip("/").rsplit("/", 1)[-1] if row.get("project_id") else None,
+        "metadata": present({**kept_metadata, "type": row["type"]}),
+    }
+    return Item(position, row["key"], present(fields), replaces=predecessors)
+
+
+def _text(value: JSON, depth: int = 0) -> str | None:
+    """The text of a memory's value: the value itself, or its first known text field; None without one."""
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if not isinstance(value, dict) or depth == _MAX_DEPTH:
+        return None
+    return next((text for name in _TEXTS if (text := _text(value.get(name), depth + 1)) is not None), None)
