@@ -13,14 +13,13 @@ from ctx.clock import iso_utc
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
-from ctx.identity import OWN_BANK
 from ctx.memory import MemoryBank, MemoryStore, Provenance
 from ctx.memory.folder import Folder
 from ctx.memory.imports import Source
 from ctx.memory.location import adopt_old, adopt_other, count_memories, holds_any
 from ctx.memory.products import import_from, piped_source, read_source
 from ctx.memory.records import MOMENTS, iso
-from ctx.models import JSON
+from ctx.models import JSON, OWN_BANK
 from ctx.text.strings import counted, cut
 from ctx.workspace import Workspace, open_workspace
 

@@ -38,8 +38,7 @@ from ctx.connectors.submodules import (
     listed_submodules,
 )
 from ctx.errors import ConfigError, SourceError
-from ctx.identity import outline
-from ctx.models import Content, SourceItem
+from ctx.models import Content, SourceItem, outline
 
 SCAN_FORMAT = 3  # increased when a version takes or reads other files with the same configuration
 

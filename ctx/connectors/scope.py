@@ -26,7 +26,7 @@ from ctx.connectors.patterns import (
     name_test,
     parse_globs,
 )
-from ctx.identity import outline
+from ctx.models import outline
 
 
 class Scope:

@@ -35,9 +35,8 @@ from ctx.connectors.web_page import (
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.formats.texts import declared_type
-from ctx.identity import outline
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, Resolve, resolve_host, shown
-from ctx.models import Content, SourceItem
+from ctx.models import Content, SourceItem, outline
 
 SCAN_FORMAT = 2  # increased when a version takes or reads other pages with the same configuration
 DEPTH = 8  # links to follow from the start address; 0 for a list of pages (sitemap, llms.txt)

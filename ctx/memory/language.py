@@ -10,7 +10,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from ctx.identity import TEXT_HASH_BYTES
+from ctx.models import TEXT_HASH_BYTES
 from ctx.text.analyze import STOP_WORDS, composed, terms
 
 _SELF = re.compile(

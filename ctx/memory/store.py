@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from ctx.clock import now_ms
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
-from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
 from ctx.memory.bank.base import Resources
 from ctx.memory.columns import Memory
@@ -19,7 +18,7 @@ from ctx.memory.rows import MemoryRows, SqliteRows
 from ctx.memory.scores import segments
 from ctx.memory.screen import POLICIES
 from ctx.memory.writer import empty, journal_hash
-from ctx.models import JSON
+from ctx.models import JSON, OWN_BANK
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ctx.errors import StoreError
-from ctx.identity import embedding_text
+from ctx.models import embedding_text
 from ctx.store.documents import EVERY, PAGE, documents_after, rows_after
 from ctx.store.record import (
     ModelShare,
