@@ -13,8 +13,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ctx.config.keys import Key, keys_of  # noqa: E402
 from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm, PackSettings  # noqa: E402
+from ctx.config.toml import Key, keys_of  # noqa: E402
 from ctx.models import JSON  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "configuration.md"

@@ -19,9 +19,8 @@ from _common import (
 
 from ctx.config import load_config
 from ctx.connectors.base import ScanLog
-from ctx.identity import document_id, text_hash
 from ctx.indexing.run import run_signature
-from ctx.models import Chunk, Document, Run
+from ctx.models import Chunk, Document, Run, document_id, text_hash
 from ctx.workspace import open_workspace
 
 CONFIG = '[connectors.filesystem.docs]\nroot = "./docs"\n[server]\nbind = "127.0.0.1:{port}"\n'

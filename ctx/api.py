@@ -4,44 +4,30 @@
 
 import os
 from collections.abc import Sequence
-from types import TracebackType
-from typing import overload
 
-from ctx.config import Config, load_config, parse_config, read_config
+from ctx.config import Config, default_config, load_config, read_config
 from ctx.config.find import find_config, shown_path, trusted_as
-from ctx.config.trust import asked, requests
-from ctx.config.trust_file import TrustFile, trust_path
+from ctx.config.trust import TrustFile, asked, requests, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.indexing.status import IndexReport
-from ctx.models import AUTO, JSON, MODES, Document, SearchResult, SourceStatus
+from ctx.models import AUTO, MODES, Document, SearchResult, SourceStatus
 from ctx.search.searcher import SearchReply
 from ctx.tools.places import place_of
 from ctx.tools.search import found
 from ctx.workspace import Workspace, open_workspace
 
-_FOLDER_ITSELF = {"connectors": {"filesystem": {"docs": {"root": "."}}}}  # the same as `ctx init` writes
 
-
-class Hits(Sequence[SearchResult]):
+class Hits(list[SearchResult]):
     """The results of a search, best first. `partial` is a sentence about results that may be missing (else
     None), and `note` says how the query was interpreted.
     """
 
     def __init__(self, query: str, reply: SearchReply) -> None:
+        super().__init__(reply.results)
         self.query = query
         self.results = reply.results
         self.partial = reply.partial
         self.note = reply.note
-
-    @overload
-    def __getitem__(self, index: int) -> SearchResult: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[SearchResult]: ...
-    def __getitem__(self, index: int | slice) -> SearchResult | list[SearchResult]:
-        return self.results[index]
-
-    def __len__(self) -> int:
-        return len(self.results)
 
     def __repr__(self) -> str:
         rows = [f"<{len(self)} hits for {self.query!r}>", *map(repr, self.results)]
@@ -63,9 +49,7 @@ class Project:
     def __enter__(self) -> "Project":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def index(self, *sources: str, embed: bool = True) -> list[IndexReport]:
@@ -110,14 +94,18 @@ class Project:
             "limit": limit,
             "offset": offset,
             "per_document": per_document,
-            "filters": {name: _json(value) for name, value in filters.items() if value is not None},
+            "filters": {
+                name: value if isinstance(value, str) else list(value)
+                for name, value in filters.items()
+                if value is not None
+            },
         }
         if not query.strip():
             raise BadRequest("the query is empty")
         if mode not in (*MODES, AUTO):
             raise BadRequest(f"unknown mode '{mode[:40]}' (known: {', '.join(MODES)})")
-        given = {name: value for name, value in arguments.items() if value is not None}
-        return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(given)))
+        present = {name: value for name, value in arguments.items() if value is not None}
+        return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(present)))
 
     def get(self, document: str, source: str | None = None) -> Document:
         """A whole document. `document` is the id of a search result or a path. Raises `NotFound`,
@@ -165,18 +153,14 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
     # Ignores $CTX_CONFIG and the user's own configuration, because the program has named a folder.
     location = find_config(None, {"HOME": os.environ.get("HOME", "")}, named)
     if location is None or location.chosen:
-        tables = dict(_FOLDER_ITSELF)
-        return Project(parse_config(tables, shown="the defaults", path=None, root=named, environ={}))
+        # the same source as `ctx init` writes
+        return Project(default_config(named, {"connectors": {"filesystem": {"docs": {"root": "."}}}}))
     return Project(_found_configuration(location.path))
-
-
-def _json(value: str | Sequence[str]) -> JSON:
-    return value if isinstance(value, str) else list(value)
 
 
 def _check_type(name: str, value: object, kind: type) -> None:
     """Raises `BadRequest` if the argument `name` has another type than `kind`."""
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not isinstance(value, kind):
         raise BadRequest(f"{name}: must be {kind.__name__}, got {type(value).__name__}")
 
 

@@ -43,7 +43,7 @@ class Background:
         """
         space = self._workspace
         space.scripts.watch()
-        if not space.indexes:
+        if space.state is not None:
             return
         self._follow_sources(None, patience_s)
         space.toolbox.observe(self._look_after_store_error)

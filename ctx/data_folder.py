@@ -150,11 +150,11 @@ def projects_folder(environ: Mapping[str, str]) -> str:
 
 def project_of(root: str, database: str) -> Project:
     """The project in the folder `root` whose catalog is `database`."""
-    here, catalog = os.path.realpath(root), os.path.abspath(database)
-    real = _in_main_tree(here)
+    folder, catalog = os.path.realpath(root), os.path.abspath(database)
+    real = _in_main_tree(folder)
     inside = os.path.relpath(catalog, os.path.abspath(root))
     key = real if inside == os.path.join(".ctx", "ctx.db") else f"{real}\0{inside}"
-    return Project(real, here, os.path.dirname(catalog), key)
+    return Project(real, folder, os.path.dirname(catalog), key)
 
 
 def find_place(
@@ -171,14 +171,13 @@ def find_place(
         return Place(os.path.join(os.path.dirname(os.path.abspath(database)), MEMORY))
     project = project_of(root, database)
     parent = projects_folder(environ)
-    taken = []
-    for folder in _candidates(parent, project.name):
+    for number in range(1, 100):
+        folder = os.path.join(parent, project.name if number == 1 else f"{project.name}-{number}")
         record = read_record(folder)
         if record is None or project.owns(record):
             if make:
                 _claim(folder, project, record)
             return Place(os.path.join(folder, MEMORY), project)
-        taken.append(folder)
     raise StoreError(
         f"too many different projects have used {project.root}: `ctx memory gone` lists their memories"
     )
@@ -188,12 +187,6 @@ def _is_elsewhere(root: str, database: str) -> bool:
     folder = os.path.realpath(os.path.dirname(os.path.abspath(database)))
     inside = os.path.commonpath([folder, os.path.realpath(root)]) == os.path.realpath(root)
     return not inside and files.work_tree(folder) is None
-
-
-def _candidates(parent: str, name: str) -> Iterator[str]:
-    yield os.path.join(parent, name)
-    for number in range(2, 100):
-        yield os.path.join(parent, f"{name}-{number}")
 
 
 def _claim(folder: str, project: Project, record: Record | None) -> None:
@@ -220,19 +213,18 @@ def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
     """Hints for a new project: sentences about memories that may be its own, because the project may have
     moved.
     """
-    parent, name = os.path.dirname(folder), os.path.basename(folder)
-    base = os.path.join(parent, project.name)
-    if folder != base:
+    parent, name = os.path.split(folder)
+    if name != project.name:
         yield (
             f"another project was at {project.root} before, so this one starts without memories; to use the "
-            f"other project's, run `ctx memory adopt {os.path.basename(base)}`"
+            f"other project's, run `ctx memory adopt {project.name}`"
         )
     id = project.id()
     for entry in entries(parent):
-        same = entry.record.id == id or (
+        may_be_moved = entry.record.id == id or (
             record.root_commit and entry.record.root_commit == record.root_commit
         )
-        if same and entry.gone and entry.name != name:
+        if may_be_moved and entry.gone and entry.name != name:
             yield (
                 f"this project may have moved here from {entry.record.path}; to use its memories, run "
                 f"`ctx memory adopt {entry.name}`"
@@ -276,18 +268,13 @@ class Entry:
 
 def entries(parent: str) -> list[Entry]:
     """The data folders of all projects, sorted by name."""
-    try:
-        names = sorted(os.listdir(parent))
-    except OSError:
-        return []
-    found = []
-    for name in names:
+    rows = []
+    for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
         folder = os.path.join(parent, name)
-        record = read_record(folder)
-        if record is not None:
+        if (record := read_record(folder)) is not None:
             project = Project(record.path, record.path, record.folder, "")
-            found.append(Entry(folder, record, not (os.path.isdir(record.path) and project.owns(record))))
-    return found
+            rows.append(Entry(folder, record, not (os.path.isdir(record.path) and project.owns(record))))
+    return rows
 
 
 def entry_named(parent: str, name: str) -> Entry:

@@ -13,9 +13,9 @@ import os
 import shutil
 import stat
 import time
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a pipe that has no reader would block.
@@ -38,16 +38,7 @@ def open_file(path: str, flags: int, *, beneath: str | None = None) -> int:
     """
     folder, name = enter(path, beneath)
     try:
-        try:
-            descriptor = os.open(name, flags & ~os.O_TRUNC | PATIENT, _PRIVATE, dir_fd=folder)
-        except OSError as error:
-            raise _said(error, name, folder) from None
-        try:
-            _check_file(descriptor, name, flags)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return _opened(name, flags & ~os.O_TRUNC | PATIENT, folder, partial(_check_file, flags=flags))
     finally:
         os.close(folder)
 
@@ -180,21 +171,13 @@ def sqlite_address(path: str, option: str) -> str:
     return "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?" + option
 
 
-def checksum(data: bytes) -> int:
-    """The CRC-32 of the data, used to detect a truncated or damaged file."""
-    return zlib.crc32(data)
-
-
 def enter(path: str, beneath: str | None) -> tuple[int, str]:
     """(an open descriptor of the folder of `path`, the file's name in this folder). The caller must close the
     descriptor. Raises `OSError`.
     """
     folder, name = os.path.split(path)
     if beneath is None:
-        try:
-            return os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), name
-        except OSError as error:
-            raise _said(error, folder, None) from None
+        return _opened(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, None, None), name
     return _open_folder(folder, beneath, writing=False), name
 
 
@@ -206,28 +189,36 @@ def _open_folder(path: str, beneath: str, *, writing: bool) -> int:
     steps = [] if inside == "." else inside.split(os.sep)
     if ".." in steps:
         raise OSError(errno.EXDEV, "a path leads out of the folder of the store")
-    folder = _step(beneath or ".", None, writing=writing)
-    for step in steps:
+    folder: int | None = None
+    for step in (beneath or ".", *steps):
         try:
-            below = _step(step, folder, writing=writing)
+            below = _opened(step, _FOLDER, folder, _check_folder_owner if writing else None)
         finally:
-            os.close(folder)
+            if folder is not None:
+                os.close(folder)
         folder = below
-    return folder
+    return below
 
 
-def _step(name: str, folder: int | None, *, writing: bool) -> int:
+def _opened(name: str, flags: int, folder: int | None, check: Callable[[int, str], None] | None) -> int:
+    """The descriptor of a file or folder in the open `folder`. If `check(descriptor, name)` raises an error,
+    it is closed.
+    """
     try:
-        below = os.open(name, _FOLDER, dir_fd=folder)
+        descriptor = os.open(name, flags, _PRIVATE, dir_fd=folder)
     except OSError as error:
         raise _said(error, name, folder) from None
-    if writing:
-        try:
-            _check_owner(os.fstat(below), os.path.basename(name) or name)
-        except BaseException:
-            os.close(below)
-            raise
-    return below
+    try:
+        if check is not None:
+            check(descriptor, name)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_folder_owner(descriptor: int, name: str) -> None:
+    _check_owner(os.fstat(descriptor), os.path.basename(name) or name)
 
 
 def _check_file(descriptor: int, name: str, flags: int) -> None:
@@ -277,8 +268,7 @@ def _said(error: OSError, name: str, folder: int | None) -> OSError:
     return error
 
 
-# A partial file of this age counts as abandoned, even if its process is not known (it may be in another
-# container).
+# A partial file that was not written to for this time counts as abandoned.
 _ABANDONED_S = 600
 
 
@@ -391,24 +381,12 @@ def _delete_abandoned(name: str, folder: int) -> None:
     """Deletes the partial files that killed processes left."""
     for entry in os.listdir(folder):
         number = entry.removeprefix(f"{name}.partial-")
-        if number == entry or not number.isdecimal() or _runs(int(number)):
+        if number == entry or not number.isdecimal():
             continue
-        try:
+        with suppress(FileNotFoundError):  # another process deletes it too
             idle_s = time.time() - os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime
-        except FileNotFoundError:
-            continue
-        if idle_s > _ABANDONED_S:
-            _unlink(entry, folder)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+            if idle_s > _ABANDONED_S:
+                os.unlink(entry, dir_fd=folder)
 
 
 def _unlink(name: str, folder: int) -> None:

@@ -1,6 +1,10 @@
-"""The value types that the packages share: hits, documents, chunks, and the items and status of a source."""
+"""The value types that the packages share: hits, documents, chunks, and the items and status of a source; and
+their ids and hashes.
+"""
 
+import hashlib
 import re
+import uuid
 from collections.abc import Callable, Container, Iterable, Mapping
 from operator import itemgetter
 from types import UnionType
@@ -40,6 +44,14 @@ MODES = ("keyword", "semantic", "hybrid")  # search by words, by meaning, or by 
 AUTO = "auto"  # `[retrieval] mode` and the query decide the mode
 COMMITS = "@commits/"  # the path prefix of commits; few repositories have a folder of this name
 
+# A valid name of a memory bank. An e-mail address is valid; `.` and `..` are not.
+BANK = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@:+-]{1,128}")
+BANK_RULE = "1 to 128 of A-Z a-z 0-9 _ . @ : + -"
+OWN_BANK = "pack:"  # the prefix of the banks that belong to packs; no caller can name such a bank
+RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # other systems use these path segments below /mcp
+
+TEXT_HASH_BYTES = 16  # 2**64 texts before a collision is likely
+
 
 def source_kind(name: str) -> str:
     """The kind of a source, which is its name up to the colon: `git` for `git:docs`."""
@@ -61,9 +73,7 @@ class Filters(NamedTuple):
     @property
     def closed(self) -> bool:
         """Whether no document can pass the filters."""
-        return (self.sources is not None and not self.sources) or (
-            self.documents is not None and not self.documents
-        )
+        return frozenset() in (self.sources, self.documents)
 
 
 class Hit(NamedTuple):
@@ -147,6 +157,10 @@ class Symbol(NamedTuple):
     kind: str
     start_line: int
     end_line: int
+
+    @classmethod
+    def of(cls, definition: Definition) -> "Symbol":
+        return cls(definition.qualified, definition.kind, definition.start_line, definition.end_line)
 
 
 class Passage(NamedTuple):
@@ -326,7 +340,7 @@ class Chunk(NamedTuple):
 
 class Document(NamedTuple):
     """A document as stored in the catalog. `id` is a lower-case UUID that a rebuild does not change
-    (`identity.document_id`).
+    (`document_id`).
     """
 
     id: str
@@ -364,6 +378,37 @@ def oldest_pending_ms(statuses: Iterable[SourceStatus]) -> int | None:
     """The time when the oldest pending chunk of these sources was stored; None if no chunk is pending."""
     moments = (status.oldest_pending_ms for status in statuses)
     return min((moment for moment in moments if moment is not None), default=None)
+
+
+# -- ids and hashes, which stay the same after a rebuild -----------------------------------------------------
+
+
+def document_id(source: str, source_id: str) -> str:
+    """The id of a document, a UUID that depends only on the source's name and the document's `source_id`."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{source}\0{source_id}"))
+
+
+def embedding_text(title: str, heading: str, text: str) -> str:
+    """The text to embed for a chunk: the title and headings, then the chunk's text. The headings come first,
+    because the text often does not name its subject.
+    """
+    head = title if not heading or heading == title else f"{title} > {heading}"
+    return f"{head}\n{text}" if head else text
+
+
+def outline(value: object, digits: int = 16) -> str:
+    """A short hash of a value's `repr`, used to detect a changed configuration."""
+    return digest(repr(value).encode("utf-8", "surrogateescape"), digits)
+
+
+def digest(content: bytes, digits: int) -> str:
+    """The first `digits` hexadecimal digits of the SHA-256 of `content`."""
+    return hashlib.sha256(content).hexdigest()[:digits]
+
+
+def text_hash(text: str) -> bytes:
+    """A hash of 16 bytes that identifies a text to embed."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:TEXT_HASH_BYTES]
 
 
 # -- records as JSON -----------------------------------------------------------------------------------------

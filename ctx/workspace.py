@@ -8,10 +8,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from math import inf
 from threading import RLock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ctx.config import Config
 from ctx.config.settings import PackSettings
@@ -56,9 +57,7 @@ _HOLD_TRIES = 3  # attempts to find the published model, which may change during
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
     """Opens the workspace of a configuration. With `reading`, creates no store, and raises `StoreError` if
-    nothing is indexed yet.
-
-    With `projecting=False`, the workspace writes no search index.
+    nothing is indexed yet. With `projecting=False`, the workspace writes no search index.
     """
     if reading and not config.stored:
         raise StoreError(
@@ -70,14 +69,26 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     return workspace
 
 
+Part = TypeVar("Part")
+
+
+class part(Generic[Part]):
+    """An attribute of a workspace that is opened at its first use, and only once for all threads."""
+
+    def __init__(self, open_part: Callable[[Any], Part]) -> None:
+        self._open = open_part
+
+    def __get__(self, workspace: "Workspace", owner: type) -> Part:
+        parts, name = vars(workspace), self._open.__name__
+        with workspace.lock:
+            if name not in parts:
+                parts[name] = self._open(workspace)
+            value: Part = parts[name]
+            return value
+
+
 class Workspace:
-    """An opened project, for REST, MCP, the command line and Lua. It is a context manager.
-
-    `reading`: the catalog is opened read-only. `projecting=False`: no search index is written. `background`
-    has the background threads of a server; `indexes` is False if another process follows the sources.
-    """
-
-    indexes = True
+    """An opened project, for REST, MCP, the command line and Lua. It is a context manager."""
 
     def __init__(
         self,
@@ -86,18 +97,22 @@ class Workspace:
         reading: bool = False,
         projecting: bool = True,
         rates: str | None = None,
+        state: str | None = None,
     ) -> None:
-        """`rates` is the file that stores the rate limits of packs; None keeps them in memory."""
+        """`rates` is the file that stores rate limits; None keeps them in memory. `state` is set in a worker
+        process, which only answers requests: the file where the indexing process writes the indexer's state.
+        """
         self.config = config
         self.started_s = time.monotonic()
         self.background: Background | None = None
         self.rates = rates
+        self.state = state
         self._reading = reading
         self._projecting = projecting
-        self._lock = RLock()
+        self.lock = RLock()  # held while a part is opened
         self._all_indexed = False  # whether every source was indexed at least once
         self._complete_until_s = -inf  # until then, the index counts as up to date (monotonic clock)
-        self._opened: list[Callable[[], None]] = []
+        self._opened = ExitStack()  # closes the opened parts
 
     def __enter__(self) -> Self:
         return self
@@ -109,22 +124,21 @@ class Workspace:
         """Stops all threads and closes all stores. Safe to call twice."""
         if self.background is not None:
             self.background.close()
-        while self._opened:
-            self._opened.pop()()
+        self._opened.close()
 
     # -- stores and models -----------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
-        with self._lock:
-            url, path = self.config.store.url, self.config.db.path
-            if url:
-                catalog = open_catalog(url, path)
-            else:
-                catalog = SqliteCatalog(path, read_only=self._reading or is_locked(path))
-            self._opened.append(catalog.close)
-            check_whole(unfinished=catalog.unfinished(), shared=bool(url))
-            return catalog
+        url, path = self.config.store.url, self.config.db.path
+        catalog = (
+            open_catalog(url, path)
+            if url
+            else SqliteCatalog(path, read_only=self._reading or is_locked(path))
+        )
+        self._opened.callback(catalog.close)
+        check_whole(unfinished=catalog.unfinished(), shared=bool(url))
+        return catalog
 
     @property
     def _database(self) -> "Database":
@@ -133,54 +147,42 @@ class Workspace:
         assert not isinstance(catalog, SqliteCatalog)
         return catalog.database
 
-    @cached_property
+    @part
     def plane(self) -> Plane:
         """Opens search indexes in the engine that `[index]` chooses."""
-        with self._lock:
-            plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
-            self._opened.append(plane.close)
-            return plane
+        plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
+        return self._opened.enter_context(closing(plane))
 
-    @cached_property
+    @part
     def index(self) -> SearchIndex:
-        """The search index, opened for reading. It sees each version that this or another process
-        publishes.
-        """
+        """The search index, opened for reading. It sees each version that any process publishes."""
+        return self._opened.enter_context(
+            closing(self.plane.open(lambda: key_of(self.model_switch.answering()), writable=False))
+        )
 
-        def answering() -> tuple[str | None, int | None]:
-            return key_of(self.model_switch.answering())
-
-        with self._lock:
-            index = self.plane.open(answering, writable=False)
-            self._opened.append(index.close)
-            return index
-
-    @cached_property
+    @part
     def embedder(self) -> Embedder | None:
-        with self._lock:
-            embedder = open_embedder(self.config.embedding, os.environ)
-            if embedder is not None:
-                self._opened.append(embedder.close)
-            return embedder
+        embedder = open_embedder(self.config.embedding, os.environ)
+        if embedder is not None:
+            self._opened.callback(embedder.close)
+        return embedder
 
     @property
     def model(self) -> str | None:
         """The embedding model's name in the catalog; None if embeddings are off."""
         return None if self.embedder is None else self.embedder.model
 
-    @cached_property
+    @part
     def model_switch(self) -> ModelSwitch:
         """Decides which embedding model answers queries while a newly configured model replaces another."""
-        with self._lock:
-            model_switch = ModelSwitch(
-                self.config.embedding,
-                self.config.db.path,
-                lambda: self.embedder,
-                notes_path(os.environ),
-                ask_published=self.plane.published_model if self.plane.remote else None,
-            )
-            self._opened.append(model_switch.close)
-            return model_switch
+        model_switch = ModelSwitch(
+            self.config.embedding,
+            self.config.db.path,
+            lambda: self.embedder,
+            notes_path(os.environ),
+            ask_published=self.plane.published_model if self.plane.remote else None,
+        )
+        return self._opened.enter_context(closing(model_switch))
 
     @property
     def question_embedder(self) -> Embedder | None:
@@ -198,11 +200,11 @@ class Workspace:
 
     # -- searching -------------------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def searcher(self) -> Searcher:
         return Searcher(self.catalog, self.index, self.config.retrieval, self)
 
-    @cached_property
+    @part
     def toolbox(self) -> Toolbox:
         toolbox = Toolbox()
         for tool in builtin_tools(self, self.config.retrieval.final_limit, self._note_call):
@@ -261,35 +263,32 @@ class Workspace:
 
     # -- indexing --------------------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def indexer(self) -> Indexer:
         shared = self.plane.remote and not isinstance(self.catalog, SqliteCatalog)
 
-        def embedding() -> tuple[str | None, int | None]:
-            return key_of(self.model_switch.indexed(self.catalog))
-
         def open_projection() -> Projection:
-            return self.plane.open(embedding, writable=True) if self._projecting else Projection()
+            if not self._projecting:
+                return Projection()
+            return self.plane.open(lambda: key_of(self.model_switch.indexed(self.catalog)), writable=True)
 
         config = self.config
-        with self._lock:
-            self.model_switch.note()
-            return Indexer(
-                configured_connectors(config, self.runner),
-                self.catalog,
-                open_projection,
-                # Writers of a shared index use a lease in the database instead of a lock file.
-                NoLock()
-                if shared or not self._projecting
-                else WriterLock(os.path.join(self.config.folder, "lock")),
-                lambda: self.embedder,
-                model=self.model,
-                max_tokens=self.config.chunking.max_tokens,
-                overlap_tokens=self.config.chunking.overlap_tokens,
-                work_lock=partial(work_lock, self.config.folder),
-                turn=self.catalog.turn,
-                configuration=ConfigurationFile.of(config.path, config.folder) if config.path else None,
-            )
+        # Writers of a shared index use a lease in the database instead of a lock file.
+        unlocked = shared or not self._projecting
+        self.model_switch.note()
+        return Indexer(
+            configured_connectors(config, self.runner),
+            self.catalog,
+            open_projection,
+            NoLock() if unlocked else WriterLock(os.path.join(config.folder, "lock")),
+            lambda: self.embedder,
+            model=self.model,
+            max_tokens=config.chunking.max_tokens,
+            overlap_tokens=config.chunking.overlap_tokens,
+            work_lock=partial(work_lock, config.folder),
+            turn=self.catalog.turn,
+            configuration=ConfigurationFile.of(config.path, config.folder) if config.path else None,
+        )
 
     def refresh(self, names: Sequence[str], progress: CallProgress | None = None) -> list[dict[str, JSON]]:
         """Indexes the named sources (all if empty) and returns one report per source. In a server, the
@@ -328,40 +327,30 @@ class Workspace:
         if another process is doing this.
         """
         if self.behind():
-            try:
+            with suppress(Busy):  # searches report that the index is behind
                 self.indexer.repair()
-            except Busy:
-                pass  # searches report that the index is behind
 
     # -- agents and scripts ----------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def agents(self) -> Agents:
         """The agents: first those that the configuration defines, later also those of scripts."""
-        with self._lock:
-            agents = Agents()
-            for agent in self.config.inline_agents:
-                agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
-            return agents
+        agents = Agents()
+        for agent in self.config.inline_agents:
+            agents.add(inline_agent(agent.name, agent.description, agent.system_prompt, agent.tools))
+        return agents
 
-    @cached_property
+    @part
     def pool(self) -> "Pool":
         """The pool of Lua sandbox processes. It starts with the first script."""
         from ctx.lua.pool import Pool
 
-        with self._lock:
-            pool = Pool(
-                sandbox=self.config.lua.sandbox,
-                workers=max(4, self.config.lua.workers * 4),
-                spares=self.config.lua.workers,
-            )
-            self._opened.append(pool.close)
-            return pool
+        lua = self.config.lua
+        pool = Pool(sandbox=lua.sandbox, workers=max(4, lua.workers * 4), spares=lua.workers)
+        return self._opened.enter_context(closing(pool))
 
     def runner(self) -> "Runner":
-        """A runner for scripts: the Lua sandbox with the bridge to the toolbox, the stores and the
-        memories.
-        """
+        """A runner for scripts: the Lua sandbox with the bridge to the toolbox and the stores."""
         from ctx.scripts.bridge import Bridge
         from ctx.scripts.scripts import Runner
 
@@ -371,35 +360,29 @@ class Workspace:
         bridge = Bridge(self.toolbox, store=self._script_store, stores=stores, memory=lambda: self.memory)
         return Runner(self.pool, bridge)
 
-    @cached_property
+    @part
     def _script_store(self) -> ScriptStore | None:
         """The store for values that scripts keep between calls; None without a project. It is in the same
         file or database as the memories.
         """
         if self.config.path is None:
             return None
-        with self._lock:
-            store: ScriptStore
-            if self.config.store.url:
-                from ctx.cluster.memory_db import SharedScriptStore
+        if self.config.store.url:
+            from ctx.cluster.memory_db import SharedScriptStore
 
-                store = SharedScriptStore(self._database)
-            else:
-                store = FileScriptStore(lambda: self.location.memory)
-            self._opened.append(store.close)
-            return store
+            return self._opened.enter_context(closing(SharedScriptStore(self._database)))
+        return self._opened.enter_context(closing(FileScriptStore(lambda: self.location.memory)))
 
     def load_extensions(self) -> None:
         """Loads the packs and then the scripts, and logs settings without effect. A script whose tool has the
         name of an existing tool fails. Raises `ConfigError`.
         """
-        _ = self.packs
-        _ = self.scripts
+        _ = self.packs, self.scripts
         for doubt in self.doubts():
             logger.warning("%s", doubt)
 
     def doubts(self) -> list[str]:
-        """Sentences about settings of scripts and agents that have no effect."""
+        """A warning for each setting of a script or an agent that has no effect."""
         from ctx.scripts.loader import doubts
 
         config = self.config
@@ -407,41 +390,34 @@ class Workspace:
         scripts = [script_file(script, config) for script in configured]
         return list(doubts(scripts, self.toolbox, self.agents))
 
-    @cached_property
+    @part
     def scripts(self) -> "Scripts":
         """The loaded scripts with their tools and agents. Their `statuses` also list scripts that failed to
         load.
         """
         from ctx.scripts.loader import Scripts, candidates_of
 
-        with self._lock:
-            candidates = candidates_of(self.config, os.environ)
-            scripts = Scripts(self.runner, self.toolbox, self.agents, candidates)
-            scripts.load()
-            self._opened.append(scripts.close)
-            return scripts
+        scripts = Scripts(self.runner, self.toolbox, self.agents, candidates_of(self.config, os.environ))
+        scripts.load()
+        return self._opened.enter_context(closing(scripts))
 
-    # -- activity --------------------------------------------------------------------------------------------
+    # -- activity and memory ---------------------------------------------------------------------------------
 
-    @cached_property
+    @part
     def activity(self) -> Activity | None:
         """The activity log of client requests; None if it is turned off or there is no project."""
         if self.config.path is None or not self.config.server.activity:
             return None
-        with self._lock:
-            if self.config.store.url:
-                from ctx.cluster.memory_db import shared_activity
+        if self.config.store.url:
+            from ctx.cluster.memory_db import shared_activity
 
-                activity = shared_activity(self._database)
-            else:
-                activity = file_activity(self._activity_path)
-            self._opened.append(activity.close)
-            return activity
+            activity = shared_activity(self._database)
+        else:
+            activity = file_activity(self._activity_path)
+        return self._opened.enter_context(closing(activity))
 
     def _activity_path(self) -> str:
-        """The file of the memories. Raises `StoreError` while memories of an earlier version must still be
-        moved into it.
-        """
+        """The file of the memories. Raises `StoreError` if older memories must be moved into it first."""
         if self.location.waiting:
             raise StoreError(self.location.waiting)
         return self.location.memory
@@ -453,50 +429,40 @@ class Workspace:
         if caller.client is not None and self.activity is not None:
             self.activity.note(tool, arguments, caller, reply, answer)
 
-    # -- memory ----------------------------------------------------------------------------------------------
-
-    @cached_property
+    @part
     def location(self) -> Location:
-        """The location of memories, keys and script values. Not used with `[store] url`. Raises
-        `StoreError`.
-        """
-        with self._lock:
-            return locate(self.config, os.environ)
+        """The location of memories, keys and script values without `[store] url`. Raises `StoreError`."""
+        return locate(self.config, os.environ)
 
-    @cached_property
+    @part
     def memory(self) -> "MemoryStore":
         """The memories, which are in their own file or in the database of `[store] url`."""
         from ctx.memory.reflect import ChatCompletion
         from ctx.memory.store import MemoryStore
 
-        with self._lock:
-            settings = self.config.memory
-            language_model = None
-            if llm := settings.llm:
-                language_model = ChatCompletion(
-                    llm.base_url,
-                    llm.model,
-                    provider=llm.provider,
-                    api_key=os.environ.get(llm.api_key_env) if llm.api_key_env else None,
-                    timeout_s=llm.timeout_s,
-                    allow_remote=llm.allow_remote,
-                )
-            store = MemoryStore(
-                self._memory_rows() if self.config.store.url else self.location.memory,
-                self.embedder,
-                secrets=settings.secrets,
-                language_model=language_model,
-                consolidate=settings.llm is not None and settings.llm.consolidate,
-                leftovers=() if self.config.store.url else self.location.leftovers,
-            )
-            self._opened.append(partial(self._close_memory, store))
-            check_whole(unfinished=store.rows.unfinished(), shared=bool(self.config.store.url))
-            return store
+        shared = bool(self.config.store.url)
+        rows: MemoryRows | str
+        if shared:
+            from ctx.cluster.memory_db import PostgresRows
 
-    def _close_memory(self, store: "MemoryStore") -> None:
-        store.close()
-        if not self.config.store.url:
-            copy_if_changed(self.location.memory, daily=True)
+            rows = PostgresRows(self._database)
+        else:
+            rows = self.location.memory
+        settings, llm = self.config.memory, self.config.memory.llm
+        language_model = ChatCompletion(llm, os.environ.get(llm.api_key_env or "")) if llm else None
+        store = MemoryStore(
+            rows,
+            self.embedder,
+            secrets=settings.secrets,
+            language_model=language_model,
+            consolidate=llm is not None and llm.consolidate,
+            leftovers=() if shared else self.location.leftovers,
+        )
+        if not shared:
+            self._opened.callback(copy_if_changed, self.location.memory, daily=True)
+        self._opened.callback(store.close)
+        check_whole(unfinished=store.rows.unfinished(), shared=shared)
+        return store
 
     def memory_loss(self) -> str | None:
         """A sentence about acknowledged memories that are missing; None if no memory is missing."""
@@ -507,12 +473,7 @@ class Workspace:
         except StoreError as error:
             return error.message
 
-    def _memory_rows(self) -> "MemoryRows":
-        from ctx.cluster.memory_db import PostgresRows
-
-        return PostgresRows(self._database)
-
-    @cached_property
+    @part
     def packs(self) -> "list[Pack]":
         """The enabled memory packs. The first access registers their tools. Raises `ConfigError`."""
         config = self.config
@@ -521,40 +482,23 @@ class Workspace:
         from ctx.memory.dialects import DIALECTS
         from ctx.memory.dialects.pack import Pack
 
-        with self._lock:
-            packs = [
-                Pack(
-                    DIALECTS[name],
-                    config.packs.settings.get(name, PackSettings()),
-                    lambda: self.memory,
-                    shared=config.memory.shared,
-                    database=config.db.path if config.store.url else self.location.memory,
-                    rates=self.rates,
-                )
-                for name in config.packs.enabled
-            ]
-            for pack in packs:
-                pack.load(self.toolbox, self.agents)
-            return packs
+        packs = [
+            Pack(
+                DIALECTS[name],
+                config.packs.settings.get(name, PackSettings()),
+                lambda: self.memory,
+                shared=config.memory.shared,
+                database=config.db.path if config.store.url else self.location.memory,
+                rates=self.rates,
+            )
+            for name in config.packs.enabled
+        ]
+        for pack in packs:
+            pack.load(self.toolbox, self.agents)
+        return packs
 
     def indexer_state(self) -> dict[str, JSON] | None:
-        """The state of the indexer as JSON (see ctx/indexing/status.py); None if this process has no
-        indexer.
-        """
+        """The state of the indexer (see ctx/indexing/status.py); None if this process has no indexer."""
+        if self.state is not None:
+            return status.published(self.state)
         return None if self.indexer_at_work is None else status.indexer_state(self.indexer_at_work)
-
-
-class WorkerWorkspace(Workspace):
-    """The workspace of a worker process (`ctx serve --workers`), which only answers requests. Another process
-    indexes and embeds.
-    """
-
-    indexes = False
-
-    def __init__(self, config: Config, *, state: str, rates: str) -> None:
-        """`state` is the file to which the indexing process writes the state of its indexer."""
-        super().__init__(config, rates=rates)
-        self._state = state
-
-    def indexer_state(self) -> dict[str, JSON] | None:
-        return status.published(self._state)

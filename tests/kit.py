@@ -26,7 +26,7 @@ from commands import run_command
 
 from ctx.cli.configuration import trust_as_written
 from ctx.config import load_config
-from ctx.config.trust_file import TrustFile, trust_path
+from ctx.config.trust import TrustFile, trust_path
 from ctx.connectors.walk import FINE_TICK_NS
 from ctx.lua.lockdown import NOBODY
 from ctx.models import ChunkRow

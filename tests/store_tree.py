@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ctx.formats.code import definitions_by_patterns
-from ctx.identity import document_id, embedding_text, text_hash
-from ctx.models import Chunk, Document, Filters, Run
+from ctx.models import Chunk, Document, Filters, Run, document_id, embedding_text, text_hash
 from ctx.store import index as index_module
 from ctx.store.base import Catalog
 from ctx.store.index import LocalIndex

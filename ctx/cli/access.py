@@ -13,7 +13,7 @@ from ctx.cli.output import table, tell
 from ctx.cli.registry import trust_scripts
 from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
-from ctx.config.trust_file import TrustFile, project_scripts, trust_path
+from ctx.config.trust import TrustFile, project_scripts, trust_path
 from ctx.errors import BadRequest, StoreError
 from ctx.models import record_json
 from ctx.server.keys import EVERY_BANK, Keys, key_ring

@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from ctx.cli.output import plain, warn
 from ctx.config import Config, default_config, read_config
 from ctx.config.find import Location, find_config, project_root, shown_path, trusted_as
-from ctx.config.trust import asked, requests, variables
-from ctx.config.trust_file import ProjectScript, TrustFile, configured_scripts, digest_of, trust_path
+from ctx.config.trust import (
+    ProjectScript,
+    TrustFile,
+    asked,
+    configured_scripts,
+    digest_of,
+    requests,
+    trust_path,
+    variables,
+)
 from ctx.errors import ConfigError
 from ctx.text.strings import one_line
 

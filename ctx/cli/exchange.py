@@ -28,8 +28,7 @@ from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.config.toml import read_toml, tables_in
 from ctx.config.trust import variables
 from ctx.errors import BadRequest, ConfigError, CtxError
-from ctx.identity import TEXT_HASH_BYTES, embedding_text, text_hash
-from ctx.models import JSON
+from ctx.models import JSON, TEXT_HASH_BYTES, embedding_text, text_hash
 from ctx.store.base import Catalog
 from ctx.store.record import StoredDocument
 from ctx.text.strings import counted

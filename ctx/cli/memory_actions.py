@@ -13,7 +13,6 @@ from ctx.clock import iso_utc
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
-from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
 from ctx.memory.folder import Folder
 from ctx.memory.imports import import_from, piped_source, read_source
@@ -21,7 +20,7 @@ from ctx.memory.imports.replies import Source
 from ctx.memory.location import adopt_old, adopt_other, count_memories, holds_any
 from ctx.memory.records import MOMENTS, Provenance, iso
 from ctx.memory.store import MemoryStore
-from ctx.models import JSON
+from ctx.models import JSON, OWN_BANK
 from ctx.text.strings import counted, cut
 from ctx.workspace import Workspace, open_workspace
 

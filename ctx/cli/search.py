@@ -12,8 +12,7 @@ from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_widt
 from ctx.clock import parse_ms
 from ctx.connectors.base import encode_name
 from ctx.errors import BadParameter, BadRequest, NotFound
-from ctx.identity import document_id
-from ctx.models import AUTO, COMMITS, JSON, MODES, Caller
+from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, document_id
 from ctx.text.strings import sound
 from ctx.tools.places import Place, exact_places, place_of, resolve_sources, the_only
 from ctx.workspace import Workspace

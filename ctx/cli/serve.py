@@ -22,7 +22,7 @@ from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
 from ctx.cli.running import Running, at_address, of_project, registered, servers, tools_over_http
 from ctx.clock import now_ms
-from ctx.config import Config, parse_config
+from ctx.config import Config, default_config
 from ctx.config.find import find_config, user_folder
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.connectors.base import name_of
@@ -32,7 +32,7 @@ from ctx.models import Caller
 from ctx.server.keys import key_ring
 from ctx.server.policy import ServerSettings, check_bind, closed, open_to_pages, setting_doubts
 from ctx.text.strings import did_you_mean
-from ctx.workspace import WorkerWorkspace, Workspace, open_workspace
+from ctx.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
     from ctx.server.middleware import RequestMiddleware
@@ -177,9 +177,7 @@ class WorkerApp:
         log_to_stderr(self.log_level, self.log_format)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         try:
-            workspace = WorkerWorkspace(
-                self.config, state=state_file(self.folder), rates=rates_file(self.folder)
-            )
+            workspace = Workspace(self.config, state=state_file(self.folder), rates=rates_file(self.folder))
             _ = workspace.packs, workspace.scripts
             settings = server_settings(
                 workspace, insecure_no_auth=self.insecure_no_auth, owner_key=self.owner_key
@@ -315,7 +313,7 @@ def _mcp_configuration(explicit: str | None) -> Config:
     places = ("/", "/tmp", "/var/tmp", tempfile.gettempdir(), os.path.expanduser("~"))  # noqa: S108
     if folder not in map(os.path.realpath, places):
         tables = {"connectors": {"filesystem": {name_of(folder): {"root": "."}}}}
-        return parse_config(tables, shown="the defaults", path=None, root=folder, environ={})
+        return default_config(folder, tables)
     if location is not None:
         return configuration_at(location)
     raise ConfigError(

@@ -19,8 +19,7 @@ from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import plain, tell
 from ctx.config.find import project_root
 from ctx.errors import ConfigError, NotFound
-from ctx.identity import digest
-from ctx.models import JSON
+from ctx.models import JSON, digest
 
 TIMEOUT_S = 60
 Command = tuple[str, ...]

@@ -1,18 +1,20 @@
-"""Reads configurations of Context Harness, and converts them to ctx's format."""
+"""Reads configurations of Context Harness, converts them to ctx's format, and suggests the right key for a
+wrong one.
+"""
 
 import os
 import re
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
 from ctx import files
-from ctx.config.keys import keys_of
-from ctx.config.settings import FULL_NAMES, LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS
-from ctx.config.toml import toml_key, toml_value
+from ctx.config.settings import FULL_NAMES, LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, Llm
+from ctx.config.toml import keys_of, toml_key, toml_value
 from ctx.models import JSON, as_table, plain_entries
+from ctx.text.strings import did_you_mean, nearest
 
 Table = dict[str, JSON]
 
@@ -27,8 +29,6 @@ WITHOUT_EFFECT = {
 RENAMED = {"connectors.filesystem.max_extract_bytes": "max_file_bytes"}
 
 _ITS_TABLES = frozenset({"documents", "chunks"})  # SQL tables in a database of Context Harness
-# The application id in SQLite's file header: zero in files of Context Harness, but not in ours.
-_APPLICATION_ID = slice(68, 72)
 
 # The defaults of Context Harness. Its example file contains them, so a value equal to the default is not a
 # choice of the user.
@@ -53,6 +53,69 @@ GENERAL = (
 """The differences between Context Harness and ctx that do not depend on a key."""
 
 
+# -- wrong and foreign keys ----------------------------------------------------------------------------------
+
+# A wrong or foreign name of a key -> our keys. The first of our keys that the table allows and the user has
+# not set is suggested: `path` in a git source may mean its url or its root.
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sources", "source"), ("connectors",)),
+    "search": ("retrieval",),
+    "database": ("db",),
+    **dict.fromkeys(("http", "https", "sites", "website", "crawl"), ("web", "server")),
+    **dict.fromkeys(("file", "files"), ("filesystem", "include_globs")),
+    **dict.fromkeys(("local", "folders"), ("filesystem",)),
+    **dict.fromkeys(("github", "gitlab", "repos", "repositories"), ("git",)),
+    **dict.fromkeys(("aws", "minio", "buckets"), ("s3",)),
+    "lua": ("script",),
+    **dict.fromkeys(("path", "paths"), ("url", "root", "bucket")),
+    **dict.fromkeys(("dir", "directory", "folder", "base"), ("root", "prefix", "tools_dir", "path")),
+    **dict.fromkeys(("remote", "repo", "repository", "uri", "address", "site"), ("url", "bind")),
+    **dict.fromkeys(("ref", "tag", "commit", "revision"), ("branch",)),
+    **dict.fromkeys(("include", "includes", "glob", "globs", "patterns"), ("include_globs",)),
+    **dict.fromkeys(("exclude", "excludes", "ignore", "ignored"), ("exclude_globs",)),
+    **dict.fromkeys(("port", "host", "listen"), ("bind",)),
+    "endpoint": ("endpoint_url", "url", "base_url"),
+    "base_url": ("url",),
+    **dict.fromkeys(("api_key", "key", "token"), ("api_key_env",)),
+    **dict.fromkeys(("limit", "top_k", "k"), ("final_limit",)),
+    "alpha": ("hybrid_alpha",),
+    **dict.fromkeys(("dimensions", "dimension"), ("dims",)),
+    **dict.fromkeys(("timeout", "timeout_s", "timeout_seconds"), ("timeout_s", "timeout_secs", "timeout")),
+    **dict.fromkeys(("chunk_size", "size"), ("max_tokens",)),
+    **dict.fromkeys(("overlap", "chunk_overlap"), ("overlap_tokens",)),
+}
+_MOST_TABLES = 3  # if more tables have the key, naming them does not help
+
+
+def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collection[str]) -> str:
+    """A suggestion, such as `did you mean 'root'?`, for the unknown key or table `key` of a table.
+
+    `section` is the table's name ("" for the top level), and `choices` are its allowed keys.
+    """
+    candidates = (name for name in _SYNONYMS.get(key.lower(), ()) if name in choices and name not in table)
+    match = next(candidates, None)
+    if not isinstance(table[key], dict):
+        return f"did you mean '{match}'?" if match else did_you_mean(key, choices)
+    if match:
+        inner = [name for name, value in table[key].items() if isinstance(value, dict)] if section else []
+        return f"did you mean [{'.'.join((*filter(None, (section,)), match, *inner[:1]))}]?"
+    groups = [] if section else [name for name in NAMED_SECTIONS if name.endswith(f".{key}")]
+    return f"did you mean [{'] or ['.join(groups)}]?" if groups else did_you_mean(key, choices)
+
+
+def tables_with(key: str, table: Mapping[str, JSON], choices: Collection[str]) -> list[str]:
+    """The names of the other tables that allow the unknown key `key`; empty if the key looks like a
+    misspelling.
+    """
+    if isinstance(table[key], dict) or key == "name" or key.lower() in _SYNONYMS or nearest(key, choices):
+        return []
+    tables = [
+        *(name for name, section in {**SECTIONS, "memory.llm": Llm}.items() if key in keys_of(section)),
+        *(f"{name}.NAME" for name, section in NAMED_SECTIONS.items() if key in keys_of(section)),
+    ]
+    return tables if len(tables) <= _MOST_TABLES else []
+
+
 # -- its files -----------------------------------------------------------------------------------------------
 
 
@@ -67,14 +130,7 @@ def own_database(path: str) -> str:
 
 
 def _is_its_database(path: str) -> bool:
-    if files.irregular(path):
-        return False  # opening a pipe would block; the store reports the error later
-    try:
-        with open(path, "rb") as file:
-            header = file.read(100)
-    except OSError:
-        return False  # the store reports the error later
-    if not header.startswith(b"SQLite format 3\0") or any(header[_APPLICATION_ID]):
+    if not os.path.isfile(path):
         return False
     try:  # with "immutable", SQLite creates no lock and no log next to another program's file
         with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
@@ -98,18 +154,11 @@ def base_folder(tables: Table, root: str) -> str:
     if not paths or any(os.path.exists(os.path.join(root, path)) for path in paths):
         return root
     folder = os.path.dirname(root)
-    while folder != os.path.dirname(folder) and not _is_world_writable(folder):
+    while folder != os.path.dirname(folder) and not os.stat(folder).st_mode & stat.S_IWOTH:
         if all(os.path.exists(os.path.join(folder, path)) for path in paths):
             return folder
         folder = os.path.dirname(folder)
     return root
-
-
-def _is_world_writable(folder: str) -> bool:
-    try:
-        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
-    except OSError:
-        return True
 
 
 def _needed_paths(tables: Table) -> Iterator[str]:
@@ -275,11 +324,10 @@ class _Writer:
         entries.setdefault("include_globs", _ITS_GLOBS)
         for key in ("include_globs", "exclude_globs"):
             globs = entries.get(key)
-            crossing = globs
-            if isinstance(globs, list) and all(isinstance(glob, str) for glob in globs):
-                crossing = [_crossing(glob) for glob in globs]
-            if crossing != globs:
-                entries[key] = crossing
+            if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
+                continue
+            entries[key] = [_crossing(glob) for glob in globs]
+            if entries[key] != globs:
                 self.notes.append(f"[{label}] {key}: `*` crossed folders in Context Harness; ctx needs `**/`")
         if full == "connectors.filesystem":
             if "root" in entries:

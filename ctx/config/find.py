@@ -31,21 +31,16 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
     """
     for origin, name in (("--config", explicit), ("$CTX_CONFIG", environ.get("CTX_CONFIG"))):
         if name:
-            return _named(origin, name, folder)
+            path = os.path.join(folder, os.path.expanduser(name))
+            if not os.path.isfile(path):
+                raise ConfigError(f"{origin}: {_absence(name, path)}")
+            return Location(os.path.normpath(path), True)
     for ancestor in _upward(folder, environ.get("HOME")):
         places = [os.path.join(ancestor, name) for name in PLACES]
-        if place := next(filter(os.path.isfile, places), None):
-            return Location(os.path.normpath(place), False)
-    folder_of_user = user_folder(environ)
-    path = os.path.join(folder_of_user, "config.toml") if folder_of_user is not None else ""
-    return Location(path, True) if os.path.isfile(path) else None
-
-
-def _named(origin: str, name: str, folder: str) -> Location:
-    path = os.path.join(folder, os.path.expanduser(name))
-    if not os.path.isfile(path):
-        raise ConfigError(f"{origin}: {_absence(name, path)}")
-    return Location(os.path.normpath(path), True)
+        if project_file := next(filter(os.path.isfile, places), None):
+            return Location(os.path.normpath(project_file), False)
+    path = os.path.join(user_folder(environ) or "", "config.toml")
+    return Location(path, True) if os.path.isabs(path) and os.path.isfile(path) else None
 
 
 def _absence(name: str, path: str) -> str:

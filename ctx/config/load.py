@@ -13,27 +13,10 @@ from typing import Any
 
 from ctx.clock import parse_ms
 from ctx.config import settings
-from ctx.config.compat import RENAMED, WITHOUT_EFFECT, base_folder, own_database
+from ctx.config.compat import RENAMED, WITHOUT_EFFECT, base_folder, key_hint, own_database, tables_with
 from ctx.config.find import project_root, shown_path
-from ctx.config.hints import key_hint, key_lines, tables_with
-from ctx.config.keys import Key, keys_of, kind_of, problem_with
-from ctx.config.settings import (
-    NAMED_SECTIONS,
-    REGISTRY_PREFIX,
-    SECTIONS,
-    SHIPPED_PACKS,
-    Db,
-    Embedding,
-    Filesystem,
-    Git,
-    Index,
-    Llm,
-    Memory,
-    Packs,
-    Script,
-    ScriptConnector,
-)
-from ctx.config.toml import read_text, tables_in
+from ctx.config.settings import NAMED_SECTIONS, REGISTRY_PREFIX, SECTIONS, SHIPPED_PACKS
+from ctx.config.toml import Key, key_lines, keys_of, kind_of, problem_with, read_text, tables_in
 from ctx.connectors.forges import is_path
 from ctx.errors import ConfigError, StoreError
 from ctx.models import JSON, plain_entries
@@ -140,9 +123,9 @@ def load_config(path: str, environ: Mapping[str, str]) -> Config:
     return read_config(path).config(environ, chosen=True)
 
 
-def default_config(root: str) -> Config:
-    """The default configuration, for a folder without a configuration file."""
-    return parse_config({}, shown="the defaults", path=None, root=root, environ={})
+def default_config(root: str, tables: Table | None = None) -> Config:
+    """The configuration of a folder without a configuration file: the defaults, with these tables."""
+    return parse_config(tables or {}, shown="the defaults", path=None, root=root, environ={})
 
 
 def parse_config(
@@ -243,15 +226,15 @@ class _Reader:
     def check_keys(self, table: Table, name: str, choices: Iterable[str]) -> None:
         """Reports the unknown keys of a table, and warns about keys that only Context Harness uses."""
         choices = list(choices)
-        for key in (key for key in table if key not in choices):
+        for key in [key for key in table if key not in choices]:
             full = f"{name}.{key}" if name else key
             if full in WITHOUT_EFFECT:
                 label = f"[{name}] {key}" if name else f"[{key}]"
                 reason = WITHOUT_EFFECT[full]
                 self.warnings.append(f"{self.place(name, key)}: {label} has no effect: {reason}")
-            elif others := tables_with(key, table, choices):
-                place = f"in [{name}]" if name else "above all tables"
-                self._add(name, key, f"`{key}` belongs in [{'] or ['.join(others)}], not {place}")
+            elif tables := tables_with(key, table, choices):
+                where_written = f"in [{name}]" if name else "above all tables"
+                self._add(name, key, f"`{key}` belongs in [{'] or ['.join(tables)}], not {where_written}")
             else:
                 self.report(name, key, f"unknown key; {key_hint(key, table, name, choices)}")
 
@@ -259,15 +242,15 @@ class _Reader:
         """The checked values of a table that appears only once, including the tables inside it."""
         table = self.table(tables.get(name, {}), name)
         if name == "memory":
-            llm = self.table(table.get("llm", {}), "memory.llm")
-            values = self.values({key: table[key] for key in table if key != "llm"}, Memory, name)
-            return Memory(
-                **values, llm=Llm(**self.values(llm, Llm, "memory.llm")) if "llm" in table else None
-            )
+            values = self.values({key: table[key] for key in table if key != "llm"}, settings.Memory, name)
+            if "llm" in table:
+                llm = self.table(table["llm"], "memory.llm")
+                values["llm"] = settings.Llm(**self.values(llm, settings.Llm, "memory.llm"))
+            return settings.Memory(**values)
         if name == "packs":
-            values = self.values(plain_entries(table), Packs, name)
-            own = {key: value for key, value in table.items() if isinstance(value, dict)}
-            return Packs(**values, settings=self.pack_settings(own, values["enabled"] or ()))
+            values = self.values(plain_entries(table), settings.Packs, name)
+            pack_tables = {key: value for key, value in table.items() if isinstance(value, dict)}
+            return settings.Packs(**values, settings=self.pack_settings(pack_tables, values["enabled"] or ()))
         return SECTIONS[name](**self.values(table, SECTIONS[name], name))
 
     def pack_settings(
@@ -275,24 +258,23 @@ class _Reader:
     ) -> dict[str, settings.PackSettings]:
         for name in (name for name in tables if name not in enabled):
             self.report(f"packs.{name}", "", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
+        packs = {}
         for name in enabled:
-            if "path" in tables.get(name, {}):
-                self.report(f"packs.{name}", "path", _NO_OWN_PACKS)
+            label, table = f"packs.{name}", tables.get(name, {})
+            if "path" in table:
+                self.report(label, "path", _NO_OWN_PACKS)
             elif name not in SHIPPED_PACKS:
-                self.report(
-                    "packs", "enabled", f"no pack is called '{name}'; {did_you_mean(name, SHIPPED_PACKS)}"
-                )
-        return {name: self.one_pack(name, tables.get(name, {})) for name in enabled if name in SHIPPED_PACKS}
+                hint = did_you_mean(name, SHIPPED_PACKS)
+                self.report("packs", "enabled", f"no pack is called '{name}'; {hint}")
+            if "sessions_file" in table:
+                note = "has no effect: sessions are kept with the memories"
+                self.warnings.append(f"{self.place(label, 'sessions_file')}: [{label}] sessions_file: {note}")
+            if name in SHIPPED_PACKS:
+                entries = {key: value for key, value in table.items() if key != "path"}
+                packs[name] = settings.PackSettings(**self.values(entries, settings.PackSettings, label))
+        return packs
 
-    def one_pack(self, name: str, table: Table) -> settings.PackSettings:
-        label = f"packs.{name}"
-        if "sessions_file" in table:
-            note = "has no effect: sessions are kept with the memories"
-            self.warnings.append(f"{self.place(label, 'sessions_file')}: [{label}] sessions_file: {note}")
-        given = {key: value for key, value in table.items() if key != "path"}
-        return settings.PackSettings(**self.values(given, settings.PackSettings, label))
-
-    def own_database(self, db: Db) -> Db:
+    def own_database(self, db: settings.Db) -> settings.Db:
         path = own_database(db.path) if db.path else db.path
         if path != db.path:
             name, foreign = os.path.basename(path), os.path.basename(db.path)
@@ -305,13 +287,13 @@ class _Reader:
     def named_sections(self, groups: dict[str, dict[str, Table]], full: str) -> Iterator[Any]:
         """The checked tables of all sources, tools or agents of one kind."""
         section = NAMED_SECTIONS[full]
-        read = self.script if issubclass(section, Script) else self.values
+        read = self.script if issubclass(section, settings.Script) else self.values
         for name, entries, label in self.instances(groups, full):
             table = {RENAMED.get(f"{full}.{key}", key): value for key, value in entries.items()}
             values = read(table, section, label)
-            if section is Filesystem:
+            if section is settings.Filesystem:
                 _check_folder(self, values, label)
-            if section is Git:
+            if section is settings.Git:
                 _check_git(self, values, label)
             yield section(name=name, **values)
 
@@ -342,14 +324,15 @@ class _Reader:
         """The checked attributes of a script. Keys that ctx does not know are put into `config`."""
         keys = keys_of(section)
         values = self.values({key: table[key] for key in table if key in keys}, section, label)
-        written = table.get("path")
-        if isinstance(written, str) and written.startswith(REGISTRY_PREFIX):
-            values["path"] = written  # not checked, because the registry may be installed later
+        named_path = table.get("path")
+        if isinstance(named_path, str) and named_path.startswith(REGISTRY_PREFIX):
+            values["path"] = named_path  # not checked, because the registry may be installed later
         elif values["path"] and not os.path.isfile(values["path"]):
-            self.report(label, "path", f"no such file: {written}")
+            self.report(label, "path", f"no such file: {named_path}")
         values["fs"] = tuple(self.absolute(path) for path in values["fs"] or ())
         extras = {key: value for key, value in table.items() if key not in keys}
-        values["config"] = _json_only(self.extras(extras, label, lenient=section is not ScriptConnector))
+        lenient = section is not settings.ScriptConnector
+        values["config"] = _json_only(self.extras(extras, label, lenient=lenient))
         return values
 
     def extras(self, table: Table, label: str, *, lenient: bool) -> Table:
@@ -441,12 +424,9 @@ def _json_only(value: JSON) -> JSON:
 
 def _check_folder(reader: _Reader, values: dict[str, Any], label: str) -> None:
     link = values["link"]
-    if link is not None and link != "file" and not ("{path}" in link and is_address(link)):
-        reader.report(
-            label,
-            "link",
-            'must be "file" or an address with {path}, such as https://wiki.example.com/{path}',
-        )
+    if link not in (None, "file") and not ("{path}" in link and is_address(link)):
+        message = 'must be "file" or an address with {path}, such as https://wiki.example.com/{path}'
+        reader.report(label, "link", message)
 
 
 def _check_git(reader: _Reader, values: dict[str, Any], label: str) -> None:
@@ -477,7 +457,7 @@ def _check_together(reader: _Reader, config: Config) -> None:
         reader.report("server", "bind", f"must be HOST:PORT such as {example}, got '{config.server.bind}'")
 
 
-def _check_embedding(reader: _Reader, embedding: Embedding) -> None:
+def _check_embedding(reader: _Reader, embedding: settings.Embedding) -> None:
     provider = embedding.provider
     if provider in ("ollama", "openai"):
         if not (embedding.model and embedding.dims):
@@ -485,14 +465,11 @@ def _check_embedding(reader: _Reader, embedding: Embedding) -> None:
         return
     for key in ("url", "api_key_env"):
         if getattr(embedding, key):
-            reader.report(
-                "embedding",
-                key,
-                f"has no effect with provider '{provider}'; delete it or change the provider",
-            )
+            hint = f"has no effect with provider '{provider}'; delete it or change the provider"
+            reader.report("embedding", key, hint)
 
 
-def _check_index(reader: _Reader, index: Index) -> None:
+def _check_index(reader: _Reader, index: settings.Index) -> None:
     if index.engine == "local":
         for key in ("url", "api_key", "ca_file"):
             if getattr(index, key):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctx.config.keys import REQUIRED, Globs, Path, Strings, Url, Urls, guarded, safe
+from ctx.config.toml import REQUIRED, Globs, Path, Strings, Url, Urls, guarded, safe
 from ctx.connectors.defaults import MAX_FILE_BYTES
 from ctx.models import JSON
 
@@ -468,18 +468,8 @@ class InlineAgent:
 
 
 SECTIONS: Mapping[str, type[Any]] = {
-    "db": Db,
-    "store": Store,
-    "index": Index,
-    "chunking": Chunking,
-    "embedding": Embedding,
-    "retrieval": Retrieval,
-    "server": Server,
-    "mcp": Mcp,
-    "watch": Watch,
-    "lua": Lua,
-    "packs": Packs,
-    "memory": Memory,
+    section.__name__.lower(): section
+    for section in (Db, Store, Index, Chunking, Embedding, Retrieval, Server, Mcp, Watch, Lua, Packs, Memory)
 }
 """Table name -> class, for the tables that may appear only once."""
 

@@ -28,8 +28,7 @@ from ctx.connectors.walk import (
     rules_of,
 )
 from ctx.errors import SourceError
-from ctx.identity import outline
-from ctx.models import Content, SourceItem
+from ctx.models import Content, SourceItem, outline
 
 SCAN_FORMAT = 4  # increased when a version takes or reads other files with the same configuration
 OWN_ADDRESS = "file"  # a value of `link`

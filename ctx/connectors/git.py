@@ -35,8 +35,7 @@ from ctx.connectors.repository import (
 )
 from ctx.connectors.scope import Scope, Scopes
 from ctx.errors import ConfigError, SourceError
-from ctx.identity import outline
-from ctx.models import Content, SourceItem
+from ctx.models import Content, SourceItem, outline
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # submodules of submodules

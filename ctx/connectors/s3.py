@@ -32,9 +32,8 @@ from ctx.connectors.scope import Scope, Scopes
 from ctx.connectors.session import Session, Unanswered
 from ctx.errors import ConfigError, SourceError
 from ctx.formats.package import parse_xml
-from ctx.identity import outline
 from ctx.lua.fetch import Reply
-from ctx.models import Content, SourceItem
+from ctx.models import Content, SourceItem, outline
 from ctx.text.strings import one_line
 
 SCAN_FORMAT = 3  # increased when a version takes or reads other objects with the same configuration

@@ -16,7 +16,7 @@ from ctx.connectors.defaults import (
 )
 from ctx.connectors.patterns import MAX_WEIGHT, OWN_RULES, Level, Pattern, Rules, expand_braces, parse_globs
 from ctx.errors import SourceError
-from ctx.identity import outline
+from ctx.models import outline
 
 
 @dataclass(eq=False, slots=True)

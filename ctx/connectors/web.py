@@ -13,9 +13,8 @@ from ctx.connectors.web_crawl import Crawl
 from ctx.connectors.web_page import canonical
 from ctx.connectors.web_site import Client, Journal
 from ctx.errors import ConfigError
-from ctx.identity import outline
 from ctx.lua.fetch import Resolve, resolve_host
-from ctx.models import SourceItem
+from ctx.models import SourceItem, outline
 
 SCAN_FORMAT = 2  # increased when a version takes or reads other pages with the same configuration
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ctx.identity import digest
+from ctx.models import digest
 
 if TYPE_CHECKING:  # numpy takes 70 ms, and opening an embedder does not need it
     import numpy as np

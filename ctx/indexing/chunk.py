@@ -14,8 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ctx.formats.table import PAGED
-from ctx.identity import embedding_text, text_hash
-from ctx.models import Chunk, Extracted, Heading
+from ctx.models import Chunk, Extracted, Heading, embedding_text, text_hash
 from ctx.text.filetypes import is_prose
 
 MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low

@@ -20,10 +20,9 @@ from ctx.connectors.defaults import BINARY, WORKTREE
 from ctx.errors import SourceError
 from ctx.formats.extract import begin
 from ctx.formats.table import TEXT_FORMAT
-from ctx.identity import document_id
 from ctx.indexing.chunk import chunk
 from ctx.indexing.status import EMPTY, MAX_NAMED, Change, IndexReport, why_no_text
-from ctx.models import Chunk, Content, Document, Extracted, Run, SourceItem
+from ctx.models import Chunk, Content, Document, Extracted, Run, SourceItem, document_id
 from ctx.store.base import Catalog
 from ctx.text.strings import counted
 

@@ -11,7 +11,7 @@ import unicodedata
 from bisect import bisect_right
 from functools import lru_cache
 
-from ctx.identity import TEXT_HASH_BYTES
+from ctx.models import TEXT_HASH_BYTES
 from ctx.text.analyze import STOP_WORDS, composed, terms
 
 _SELF = re.compile(

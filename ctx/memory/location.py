@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ctx import files
 from ctx.config import Config
-from ctx.config.trust_file import TrustFile, trust_path
+from ctx.config.trust import TrustFile, trust_path
 from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, projects_folder
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path

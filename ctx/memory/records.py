@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest
-from ctx.identity import BANK, BANK_RULE, OWN_BANK, RESERVED_BANKS, TEXT_HASH_BYTES
 from ctx.memory.columns import (
     CHECKS,
     COLUMNS,
@@ -24,7 +23,7 @@ from ctx.memory.columns import (
     whole,
 )
 from ctx.memory.language import gist
-from ctx.models import JSON
+from ctx.models import BANK, BANK_RULE, JSON, OWN_BANK, RESERVED_BANKS, TEXT_HASH_BYTES
 
 ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
 ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from ctx.config.settings import Llm
 from ctx.errors import BadRequest, ConfigError, CtxError, StoreError
 from ctx.http import Boundless, is_loopback, read_reply
 from ctx.memory.columns import Memory, whole
@@ -49,35 +50,27 @@ _RULES = (
 
 
 class ChatCompletion:
-    """A language model on an HTTP server, used at temperature 0.
+    """The language model of `[memory.llm]`, on an HTTP server, used at temperature 0.
 
     `provider` is the protocol: "openai", which most servers support (`POST {base_url}/chat/completions`), or
     "ollama" (`POST {base_url}/api/chat`). Raises `ConfigError` for a base_url that is not allowed.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        *,
-        provider: str = "openai",
-        api_key: str | None = None,
-        timeout_s: float = 60.0,
-        allow_remote: bool = False,
-    ) -> None:
+    def __init__(self, settings: Llm, api_key: str | None = None) -> None:
+        base_url = settings.base_url
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"[memory.llm] base_url: '{base_url[:100]}' is not an http address")
-        if not allow_remote and not is_loopback(parts.hostname):
+        if not settings.allow_remote and not is_loopback(parts.hostname):
             raise ConfigError(
                 f"[memory.llm] base_url: '{parts.hostname}' is another machine, and memories would be sent "
                 "there; set allow_remote = true to allow it"
             )
-        self._is_ollama = provider == "ollama"
+        self._is_ollama = settings.provider == "ollama"
         self._url = base_url.rstrip("/") + ("/api/chat" if self._is_ollama else "/chat/completions")
-        self._model = model
+        self._model = settings.model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._timeout_s = timeout_s
+        self._timeout_s = settings.timeout_s
 
     def complete(self, rules: str, question: str) -> str:
         """Sends rules and a question, and returns the text of the answer. Raises `StoreError` for any

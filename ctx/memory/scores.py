@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import NamedTuple
 
-from ctx.identity import embedding_text
 from ctx.memory.columns import Memory
 from ctx.memory.language import first_person
 from ctx.memory.records import all_contexts
+from ctx.models import embedding_text
 from ctx.text.analyze import MAX_QUERY_CHARS, composed, query_terms, terms, words
 
 MAX_STATEMENT_CHARS = 300  # two or three sentences

@@ -8,7 +8,6 @@ from itertools import groupby
 from ctx.clock import now_ms
 from ctx.embed.base import Embedder
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
-from ctx.identity import OWN_BANK
 from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import Memory
 from ctx.memory.reader import LINEAGE, UNDELETED, Reader, visible
@@ -19,7 +18,7 @@ from ctx.memory.scores import segments
 from ctx.memory.screen import POLICIES
 from ctx.memory.vectors import Embedding
 from ctx.memory.writer import empty, journal_hash
-from ctx.models import JSON
+from ctx.models import JSON, OWN_BANK
 
 logger = logging.getLogger(__name__)
 

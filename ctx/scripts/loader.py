@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ctx.config import Config
 from ctx.config.find import user_folder
-from ctx.config.trust_file import (
+from ctx.config.trust import (
     FOLDERS,
     NotTrusted,
     TrustFile,

@@ -14,7 +14,7 @@ from functools import cache
 
 from ctx import __version__, files
 from ctx.config.settings import REGISTRY_PREFIX
-from ctx.config.trust_file import TrustFile, digest_of, trust_path
+from ctx.config.trust import TrustFile, digest_of, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.files import bundled_path
 from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, Registry, RegistryScript, contents

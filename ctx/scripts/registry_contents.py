@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ctx.config.settings import MAX_SCRIPT_BYTES, REGISTRY_PREFIX
 from ctx.config.toml import tables_in
-from ctx.config.trust_file import digest_of
+from ctx.config.trust import digest_of
 from ctx.connectors.base import Progress, ScanLog
 from ctx.connectors.copies import share
 from ctx.connectors.forges import Remote, parse_remote

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ctx import files
 from ctx.config.settings import MAX_SCRIPT_BYTES
-from ctx.config.trust_file import NotTrusted, Voucher
+from ctx.config.trust import NotTrusted, Voucher
 from ctx.errors import ConfigError, ToolError
 from ctx.lua.pool import Job, Pool
 from ctx.models import JSON, NO_METADATA, Caller, as_table

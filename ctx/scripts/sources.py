@@ -15,16 +15,14 @@ import orjson
 from ctx.clock import iso_utc, now_ms, parse_ms
 from ctx.config import Config
 from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, Web
-from ctx.config.trust import CLOSED, inside
-from ctx.config.trust_file import pins_of
+from ctx.config.trust import CLOSED, inside, pins_of
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
 from ctx.connectors.git import GitConnector
 from ctx.errors import CtxError, SourceError
 from ctx.formats.encoding import is_misread
-from ctx.identity import digest, outline
 from ctx.lua.frames import ItemProblem
-from ctx.models import JSON, Caller, Content, SourceItem, as_table, is_number
+from ctx.models import JSON, Caller, Content, SourceItem, as_table, digest, is_number, outline
 
 if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), scripts the sandbox (12 ms)
     from ctx.connectors.base import Connector

@@ -9,8 +9,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from ctx.search import intent
+from ctx.models import Hit
 from ctx.search.fusion import Leg
+from ctx.search.query import CODE, GUIDE, PAGES, UNCLEAR, Words, is_identifier, is_name
 from ctx.text import filetypes
 from ctx.text.analyze import beginning
 
@@ -25,7 +26,7 @@ DEFINITION_NAMED = 1.5  # a further factor if the file has that name too
 # Share of the best score added to a file named in the query: as the whole query, and within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.5
 HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
-PAGE, CODE = "page", "code"  # roles: a page or data if the query wants code; code if it wants a guide
+PAGE = "page"  # role of a page or data if the query wants code; code has the role CODE if it wants a guide
 HELD_BACK_KIND = 0.5
 ALTERNATING = 0.5  # share of the best score; results below it are not moved
 # How many letters may follow a term in a word of a path: `rout` matches routing, `app` not application.
@@ -61,19 +62,19 @@ class File(NamedTuple):
 
 class Question(NamedTuple):
     """The parts of a query that the rules need. `weights` are its terms with their rarity, `names` the names
-    it may ask for, `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the numbers of
-    the documents that define them, `files` the files it names.
+    it may ask for, `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the documents
+    that define them and the passages where, `files` the files it names.
     """
 
     weights: Mapping[str, float]
     names: Sequence[str] = ()
     modules: Sequence[str] = ()
     defining: float = DEFINITION_WITHIN  # share of the best score for defining one of the names
-    definitions: Container[int] = ()
+    definitions: Mapping[int, Hit] = {}
     numbered: bool = False  # whether it has a version number
     files: Sequence[File] = ()
     naming: float = NAMED_WITHIN  # share of the best score for being one of the files
-    wanted: str = intent.PAGES
+    wanted: str = PAGES
 
 
 class Ruling(NamedTuple):
@@ -162,6 +163,17 @@ def files_named(query: str) -> list[File]:
     return list(dict.fromkeys(files))
 
 
+def definition_boost(query: str, words: Words) -> float:
+    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
+    subject = words.subject
+    if " " in subject and subject in words.defined:
+        return DEFINITION
+    if not is_name(subject) or "." in subject.strip():
+        return DEFINITION_WITHIN
+    asked_for = subject != query or is_identifier(query)
+    return DEFINITION if asked_for else DEFINITION_PLAIN
+
+
 def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
     """(beginning, share) of each term: the beginning that all its word forms share, and the term's share of
     the query's weight.
@@ -210,20 +222,20 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     shares = _named(_parts(question.weights), profiles)
     asked = _asked_for(question.files, profiles)
     names = {name.replace("_", "").lower() for name in (*question.names, *question.modules)}
-    held = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
-    code_wanted = question.wanted == intent.CODE
-    unwanted = {intent.CODE: PAGE, intent.GUIDE: CODE}.get(question.wanted)
+    held_back = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
+    code_wanted = question.wanted == CODE
+    unwanted = {CODE: PAGE, GUIDE: CODE}.get(question.wanted)
     sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
-    plain = any(name.isalpha() and name.islower() for name in question.names)  # may not be meant as a name
-    only_held = not plain and question.defining > DEFINITION_WITHIN
+    is_plain = any(name.isalpha() and name.islower() for name in question.names)  # may not be meant as a name
+    only_held = not is_plain and question.defining > DEFINITION_WITHIN
     for (number, _), profile in zip(ranked, profiles, strict=True):
-        if number in question.definitions and profile.defining and profile.role not in held:
+        if number in question.definitions and profile.defining and profile.role not in held_back:
             only_held = False
     rulings: dict[int, Ruling] = {}
     scores = list(ranked)
     for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
-        role = profile.role if profile.role in held else None
+        role = profile.role if profile.role in held_back else None
         path = shares.get(position, 0.0) * (path_of_code if profile.siblings.code else PATH_PROSE)
         definition = 0.0
         if number in question.definitions and profile.defining:
@@ -231,7 +243,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
             role = None if only_held else role  # if only tests define the name, they are wanted
         if position in asked:
             path, definition, role = question.naming + path, 0.0, None
-        factor = held[role] if role else 1.0
+        factor = held_back[role] if role else 1.0
         kind = PAGE if profile.is_page else CODE
         if kind == unwanted and position not in asked and profile is not UNKNOWN:
             role, factor = role or kind, factor * HELD_BACK_KIND
@@ -243,7 +255,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
         highest = scores[0][1]
         scale = top / highest if highest > 0 else 1.0
         scores = [(number, score * scale) for number, score in scores]
-    if question.wanted == intent.UNCLEAR:
+    if question.wanted == UNCLEAR:
         pages = {number for (number, _), profile in zip(ranked, profiles, strict=True) if profile.is_page}
         scores = alternated(scores, pages)
     return scores, rulings
@@ -254,22 +266,22 @@ def alternated(ranked: Leg, pages: Container[int]) -> Leg:
 
     Results below `ALTERNATING` of the best score keep their places.
     """
-    least = ranked[0][1] * ALTERNATING
-    good = sum(1 for _, score in ranked if score >= least)
+    threshold = ranked[0][1] * ALTERNATING
+    count = sum(1 for _, score in ranked if score >= threshold)
     kinds: tuple[list[int], list[int]] = ([], [])
-    for number, _ in ranked[:good]:
+    for number, _ in ranked[:count]:
         kinds[number in pages].append(number)
     first, second = kinds if [ranked[0][0]] == kinds[0][:1] else kinds[::-1]
     shared = min(len(first), len(second))
     turns = [number for pair in zip(first, second, strict=False) for number in pair]
     numbers = turns + first[shared:] + second[shared:]
-    return [(number, score) for number, (_, score) in zip(numbers, ranked, strict=False)] + ranked[good:]
+    return [(number, score) for number, (_, score) in zip(numbers, ranked, strict=False)] + ranked[count:]
 
 
 def _asks_for(question: Question, role: str) -> bool:
     if role == filetypes.CHANGES and question.numbered:
         return True
-    if role == filetypes.TEST and question.wanted == intent.GUIDE:
+    if role == filetypes.TEST and question.wanted == GUIDE:
         return False  # "how do I test my plugin" is answered by a page
     return not ASKING[role].isdisjoint(question.weights)
 

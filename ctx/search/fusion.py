@@ -4,14 +4,13 @@ A leg is the ranking of one index: (document_no, score) pairs, best first, each 
 ranking has the same form. Its scores are in [0, 1] and comparable only within the list.
 """
 
-import re
 from bisect import insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
 
 from ctx.models import Hit
-from ctx.search import intent
+from ctx.search.query import CODE, PAGES, is_name
 
 Leg = list[tuple[int, float]]
 
@@ -35,11 +34,6 @@ KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.0, 1.0
 # The share of brackets and operators in a text: nearly all prose is below the first, most code above the
 # second.
 _PROSE_MARKS, _CODE_MARKS = 0.015, 0.045
-# Scripts without spaces between words begin here: a run of their letters may be a sentence.
-_FIRST_UNSPACED = "\u0e00"
-# Includes names such as Ruby's `find?` and `save!`, and C++'s `~Store`.
-_SYMBOL = re.compile(r"~?\w+(?:(?:\.|::~?|/|->|#|-)\w+)*(?:\(\)|[?!=])?")
-_NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]|^~|[!=]$")
 
 
 def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
@@ -65,12 +59,8 @@ def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: f
         chunk_no, document_no, score, span = group[0]
         raised = Hit(chunk_no, document_no, score + bonus * sum(hit.score for hit in group[1:counted]), span)
         del best[i]
-        insort(best, raised, hi=i, key=_order)
+        insort(best, raised, hi=i, key=lambda hit: (-hit.score, hit.chunk_no))
     return best
-
-
-def _order(hit: Hit) -> tuple[float, int]:
-    return -hit.score, hit.chunk_no
 
 
 def of_best(hits: Sequence[Hit]) -> Leg:
@@ -81,21 +71,7 @@ def of_best(hits: Sequence[Hit]) -> Leg:
     return [(hit.document_no, hit.score / top) for hit in hits]
 
 
-def is_name(query: str) -> bool:
-    """Whether a query is a single name: an identifier or path of identifiers (`getUser`, `os.path`), or one
-    plain word.
-    """
-    word = query.strip().strip("\"'`")
-    return _SYMBOL.fullmatch(word) is not None and max(word) < _FIRST_UNSPACED
-
-
-def is_identifier(query: str) -> bool:
-    """Whether a query is a name that can only come from code: `getUserName`, `os.path.join`, `sha256`."""
-    word = query.strip()
-    return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
-
-
-def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str = intent.PAGES) -> float:
+def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str = PAGES) -> float:
     """The weight of semantic search, in [0, 1]: fixed for a name, else larger the more its nearest texts are
     code.
 
@@ -104,7 +80,7 @@ def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str =
     """
     if is_name(query):
         return SYMBOL_ALPHA
-    code = 0.0 if wanted == intent.CODE else sum(map(_likeness_to_code, texts)) / max(1, len(texts))
+    code = 0.0 if wanted == CODE else sum(map(_likeness_to_code, texts)) / max(1, len(texts))
     return DEFAULT_ALPHA[method] + code * (CODE_ALPHA[method] - DEFAULT_ALPHA[method])
 
 

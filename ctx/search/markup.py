@@ -104,18 +104,18 @@ def without_asides(chunk: ChunkRow) -> ChunkRow:
     """The chunk without notes, warnings and version marks; the same chunk if it has none, or nothing else."""
     if not chunk.prose or not _ASIDE.search(chunk.text):
         return chunk
-    kept: list[str] = []
+    main_lines: list[str] = []
     lines = chunk.text.split("\n")
     position = 0
     while position < len(lines):
         end = _aside_end(lines, position)
         if end == position:
-            kept.append(lines[position])
+            main_lines.append(lines[position])
             end += 1
         position = end
-    if len(kept) == len(lines) or not "".join(kept).strip():
+    if len(main_lines) == len(lines) or not "".join(main_lines).strip():
         return chunk
-    return chunk._replace(text="\n".join(kept))
+    return chunk._replace(text="\n".join(main_lines))
 
 
 def _aside_end(lines: list[str], start: int) -> int:

@@ -1,6 +1,7 @@
 """Choose the passage of each document to show, and explain its rank (docs/ranking.md)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,19 +32,13 @@ _REWRITTEN_READ = 200  # chunks to read of a document that changed after it was 
 
 
 class QueryVector:
-    """The vector of a question, computed at first use, and its model."""
+    """The vector of a question and its model. `values()`, computed at its first call, is of unit length, as
+    float32 of shape (dim,); it raises `EmbedderError`.
+    """
 
     def __init__(self, embedder: Embedder, question: str) -> None:
-        self._embedder = embedder
-        self._question = question
         self.model = embedder.model
-        self._vector: np.ndarray | None = None
-
-    def values(self) -> "np.ndarray":
-        """The vector, of unit length, as float32 of shape (dim,). Raises `EmbedderError`."""
-        if self._vector is None:
-            self._vector = self._embedder.embed_query(self._question)
-        return self._vector
+        self.values: Callable[[], np.ndarray] = cache(partial(embedder.embed_query, question))
 
 
 class Request(NamedTuple):
@@ -58,7 +53,6 @@ class Request(NamedTuple):
     vector: QueryVector | None
     question: boosts.Question
     matcher: Matcher
-    defining: Mapping[int, Hit]  # document number -> its passage that defines a name in the query
     per_document: int  # passages to show per document
 
 
@@ -108,18 +102,16 @@ class Rows:
         self._rows: dict[int, ChunkRow] = {}
         self._definitions: dict[int, Sequence[Definition]] = {}
 
-    def read(self, chunk_nos: Sequence[int]) -> None:
-        """Reads the chunks that are not in the cache yet."""
+    def read(self, chunk_nos: Sequence[int]) -> list[ChunkRow]:
+        """The chunks with these numbers that exist. Those that are not in the cache yet are read."""
         unread = [no for no in chunk_nos if no not in self._rows]
         if unread:
             self._rows.update(self._catalog.chunk_rows(unread))
+        return [self._rows[no] for no in chunk_nos if no in self._rows]
 
     def read_spans(self, spans: Sequence[Span]) -> None:
         """Reads the chunks in these (document, first chunk, past the last chunk) spans into the cache."""
         self.read([no for _, first, past in spans for no in range(first, past)])
-
-    def get(self, chunk_no: int) -> ChunkRow | None:
-        return self._rows.get(chunk_no)
 
     def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
         """The chunk with this number, or None if it was not read or belongs to another document."""
@@ -147,11 +139,9 @@ class Rows:
         self.read_definitions([document_no])
         return self._definitions[document_no]
 
-    def current(self, document_no: int) -> Sequence[int]:
-        """Reads a document's current chunks from the catalog, at most 200, and returns their numbers."""
-        chunk_nos = self._catalog.chunks_of(document_no)[:_REWRITTEN_READ]
-        self.read(chunk_nos)
-        return chunk_nos
+    def current(self, document_no: int) -> list[ChunkRow]:
+        """A document's current chunks, at most 200, read from the catalog."""
+        return self.read(self._catalog.chunks_of(document_no)[:_REWRITTEN_READ])
 
 
 def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int, list[Hit]]:
@@ -160,7 +150,8 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
     """
     passages: int | None = _PASSAGES if request.per_document == 1 else request.per_document + 1
     nearest = _NEAREST if request.per_document == 1 else request.per_document + 1
-    by_words, by_meaning, defining = stage.keyword.hits, stage.semantic.hits, request.defining
+    by_words, by_meaning = stage.keyword.hits, stage.semantic.hits
+    defining = request.question.definitions
     hits: dict[int, list[Hit]] = {}
     if request.exact:  # any passage may have the quoted words
         passages = None
@@ -205,8 +196,8 @@ def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, reque
     if opening is not None:
         (choice,) = _weighed(number, [opening], rows, stage, request)
         raised = choice._replace(worth=choice.worth + _OPENING_SHARE)
-        others = [choice for choice in choices if choice.row is not opening]
-        choices = sorted([raised, *others], key=_worth, reverse=True)
+        further = [choice for choice in choices if choice.row is not opening]
+        choices = sorted([raised, *further], key=_worth, reverse=True)
     return _without_bare(number, choices, rows)
 
 
@@ -226,7 +217,7 @@ def _weighed(
     """The chunks of a document with their scores, best first. Ties keep their order."""
     matcher = request.matcher
     nearness = _nearness(stage.semantic, number) if stage.alpha else {}
-    names = request.question.names if number in request.defining else ()
+    names = request.question.names if number in request.question.definitions else ()
     lines = _lines_defining(names, rows.definitions(number)) if names else []
     choices = []
     for row in chunks:
@@ -335,7 +326,7 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
     Without this, the document would be missing while its source is being indexed. The list is empty if the
     document no longer has the query's words.
     """
-    chunks = [row for row in map(rows.get, rows.current(number)) if row is not None]
+    chunks = rows.current(number)
     if not _has_exactly(chunks, request.matcher):
         return []
     choices = []
@@ -368,13 +359,8 @@ def _terms_of(choices: list[Choice], request: Request) -> list[str]:
     return request.matcher.listed(terms)
 
 
-class _Section(NamedTuple):
-    """A chunk to show, the text after it in its section, and the line range to show for it."""
-
-    chunk: ChunkRow
-    further: str
-    start_line: int
-    end_line: int
+_Section = tuple[ChunkRow, str, int, int]
+"""A chunk to show, the text after it in its section, and the first and last line to show for it."""
 
 
 def results_of(
@@ -400,11 +386,7 @@ def results_of(
                 first.snippet,
                 row.source_url,
                 row.updated_ms,
-                first.heading,
-                first.start_line,
-                first.end_line,
-                first.highlights,
-                first.symbol,
+                *first[1:],  # heading, start_line, end_line, highlights, symbol
                 tuple(passages[1:]),
             )
         )
@@ -412,16 +394,16 @@ def results_of(
 
 
 def _passage(section: _Section, request: Request, rows: Rows) -> Passage:
-    row, matcher = section.chunk, request.matcher
+    (row, further, start_line, end_line), matcher = section, request.matcher
     if row.prose:
-        snippet, highlights = matcher.snippet(row, section.further)
-        return Passage(snippet, row.heading, section.start_line, section.end_line, highlights)
+        snippet, highlights = matcher.snippet(row, further)
+        return Passage(snippet, row.heading, start_line, end_line, highlights)
     definitions = rows.definitions(row.document_no)
     first, lines, best = matcher.source_lines(row, _lines_defining(request.question.names, definitions))
     snippet = "\n".join(lines)
     highlights = tuple((start, end) for start, end, _ in matcher.marks(snippet))
-    found = enclosing(definitions, best)
-    symbol = Symbol(found.qualified, found.kind, found.start_line, found.end_line) if found else None
+    definition = enclosing(definitions, best)
+    symbol = Symbol.of(definition) if definition else None
     return Passage(snippet, row.heading, first, first + len(lines) - 1, highlights, symbol)
 
 
@@ -434,7 +416,7 @@ def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Sectio
     for choice in choices[1:]:
         if len(sections) == count or choice.worth < threshold:
             break
-        if all(not section.start_line <= choice.row.start_line <= section.end_line for section in sections):
+        if not any(start <= choice.row.start_line <= end for _, _, start, end in sections):
             sections.append(_section(choice.row, rows))
     return sections
 
@@ -442,7 +424,7 @@ def _sections(choices: Sequence[Choice], count: int, rows: Rows) -> list[_Sectio
 def _section(row: ChunkRow, rows: Rows) -> _Section:
     """A chunk and, in prose, its neighbours under the same heading, because a section is read as a whole."""
     if not row.prose:
-        return _Section(row, "", row.start_line, row.end_line)
+        return row, "", row.start_line, row.end_line
     chunk, first, last, further = row, row, row, ""
     number, chunk_no, heading, text = row.document_no, row.chunk_no, row.heading, row.text
     room = _SECTION_CHARS - len(text)
@@ -454,7 +436,7 @@ def _section(row: ChunkRow, rows: Rows) -> _Section:
             last, further = after, after.text
         if text.rstrip().endswith(":"):  # it introduces the next chunk
             chunk, further = row._replace(text=f"{text}\n{after.text}"), ""
-    return _Section(chunk, further, first.start_line, last.end_line)
+    return chunk, further, first.start_line, last.end_line
 
 
 def explanation_of(number: int, score: float, stage: Stage, choices: list[Choice], request: Request) -> JSON:

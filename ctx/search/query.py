@@ -1,4 +1,9 @@
-"""Splits a query into words, names and filters for the search."""
+"""Reads a query: its words, the names in it, the paths it filters by, and whether it wants code or pages.
+
+Commit messages, issues and stack traces are answered by source files; questions and headings by pages
+(docs/ranking.md). Each pattern found in the query adds points, which were fitted on one half of
+benchmarks/history_set.py and rounded.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -7,8 +12,6 @@ from typing import NamedTuple
 from ctx.code.symbols import MAX_NAME_CHARS
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.errors import BadRequest, ConfigError
-from ctx.models import MODES
-from ctx.search import boosts, fusion
 from ctx.text import analyze
 from ctx.text.strings import cut
 
@@ -20,6 +23,14 @@ _NAMED = 3  # unknown words to name in a note
 _MIN_BEGINNING_CHARS = 4  # shortest unknown last word for which to find words that begin with it
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # shorter words are too often one letter apart: trust and thrust, forum and form
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # characters that may surround a name in a sentence
+_MIN_MEMBER_CHARS = 3
+# Scripts without spaces between words begin here: a run of their letters may be a sentence.
+_FIRST_UNSPACED = "\u0e00"
+# Includes names such as Ruby's `find?` and `save!`, and C++'s `~Store`.
+_SYMBOL = re.compile(r"~?\w+(?:(?:\.|::~?|/|->|#|-)\w+)*(?:\(\)|[?!=])?")
+_NAMELIKE = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]|_|\.|::|->|#|/|\(\)|[A-Za-z][0-9]|^~|[!=]$")
 
 
 class Words(NamedTuple):
@@ -37,15 +48,49 @@ class Words(NamedTuple):
     note: str | None
 
 
-def check_search(query: str, mode: str, limit: int, offset: int, per_document: int) -> None:
-    if not query.strip():
-        raise BadRequest("the query is empty")
-    if mode not in MODES:
-        raise BadRequest(f"unknown mode '{cut(mode, 40)}' (known: {', '.join(MODES)})")
-    limits = (("limit", limit, 1), ("offset", offset, 0), ("per_document", per_document, 1))
-    for name, value, minimum in limits:
-        if value < minimum:
-            raise BadRequest(f"{name} must be at least {minimum}, got {value}")
+def is_name(query: str) -> bool:
+    """Whether a query is a single name: an identifier or path of identifiers (`getUser`, `os.path`), or one
+    plain word.
+    """
+    word = query.strip().strip("\"'`")
+    return _SYMBOL.fullmatch(word) is not None and max(word) < _FIRST_UNSPACED
+
+
+def is_identifier(query: str) -> bool:
+    """Whether a query is a name that can only come from code: `getUserName`, `os.path.join`, `sha256`."""
+    word = query.strip()
+    return is_name(word) and not (word.isalpha() and word.islower()) and _NAMELIKE.search(word) is not None
+
+
+def members(text: str) -> list[tuple[str, str]]:
+    """The dotted names in a query, as (part before the last, last part): `os.path.join()` gives (path, join).
+    `e.g.` and `3.11` are not names.
+    """
+    text = text[: analyze.MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
+    pairs = []
+    for word in text.split() if "." in text else ():
+        *qualifiers, name = word.strip(_PUNCTUATION).split(".")
+        if qualifiers and len(name) >= _MIN_MEMBER_CHARS and all(map(str.isidentifier, [*qualifiers, name])):
+            pairs.append((qualifiers[-1], name))
+    return pairs
+
+
+def has_version(query: str) -> bool:
+    """Whether a query contains a version number such as `2.3`."""
+    return re.search(r"\d\.\d", query) is not None
+
+
+def one_letter_off(word: str) -> list[str]:
+    """The words that differ from `word` (lower-case ASCII) by one typing error: two letters swapped, or one
+    letter left out, replaced or added. The first letter changes only by a swap.
+    """
+    cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    inner = cuts[1:-1]
+    changed = [before + after[1] + after[0] + after[2:] for before, after in cuts[:-2]]
+    changed += [before + after[1:] for before, after in inner]
+    changed += [before + letter + after[1:] for before, after in inner for letter in _LETTERS]
+    changed += [before + letter + after for before, after in cuts[1:] for letter in _LETTERS]
+    return [change for change in dict.fromkeys(changed) if change != word]
 
 
 def subject_of(query: str) -> str:
@@ -58,7 +103,7 @@ def subject_of(query: str) -> str:
     word, _, name = query.strip().partition(" ")
     name = name.strip().removesuffix(":").removesuffix("()")
     is_word = name.isalpha() and name.islower() and word not in _SAID_BY_CODE_ALONE
-    return name if word in analyze.DEFINING and not is_word and fusion.is_name(name) else query
+    return name if word in analyze.DEFINING and not is_word and is_name(name) else query
 
 
 def names_asked_for(query: str, members: Sequence[tuple[str, str]]) -> list[str]:
@@ -67,21 +112,10 @@ def names_asked_for(query: str, members: Sequence[tuple[str, str]]) -> list[str]
     have such names.
     """
     names = [name for _, name in members]
-    if not fusion.is_name(query):
+    if not is_name(query):
         is_sentence = query.count(" ") + 1 >= _SENTENCE_WORDS and len(query) <= MAX_NAME_CHARS
         return list(dict.fromkeys([query] * is_sentence + [*analyze.identifiers(query), *names]))
     return names or [query.strip().strip("\"'`()")]
-
-
-def definition_boost(query: str, words: Words) -> float:
-    """The score boost for a definition of a name in the query; larger if the name is the whole query."""
-    subject = words.subject
-    if " " in subject and subject in words.defined:
-        return boosts.DEFINITION
-    if not fusion.is_name(subject) or "." in subject.strip():
-        return boosts.DEFINITION_WITHIN
-    asked_for = subject != query or fusion.is_identifier(query)
-    return boosts.DEFINITION if asked_for else boosts.DEFINITION_PLAIN
 
 
 def unquoted_words(query: str) -> Iterator[tuple[str, str]]:
@@ -112,9 +146,9 @@ def is_cut_hash(word: str) -> bool:
 def ends_cut_off(words: Words) -> bool:
     """Whether no text has the query's last word, and that word may be only the beginning of a longer one."""
     word = words.query.rpartition(" ")[2].lower()
-    known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
-    begun = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
-    return not known and (begun or is_cut_hash(word))
+    is_known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
+    may_go_on = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
+    return not is_known and (may_go_on or is_cut_hash(word))
 
 
 def unknown_words_note(words: Words) -> str | None:
@@ -155,3 +189,97 @@ def path_test(globs: Sequence[str]) -> Callable[[str], bool]:
         return level.decide(name, folder=False) is True
 
     return fits
+
+
+# -- code or pages -------------------------------------------------------------------------------------------
+
+CODE, PAGES, GUIDE, UNCLEAR = "code", "pages", "guide", "unclear"
+
+# Verbs with which a commit message or an issue begins.
+_CHANGE = re.compile(
+    r"(?:add|allow|apply|avoid|bump|change|clean|correct|deprecate|detect|disable|don['’]t|drop|enable|"
+    r"ensure|fix|forbid|handle|ignore|implement|improve|include|introduce|keep|let|make|migrate|move|"
+    r"permit|prevent|raise|reduce|refactor|reject|remove|rename|replace|report|require|resolve|restore|"
+    r"return|revert|rewrite|simplify|skip|speed|stop|support|switch|throw|tidy|unify|update|upgrade|use)"
+    r"(?:s|d|ed|es)?(?![\w'’-])",
+    re.IGNORECASE,
+)
+_EMOJI = "[\u2600-\u27bf\U0001f000-\U0001faff]"
+# `fix: `, `feat(api)!: `, `[ci] `, an emoji.
+_PREFIX = re.compile(rf"{_EMOJI}?\s*[\w./@+-]+(?:\([^)\n]*\))?!?: |\[[^\]\n]+\] |{_EMOJI}")
+_REFERENCE = re.compile(r"(?<![\w&])(?:#|gh-)\d+\b|\bCVE-\d", re.IGNORECASE)
+_TRACE = re.compile(
+    r"Traceback \(|^\s+at \S+.*[:(]\d|File \".*\", line \d|\bpanic: |\b\w*(?:Error|Exception)\b: "
+    r"|^error\b.*: |\b[Ss]egmentation fault|\bcore dumped",
+    re.MULTILINE,
+)
+_SYMPTOM = re.compile(
+    r"\b(?:bugs?|crash(?:es|ed)?|fail(?:s|ed|ing|ure)?|wrong(?:ly)?|incorrect(?:ly)?|unexpected(?:ly)?|"
+    r"broken|breaks?|regression|leaks?|hangs?|deadlocks?|instead of|does(?:n't| not)|should(?:n't| not)?|"
+    r"no longer)\b",
+    re.IGNORECASE,
+)
+_IDENTIFIER = re.compile(r"[a-z0-9]_[a-z0-9]|[a-z][A-Z]|\w\(\)|\w\.\w+\(|::|`[^`\n]+`|\w/\w+\.\w")
+_QUESTION = re.compile(
+    r"(?:how|what|where|why|which|who|when|can|could|is|are|does|do|should)\b", re.IGNORECASE
+)
+_HOW_TO = re.compile(
+    r"how (?:do|can|could|should|would) (?:i|we|you|one)\b|how to\b"
+    r"|(?:can|could|may|should|do) (?:i|we|you)\b"
+    r"|why (?:do|does|is|are|can(?:no|')t) (?:i|we|my|our)\b|(?:my|our|i|we)(?=\s)",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"\b(?:code|function|class|method|defined|implement\w*)\b", re.IGNORECASE)
+_GUIDE = re.compile(
+    r"\b(?:guide|tutorial|overview|introduction|getting started|quick ?start|install\w*|configur\w+|"
+    r"settings?|documentation|documented|documents?|docs|readme|reference|examples?|options?|usage|faq|your?|"
+    r"using|running|writing|creating|testing|upgrading|migrating)\b",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[\w'’-]+")
+_HEADING_WORDS = 5
+_BODY_WORDS = 25
+_READ_CHARS = 4000
+
+# Points for code (positive) or pages (negative). A query without any pattern wants pages.
+POINTS = {
+    "change": 3, "commit": 4, "trace": 4, "body": 2, "symptom": 1, "identifier": 1, "code": 6,
+    "question": -3, "heading": -1, "guide": -1,
+}  # fmt: skip
+NO_SIGNAL = -2
+LEAST_CODE, MOST_PAGES = 0, -2  # between these two sums it is unclear
+
+
+def signals(query: str) -> set[str]:
+    """The names of the patterns found in a query, which tell what kind of answer it wants: `trace` for a
+    stack trace, `question` for a question.
+    """
+    text = query[:_READ_CHARS].strip()
+    line, _, body = text.partition("\n")
+    prefix = _PREFIX.match(line)
+    words = _WORD.findall(line)
+    first = _WORD.search(line, prefix.end() if prefix else 0)
+    question = line.endswith("?") or _QUESTION.match(line) is not None
+    patterns = {
+        "change": first is not None and _CHANGE.match(line, first.start()) is not None,
+        "commit": prefix is not None or _REFERENCE.search(text) is not None,
+        "trace": _TRACE.search(text) is not None,
+        "body": bool(body.strip()) or len(words) > _BODY_WORDS,
+        "symptom": _SYMPTOM.search(text) is not None,
+        "identifier": len(words) > 2 and _IDENTIFIER.search(text) is not None,
+        "code": question and _CODE.search(line) is not None,
+        "question": question,
+        "heading": not body.strip() and len(words) <= _HEADING_WORDS,
+        "guide": _GUIDE.search(line) is not None,
+    }
+    return {name for name, is_shown in patterns.items() if is_shown}
+
+
+def wanted(query: str) -> str:
+    """The kind of document that a query wants: CODE, PAGES, GUIDE (a page, and no code) or UNCLEAR."""
+    points = NO_SIGNAL + sum(POINTS[name] for name in signals(query))
+    if points >= LEAST_CODE:
+        return CODE
+    if _HOW_TO.match(query.lstrip()):
+        return GUIDE
+    return PAGES if points <= MOST_PAGES else UNCLEAR

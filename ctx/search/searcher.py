@@ -11,37 +11,25 @@ from typing import NamedTuple, Protocol
 
 from ctx.config.settings import Retrieval
 from ctx.embed.base import Embedder
-from ctx.errors import ConfigError, EmbedderError, EmbeddingsDisabled
+from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.models import AUTO, COMMITS, JSON, Copy, Filters, Hit, SearchResult
-from ctx.search import boosts, fusion, intent
-from ctx.search.passages import (
-    NO_LEG,
-    Choice,
-    Leg,
-    QueryVector,
-    Request,
-    Rows,
-    Stage,
-    choices_of,
-    explanation_of,
-    hits_of,
-    results_of,
-    rewritten,
-    share_of_best,
-    spans_to_read,
-)
+from ctx.search import boosts, fusion, passages
+from ctx.search.passages import NO_LEG, Choice, Leg, QueryVector, Request, Rows, Stage
 from ctx.search.query import (
     Words,
-    check_search,
-    definition_boost,
     ends_cut_off,
+    has_version,
     is_cut_hash,
+    is_identifier,
     may_be_misspelt,
+    members,
     names_asked_for,
+    one_letter_off,
     path_test,
     subject_of,
     unknown_words_note,
     unquoted_words,
+    wanted,
 )
 from ctx.search.snippets import Matcher
 from ctx.store.base import Catalog, SearchIndex
@@ -105,9 +93,6 @@ class Searcher:
     def __init__(
         self, catalog: Catalog, index: SearchIndex, settings: Retrieval, surroundings: Surroundings
     ) -> None:
-        if settings.fusion not in fusion.METHODS:
-            methods = ", ".join(fusion.METHODS)
-            raise ConfigError(f"[retrieval] fusion: unknown method '{settings.fusion}' (known: {methods})")
         self._catalog = catalog
         self._index = index
         self._settings = settings
@@ -131,15 +116,16 @@ class Searcher:
     ) -> SearchReply:
         """The documents from rank `offset` on, at most `limit`, best first, each with its best passage.
 
-        The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query, an unknown
-        mode or a number out of range, `EmbeddingsDisabled` if the mode needs embeddings and they are off, and
+        The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query,
+        `EmbeddingsDisabled` if the mode needs embeddings and they are off, and
         `EmbedderError` if a semantic search gets no vector. A hybrid search then uses keywords only and says
         so in `partial`.
         """
         by_default = mode == AUTO
         mode = self._default_mode(query) if by_default else mode
         limit = self._settings.final_limit if limit is None else limit
-        check_search(query, mode, limit, offset, per_document)
+        if not query.strip():
+            raise BadRequest("the query is empty")
         partial = self._surroundings.lacking()
         vector = self._question_vector(query, mode)
         if vector is not None and (pending := self._pending_count(vector.model)):
@@ -155,12 +141,12 @@ class Searcher:
             if mode == "semantic":
                 raise
             partial = f"only keyword search was used: {error.message}"
-            request = self._request(words, "keyword", filters, prefix, None, per_document)
+            request = request._replace(mode="keyword", vector=None)
             answers = self._folded(request, rows, offset + limit)
         share = 0.0
         if answers:
             _, _, stage, choices = answers[0][0]
-            share = share_of_best(request, choices)
+            share = passages.share_of_best(request, choices)
             if request.mode == "hybrid" and not stage.keyword.documents:
                 note = note or "0 exact matches; showing results with a similar meaning"
             if by_default and request.mode == "hybrid" and not stage.semantic.documents:
@@ -171,7 +157,7 @@ class Searcher:
         page = answers[offset:]
         results = [result._replace(score=result.score * share) for _, result in page]
         explained = [
-            explanation_of(number, score * share, stage, choices, request)
+            passages.explanation_of(number, score * share, stage, choices, request)
             for (number, score, stage, choices), _ in page
         ]
         return SearchReply(results, explained if explain else None, partial, note)
@@ -200,7 +186,7 @@ class Searcher:
         terms = analyze.query_terms(query)
         rarity, _ = self._index.vocabulary(terms, [])
         weights = {term: rarity.get(term, 0.0) for term in terms}
-        return Matcher(list(weights), weights, self._settings.snippet_chars)
+        return Matcher(weights, self._settings.snippet_chars)
 
     # -- the query -------------------------------------------------------------------------------------------
 
@@ -209,7 +195,7 @@ class Searcher:
         embeddings.
         """
         mode = self._settings.mode
-        if mode == "keyword" or fusion.is_identifier(query) or _QUOTED.fullmatch(query.strip()):
+        if mode == "keyword" or is_identifier(query) or _QUOTED.fullmatch(query.strip()):
             return "keyword"
         return mode if self._surroundings.question_embedder is not None else "keyword"
 
@@ -242,27 +228,17 @@ class Searcher:
             weights,
             words.names,
             words.modules,
-            definition_boost(query, words),
+            boosts.definition_boost(query, words),
             definitions,
-            analyze.has_version(query),
+            has_version(query),
             boosts.files_named(query),
             boosts.NAMED_WITHIN if " " in query.strip() else boosts.NAMED,
-            intent.wanted(query),
+            wanted(query),
         )
-        return Request(
-            query,
-            mode,
-            filters,
-            prefix,
-            bool(analyze.exact_phrases(query)),
-            vector,
-            question,
-            Matcher(
-                list(weights), weights, self._settings.snippet_chars, analyze.quoted_phrases(query), query
-            ),
-            definitions,
-            per_document,
-        )
+        exact = bool(analyze.exact_phrases(query))
+        phrases = analyze.quoted_phrases(query)
+        matcher = Matcher(weights, self._settings.snippet_chars, phrases, query)
+        return Request(query, mode, filters, prefix, exact, vector, question, matcher, per_document)
 
     def _corrected(self, query: str, mode: str, prefix: bool) -> Words:
         """The query with unknown words replaced by known words that differ in one letter, and abbreviated
@@ -287,7 +263,7 @@ class Searcher:
                 neighbour = self._commit(word, alone=len(word) == len(query.strip()))
             elif may_be_misspelt(word) and typos < _MAX_TYPOS:
                 typos += 1
-                neighbour = self._index.resembling(analyze.one_letter_off(word))
+                neighbour = self._index.resembling(one_letter_off(word))
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
@@ -310,8 +286,8 @@ class Searcher:
     def _known(self, query: str, note: str | None = None) -> Words:
         """Looks up the query's words and names in the index, in one request."""
         terms, subject = analyze.query_terms(query), subject_of(query)
-        members = analyze.members(subject)
-        names, modules = names_asked_for(subject, members), [module for module, _ in members]
+        dotted = members(subject)
+        names, modules = names_asked_for(subject, dotted), [module for module, _ in dotted]
         rarity, defined = self._index.vocabulary(terms, names[:_ASKED_NAMES])
         defined += names[_ASKED_NAMES:]
         if subject in defined:
@@ -331,11 +307,11 @@ class Searcher:
             entries = [entry for entry in stage.ranked if entry[0] not in met] if met else stage.ranked
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
-                hits = hits_of([number for number, _ in stride], stage, request)
-                rows.read_spans(spans_to_read(hits, self._profiles))
+                hits = passages.hits_of([number for number, _ in stride], stage, request)
+                rows.read_spans(passages.spans_to_read(hits, self._profiles))
                 for number, score in stride:
-                    choices = choices_of(number, hits[number], stage, rows, request)
-                    choices = choices or rewritten(number, stage, rows, request)
+                    choices = passages.choices_of(number, hits[number], stage, rows, request)
+                    choices = choices or passages.rewritten(number, stage, rows, request)
                     if choices:
                         yield number, min(score, ceiling), stage, choices
             met.update([number for number, _ in entries])
@@ -346,22 +322,22 @@ class Searcher:
         its source is added to that one as a copy.
         """
         ranked = self._answers(request, rows, count)
-        kept: list[tuple[_Answer, SearchResult]] = []
+        answers: list[tuple[_Answer, SearchResult]] = []
         places: dict[tuple[str, str], int] = {}
-        while len(kept) < count and (batch := list(islice(ranked, count - len(kept)))):
-            results = results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
+        while len(answers) < count and (batch := list(islice(ranked, count - len(answers)))):
+            results = passages.results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
             for answer, result in zip(batch, results, strict=True):
-                said = _said(result)
-                place = len(kept)
-                if len(said) >= _SAME_CHARS:
-                    place = places.setdefault((result.source, said), place)
-                if place == len(kept):
-                    kept.append((answer, result))
+                passage_text = _said(result)
+                position = len(answers)
+                if len(passage_text) >= _SAME_CHARS:
+                    position = places.setdefault((result.source, passage_text), position)
+                if position == len(answers):
+                    answers.append((answer, result))
                     continue
-                first, same = kept[place]
+                first, earlier = answers[position]
                 copy = Copy(result.id, result.source, result.source_id)
-                kept[place] = (first, same._replace(also_in=(*same.also_in, copy)))
-        return kept
+                answers[position] = (first, earlier._replace(also_in=(*earlier.also_in, copy)))
+        return answers
 
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:
         """Yields the ranking for the configured depth, then for greater depths. Earlier results do not
@@ -417,14 +393,16 @@ class Searcher:
             ]
         else:
             ranked = fusion.of_best(keyword.documents)
-        if request.defining and not request.exact:
-            ranked = self._with_defining(ranked, request.defining)
+        if not request.exact:
+            ranked = self._with_defining(ranked, request.question.definitions)
         profiles = self._profiles.of([number for number, _ in ranked])
         ranked, rulings = boosts.apply(ranked, profiles, request.question)
         return Stage(ranked, keyword, semantic, alpha, rulings)
 
     def _with_defining(self, ranked: fusion.Leg, defining: Mapping[int, Hit]) -> fusion.Leg:
         """The ranking, followed by code that defines a name of the query but was not found by its words."""
+        if not defining:
+            return ranked
         present = {number for number, _ in ranked}
         absent = [number for number in defining if number not in present]
         profiles = zip(absent, self._profiles.of(absent), strict=True)
@@ -434,8 +412,7 @@ class Searcher:
         if self._settings.hybrid_alpha is not None:
             return self._settings.hybrid_alpha
         sample = [hit.chunk_no for hit in semantic.documents[:_KIND_SAMPLE]]
-        rows.read(sample)
-        texts = [row.text for number in sample if (row := rows.get(number))]
+        texts = [row.text for row in rows.read(sample)]
         return fusion.semantic_weight(
             subject_of(request.query), texts, self._settings.fusion, request.question.wanted
         )
@@ -444,11 +421,11 @@ class Searcher:
         """The documents of the keyword ranking whose passage has no embedding yet."""
         if request.vector is None or not self._pending_count(request.vector.model):
             return frozenset()
-        passages = {
+        chunks = {
             hit.chunk_no: hit.document_no for hit in keyword.documents if hit.document_no not in semantic.hits
         }
-        waiting = self._catalog.awaiting(request.vector.model, list(passages))
-        return frozenset(passages[no] for no in waiting)
+        waiting = self._catalog.awaiting(request.vector.model, list(chunks))
+        return frozenset(chunks[no] for no in waiting)
 
     def _pending_count(self, model: str) -> int:
         """The number of chunks without an embedding, cached for two seconds."""
@@ -464,8 +441,8 @@ def _said(result: SearchResult) -> str:
     that part is short.
     """
     marks = result.highlights
-    said = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
-    return said if len(said) >= _SAME_CHARS else " ".join(result.snippet.split())
+    marked = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""
+    return marked if len(marked) >= _SAME_CHARS else " ".join(result.snippet.split())
 
 
 def _leg(hits: list[Hit], k: int, counted: int = 1) -> Leg:

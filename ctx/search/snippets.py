@@ -1,10 +1,13 @@
 """Find a query's words in chunks, and choose the part of a chunk to show."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from ctx.models import ChunkRow
 from ctx.search.markup import CELL_MARK, plain, without_asides
+from ctx.search.query import has_version
 from ctx.text import analyze
 
 SNIPPET_CHARS = 240
@@ -52,13 +55,12 @@ class Matcher:
     """Finds a query's terms in texts.
 
     A stem is the beginning of its word except for a last letter (happi, happy), so only words that contain
-    the beginning of a term are analysed. `weights` are the terms' rarity (1 if missing). `phrases` are lists
+    the beginning of a term are analysed. `weights` are the terms and their rarity. `phrases` are lists
     of terms that must be adjacent. `line` is the query, which may be a line copied from a text.
     """
 
     def __init__(
         self,
-        terms: Sequence[str],
         weights: Mapping[str, float],
         snippet_chars: int = SNIPPET_CHARS,
         phrases: Sequence[Sequence[str]] = (),
@@ -70,8 +72,8 @@ class Matcher:
         self.phrases = [list(phrase) for phrase in phrases]
         self._query = line.strip().rstrip("?").casefold()
         self.exact = analyze.exact_words(line)
-        self.terms = list(dict.fromkeys(terms))
-        self.shares = _Shares([weights.get(term, 1.0) for term in self.terms])
+        self.terms = list(weights)
+        self.shares = _Shares(list(weights.values()))
         self._snippet_chars = snippet_chars
         self._bits = {term: 1 << i for i, term in enumerate(self.terms)}
         self._beginnings = [(bit, analyze.beginning(term)) for term, bit in self._bits.items()]
@@ -85,11 +87,7 @@ class Matcher:
         """The terms that some word of the text begins with. Fast and approximate: words are not stemmed."""
         text = analyze.signed(text)
         low = analyze.folded(text)
-        terms = 0
-        for bit, part in self._beginnings:
-            if part in low and _begins_word(low, part, text):
-                terms |= bit
-        return terms
+        return sum(bit for bit, part in self._beginnings if part in low and _begins_word(low, part, text))
 
     def share_in(self, text: str) -> float:
         """The share of the query's weight that the words of a text have, in [0, 1]."""
@@ -108,11 +106,11 @@ class Matcher:
         """Whether a heading equals the query. If the query is a version, more may follow: `0.115.0
         (2024-09-17)`.
         """
-        asked = self._query.removeprefix("v")
-        begun = heading.casefold().removeprefix("v")
-        if analyze.has_version(asked):
-            return begun.startswith(asked) and not _VERSION_GOES_ON.match(begun, len(asked))
-        return bool(asked) and begun == asked
+        query = self._query.removeprefix("v")
+        text = heading.casefold().removeprefix("v")
+        if has_version(query):
+            return text.startswith(query) and not _VERSION_GOES_ON.match(text, len(query))
+        return bool(query) and text == query
 
     def quotes(self, text: str, terms: Terms) -> bool:
         """Whether a text that has these terms contains the query, or a quoted phrase of it, word for word."""
@@ -184,11 +182,9 @@ class Matcher:
         return marks
 
     def _terms_of_word(self, word: str) -> Terms:
-        terms = 0
-        if self._parts.search(analyze.folded(word)):
-            for term in analyze.terms_of_word(word):
-                terms |= self._bits.get(term, 0)
-        return terms
+        if not self._parts.search(analyze.folded(word)):
+            return 0
+        return _union(self._bits.get(term, 0) for term in analyze.terms_of_word(word))
 
     def snippet(self, chunk: ChunkRow, further: str) -> Snippet:
         """The sentences, list items, table rows or lines of a chunk that match most of the query, about
@@ -226,19 +222,17 @@ class Matcher:
         count = min(SHOWN_LINES, len(lines))
         best, start = -1.0, 0
         for first in range(len(lines) - count + 1):
-            together = 0
-            for each in terms[first : first + count]:
-                together |= each
+            together = _union(terms[first : first + count])
             value = self.shares[together] + any(phrase[first : first + count])
             if value > best and lines[first].strip():
                 best, start = value, first
-        shown = lines[start : start + count]
-        while len(shown) > 1 and not shown[-1].strip():
-            shown.pop()
+        passage = lines[start : start + count]
+        while len(passage) > 1 and not passage[-1].strip():
+            passage.pop()
         shares = [self.shares[each] + told for each, told in zip(terms[start:], phrase[start:], strict=True)]
-        place = max(range(len(shown)), key=lambda i: (shares[i], -i))
+        place = max(range(len(passage)), key=lambda i: (shares[i], -i))
         first_line = chunk.start_line + start
-        return first_line, list(map(self._cut_line, shown)), first_line + place
+        return first_line, list(map(self._cut_line, passage)), first_line + place
 
     def _cut_line(self, line: str) -> str:
         """A line; if it is very long, only the part around its first match."""
@@ -259,7 +253,7 @@ class Matcher:
         if main is not chunk:
             main_text = plain(main)
             main_marks = self.marks(main_text)
-            if _terms_of(main_marks) == _terms_of(marks):
+            if _union(terms for _, _, terms in main_marks) == _union(terms for _, _, terms in marks):
                 return main_text, main_marks
         return text, marks
 
@@ -324,12 +318,8 @@ class Matcher:
         return best
 
 
-def _terms_of(marks: Sequence[Mark]) -> Terms:
-    """The union of the marks' terms."""
-    terms = 0
-    for _, _, of_word in marks:
-        terms |= of_word
-    return terms
+def _union(sets: Iterable[Terms]) -> Terms:
+    return reduce(or_, sets, 0)
 
 
 def _begins_word(low: str, part: str, text: str) -> bool:

@@ -27,8 +27,7 @@ from ctx.server.policy import ACCESS, Access, Policy, ServerSettings, check_bind
 from ctx.server.services import Endpoint, Services
 from ctx.server.work import Work
 from ctx.server.zones import MATCH, MCP, MCP_PATHS, TABLE, Entry, Match, Routes, wants_mcp
-from ctx.tools.rates import Window
-from ctx.tools.toolbox import NAME, Call
+from ctx.tools.toolbox import NAME, Call, Window
 
 logger = logging.getLogger(__name__)
 

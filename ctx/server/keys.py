@@ -21,9 +21,8 @@ from ctx import files
 from ctx.clock import iso_utc, now_ms
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
-from ctx.identity import BANK, BANK_RULE, OWN_BANK
 from ctx.memory.location import locate
-from ctx.models import JSON
+from ctx.models import BANK, BANK_RULE, JSON, OWN_BANK
 from ctx.store.record import Statements
 from ctx.store.schema import (
     Connection,

@@ -23,10 +23,9 @@ from mcp.server.lowlevel import Server
 
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
-from ctx.identity import document_id
 from ctx.memory.dialects.base import Dialect
 from ctx.memory.dialects.pack import Pack
-from ctx.models import Caller, CallProgress
+from ctx.models import Caller, CallProgress, document_id
 from ctx.server import errors
 from ctx.server.mcp_shapes import (
     cursor_of,

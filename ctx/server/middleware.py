@@ -31,7 +31,7 @@ from ctx.errors import (
 from ctx.server import errors
 from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin
 from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
-from ctx.tools.rates import Window
+from ctx.tools.toolbox import Window
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,12 @@ from typing import NamedTuple
 from ctx.config.settings import LOOPBACK_HOSTS
 from ctx.errors import ConfigError, NotFound, OriginNotAllowed, Unauthorized
 from ctx.http import is_everywhere, is_loopback, split_bind, url_host
-from ctx.identity import RESERVED_BANKS
-from ctx.models import Caller
+from ctx.models import RESERVED_BANKS, Caller
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
 from ctx.text.strings import one_line
-from ctx.tools.rates import Window
-from ctx.tools.toolbox import Agent, Tool
+from ctx.tools.toolbox import Agent, Tool, Window
 
 ACCESS = "ctx.access"  # the key of the `Access` in the ASGI scope
 

@@ -21,8 +21,7 @@ from ctx.server.overview import Overview, health
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.work import Work
-from ctx.tools.rates import Window
-from ctx.tools.toolbox import Agents, Toolbox
+from ctx.tools.toolbox import Agents, Toolbox, Window
 from ctx.workspace import Workspace
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from ctx.errors import BadRequest
-from ctx.identity import BANK, BANK_RULE
+from ctx.models import BANK, BANK_RULE
 from ctx.server import errors
 from ctx.server.policy import Access
 

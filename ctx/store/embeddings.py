@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from ctx.errors import StoreError
-from ctx.identity import embedding_text
+from ctx.models import embedding_text
 from ctx.store.documents import DOCUMENTS, PAGE
 from ctx.store.record import (
     ModelShare,

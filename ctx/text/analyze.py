@@ -51,7 +51,6 @@ _CRUMB = re.compile(r"(?:\b[A-Za-z]+n['’]t|(?<=[A-Za-z])['’](?:s|re|ve|ll|d|
 _OPTION = re.compile(r"(?<!\S)--[A-Za-z0-9]+(?:-[A-Za-z0-9]+)+")  # --no-verify
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)(?![\w.]*\w)")
 _OPENING_QUOTES = '"“„«「'
-_PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # characters that may surround a name in a sentence
 # Names with signs: `C++`, `C#`, `.NET`. In a term, the sign is replaced by a letter that no word contains.
 _SIGNED = re.compile(
     r"""\+\+(?<=(?<![^\W_])[A-Za-z]\+\+)(?!\+)|\#(?<=(?<![^\W_])[A-Za-z]\#)(?![^\W\d_])
@@ -72,8 +71,6 @@ _ENDINGS = """
     ically icated icates icating ication ications icative icator icators ied ing ings ism ist ities ity ive
     ively iveness ization ized izer izes izing less ly ment ments ness ously ousness
     """.split()  # noqa: SIM905 - a list of fifty lines else
-_MIN_MEMBER_CHARS = 3
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
 _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b" " * 133
 # Patterns of character kinds at which a camelCase identifier is split: a capital after a small letter or
@@ -100,15 +97,10 @@ def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
     register.
     """
     chain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    steps = [
-        tantivy.Filter.remove_long(MAX_TERM_BYTES),
-        tantivy.Filter.lowercase(),
-        tantivy.Filter.ascii_fold(),
-    ]
+    chain = chain.filter(tantivy.Filter.remove_long(MAX_TERM_BYTES))
+    chain = chain.filter(tantivy.Filter.lowercase()).filter(tantivy.Filter.ascii_fold())
     if stemmed:
-        steps.append(tantivy.Filter.stemmer("english"))
-    for step in steps:
-        chain = chain.filter(step)
+        chain = chain.filter(tantivy.Filter.stemmer("english"))
     return chain.build()
 
 
@@ -305,13 +297,7 @@ def quoted_phrases(text: str) -> list[list[str]]:
     consists of two or more words.
     """
     text = composed(text[:MAX_QUERY_CHARS])
-    return _several([*_quoted(text), *_OPTION.findall(text), *_VERSION.findall(text)])
-
-
-def _several(pieces: Sequence[str]) -> list[list[str]]:
-    """The terms of each piece of text that consists of two or more words."""
-    if not pieces:
-        return []
+    pieces = [*_quoted(text), *_OPTION.findall(text), *_VERSION.findall(text)]
     return [phrase for phrase in _affordable(map(_analyzer.analyze, pieces)) if len(phrase) > 1]
 
 
@@ -369,8 +355,8 @@ def has_exactly(text: str, phrase: Sequence[str]) -> bool:
     of a name.
     """
     text = composed(text)
-    found = f" {' '.join(plain_words(signed(text)))} "
-    if f" {' '.join(phrase)} " in found:
+    words_of_text = f" {' '.join(plain_words(signed(text)))} "
+    if f" {' '.join(phrase)} " in words_of_text:
         return True
     return len(phrase) == 1 and phrase[0] in plain_words(additions(text))
 
@@ -390,37 +376,6 @@ def identifiers(text: str) -> list[str]:
     if not _compound(text):
         return []
     return list(dict.fromkeys([*_humped(text, _kinds(text)), *_snakes(text)]))
-
-
-def members(text: str) -> list[tuple[str, str]]:
-    """The dotted names in a query, as (part before the last, last part): `os.path.join()` gives (path, join).
-    `e.g.` and `3.11` are not names.
-    """
-    text = text[:MAX_QUERY_CHARS].replace("::", ".").replace("->", ".")
-    pairs = []
-    for word in text.split() if "." in text else ():
-        *qualifiers, name = word.strip(_PUNCTUATION).split(".")
-        if qualifiers and len(name) >= _MIN_MEMBER_CHARS and all(map(str.isidentifier, [*qualifiers, name])):
-            pairs.append((qualifiers[-1], name))
-    return pairs
-
-
-def has_version(query: str) -> bool:
-    """Whether a query contains a version number such as `2.3`."""
-    return re.search(r"\d\.\d", query) is not None
-
-
-def one_letter_off(word: str) -> list[str]:
-    """The words that differ from `word` (lower-case ASCII) by one typing error: two letters swapped, or one
-    letter left out, replaced or added. The first letter changes only by a swap.
-    """
-    cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
-    inner = cuts[1:-1]
-    changed = [before + after[1] + after[0] + after[2:] for before, after in cuts[:-2]]
-    changed += [before + after[1:] for before, after in inner]
-    changed += [before + letter + after[1:] for before, after in inner for letter in _LETTERS]
-    changed += [before + letter + after for before, after in cuts[1:] for letter in _LETTERS]
-    return [change for change in dict.fromkeys(changed) if change != word]
 
 
 def stems_of_unfinished(word: str) -> list[str]:

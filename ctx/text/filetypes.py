@@ -3,7 +3,6 @@ a generated file (docs/ranking.md has the reasons).
 """
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -96,15 +95,20 @@ def file(path: str, media_type: str) -> tuple[str, Siblings]:
 
 @lru_cache(4096)  # files of the same folder usually come one after the other
 def _siblings(folder: str, suffix: str, media_type: str) -> Siblings:
-    folders = folder.split("/")
-    prose, code = media_type in PROSE, is_code(media_type)
-    role = _role_of_prose(folders) if prose else _role_of_code(folders) if code else None
-    low = set(map(str.lower, folders))
-    if not _GENERATED_FOLDERS.isdisjoint(low) and code:
+    prose, code = is_prose(media_type), is_code(media_type)
+    folders = set(folder.lower().split("/"))
+    role = None
+    if (code and folders & _GENERATED_FOLDERS) or (
+        suffix.lower() in _SHELLS and folders & _COMPLETION_FOLDERS
+    ):
         role = GENERATED
-    if not _COMPLETION_FOLDERS.isdisjoint(low) and suffix.lower() in _SHELLS:
-        role = GENERATED
-    return Siblings(folders[-1], suffix.lower(), prose, code, role)
+    elif prose and folders & _CHANGE_FOLDERS:
+        role = CHANGES
+    elif code and folders & _TEST_FOLDERS:
+        role = TEST
+    elif code and folders & _EXAMPLE_FOLDERS:
+        role = EXAMPLE
+    return Siblings(folder.rpartition("/")[2], suffix.lower(), prose, code, role)
 
 
 def is_prose(media_type: str) -> bool:
@@ -144,18 +148,6 @@ def role(stem: str, siblings: Siblings) -> str | None:
     ):
         return TEST
     return siblings.role
-
-
-def _role_of_code(folders: Sequence[str]) -> str | None:
-    """The role (TEST or EXAMPLE) of code in these folders; None if the folders imply none."""
-    low = set(map(str.lower, folders))
-    if not _TEST_FOLDERS.isdisjoint(low):
-        return TEST
-    return None if _EXAMPLE_FOLDERS.isdisjoint(low) else EXAMPLE
-
-
-def _role_of_prose(folders: Sequence[str]) -> str | None:
-    return None if _CHANGE_FOLDERS.isdisjoint(map(str.lower, folders)) else CHANGES
 
 
 def _logs_changes(stem: str, folder: str) -> bool:

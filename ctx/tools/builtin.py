@@ -1,39 +1,17 @@
 """The built-in tools `get`, `sources` and `refresh`, and the list of all built-in tools."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from ctx.code.outline import excerpt
-from ctx.code.symbols import Definition
 from ctx.errors import BadParameter, BadRequest, NotFound
-from ctx.identity import document_id
-from ctx.models import JSON, Caller, CallProgress, Document, SourceStatus, record_json, record_schema
-from ctx.store.base import Catalog, SearchIndex
+from ctx.models import JSON, Caller, Document, SourceStatus, Symbol, record_json, record_schema
 from ctx.store.record import StoredDocument
-from ctx.text.strings import spellings
 from ctx.tools.markdown import answer_text
-from ctx.tools.navigation import headings, named_definition, outline_tool, symbol_tool, text_schema
-from ctx.tools.places import Place, place_of, unknown_source
-from ctx.tools.search import READING, TOKEN_CHARS, TOKENS, Searched, search_tool
-from ctx.tools.toolbox import Annotations, Tool
-
-
-class Library(Searched, Protocol):
-    """The parts of a workspace that the built-in tools need."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-
-    @property
-    def index(self) -> SearchIndex: ...
-
-    def statuses(self) -> Sequence[SourceStatus]: ...
-
-    def refresh(
-        self, names: Sequence[str], progress: CallProgress | None = None
-    ) -> Sequence[Mapping[str, JSON]]: ...
-
+from ctx.tools.navigation import headings, named_definition, outline_tool, symbol_tool
+from ctx.tools.places import Library, Place, document_at, place_of, unknown_source
+from ctx.tools.search import TOKEN_CHARS, TOKENS, fitting, search_tool, text_schema
+from ctx.tools.toolbox import Annotations, Tool, document_tool
 
 Noted = Callable[[str, Mapping[str, JSON], Caller, JSON, JSON], None]
 """Called with a tool's name, the arguments, the caller, the tool's reply and the formatted answer."""
@@ -88,20 +66,18 @@ def get_tool(library: Library) -> Tool:
     """The tool `get`: returns a document, or lines of it, by its id or its path."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        place = _place(arguments, library)
-        stored = place.stored
+        stored, name, first, last = _place(arguments, library)
         answer = _document_json(stored.document)
         if arguments.get("chunks"):
             answer["chunks"] = [
                 {"index": chunk.ordinal, "text": stored.document.body[chunk.start : chunk.end]}
                 for chunk in stored.chunks
             ]
-        name = arguments.get("symbol") or place.symbol
-        first, last = place.first, place.last
+        name = arguments.get("symbol") or name
         if name:
             definition = named_definition(stored, name)
             first, last = definition.start_line, definition.end_line
-            answer["symbol"] = symbol_json(definition)
+            answer["symbol"] = record_json(Symbol.of(definition))
         if first is not None and last is not None:
             bounds = {"start_line": first, "end_line": last}
             arguments = {**bounds, **{key: value for key, value in arguments.items() if value is not None}}
@@ -111,63 +87,57 @@ def get_tool(library: Library) -> Tool:
         answer |= _lines(stored.document.body, {**arguments, "max_tokens": None})
         return answer | _around(stored, answer, library, query, arguments.get("max_tokens"))
 
-    text = {"type": "string", "minLength": 1}
     line = {"type": "integer", "minimum": 1}
-    return Tool(
-        name="get",
-        title="Get a document",
-        description="Retrieve a document by its id or path, or one definition, section or some lines of it",
-        parameters={
-            "type": "object",
-            "properties": {
-                "id": {**text, "maxLength": 200, "description": "Document id, as search returned it"},
-                "source": {**text, "maxLength": 500, "description": "In place of the id: the source's name"},
-                "source_id": {**text, "maxLength": 4096, "description": "With source: the path or id there"},
-                "path": text_schema("In place of the id: a path, path:10-40 or path#Symbol"),
-                "symbol": text_schema("Only this definition, or the section below this heading", 500),
-                "query": text_schema("Only the parts around these words; the rest is left out", 4096),
-                "start_line": {**line, "description": "First line, counted from 1"},
-                "end_line": {**line, "description": "Last line"},
-                "max_tokens": TOKENS,
-                "chunks": {"type": "boolean", "description": "Include the document's indexed chunks"},
-            },
-            "additionalProperties": False,
+    return document_tool(
+        "get",
+        "Get a document",
+        "Retrieve a document by its id or path, or one definition, section or some lines of it",
+        {
+            "id": text_schema("Document id, as search returned it", 200),
+            "source": text_schema("In place of the id: the source's name", 500),
+            "source_id": text_schema("With source: the path or id there"),
+            "path": text_schema("In place of the id: a path, path:10-40 or path#Symbol"),
+            "symbol": text_schema("Only this definition, or the section below this heading", 500),
+            "query": text_schema("Only the parts around these words; the rest is left out"),
+            "start_line": {**line, "description": "First line, counted from 1"},
+            "end_line": {**line, "description": "Last line"},
+            "max_tokens": TOKENS,
+            "chunks": {"type": "boolean", "description": "Include the document's indexed chunks"},
         },
+        run,
         alternatives=(("id",), ("source", "source_id"), ("path",)),
         output_schema=_get_schema(),
-        annotations=READING,
-        builtin=True,
         bare=True,
         lengthy=True,
-        lenient=True,
-        run=run,
     )
 
 
-def _is_of(stored: StoredDocument, source: str, source_id: str) -> bool:
-    """Whether a document has this source and source_id; "" matches any."""
-    place = (stored.document.source, stored.document.source_id)
-    return (source or place[0], source_id or place[1]) == place
-
-
 def _place(arguments: dict[str, JSON], library: Library) -> Place:
-    """The requested document and the lines or symbol in its path. Raises `BadRequest`, `NotFound`."""
-    path = arguments.get("path") if not arguments.get("id") else None
-    if not path and not arguments.get("source_id") and {"/", "."} & set(arguments.get("id", "")):
-        path = arguments["id"]  # an id has neither; models send a source_id as the id
+    """The requested document, and the lines or the symbol in its path. If a source or source_id is given with
+    an id, the document must have it. Raises `BadRequest`, `NotFound`.
+    """
+    id, path, source, source_id = (arguments.get(name, "") for name in ("id", "path", "source", "source_id"))
+    if not source_id and {"/", "."} & set(id):  # an id has neither; models send a source_id as the id
+        id, path = "", id
+    if id:
+        stored = library.catalog.document(id.strip().lower())
+        if (
+            stored is None
+            or source not in ("", stored.document.source)
+            or source_id not in ("", stored.document.source_id)
+        ):
+            raise NotFound(f"no document with id: {id[:80]}")
+        return Place(stored)
     if path:
         return place_of(library, path, arguments.get("source"))
-    return Place(_stored(arguments, library))
-
-
-def symbol_json(definition: Definition) -> dict[str, JSON]:
-    """A definition in the form in which results show it."""
-    return {
-        "name": definition.qualified,
-        "kind": definition.kind,
-        "start_line": definition.start_line,
-        "end_line": definition.end_line,
-    }
+    if not (source and source_id):
+        raise BadRequest("missing required parameter: id (or path, or source and source_id)")
+    if stored := document_at(library, source, source_id):
+        return Place(stored)
+    sources = library.searched_names()
+    if source not in sources:
+        raise NotFound(unknown_source(source, sources))
+    raise NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
 
 
 def _around(
@@ -181,7 +151,7 @@ def _around(
     first, last = answer["start_line"], min(answer["end_line"], len(lines))
     definitions = stored.document.definitions or headings(stored)
     texts: list[str] = []
-    shown: list[list[int]] = []
+    spans: list[list[int]] = []
     room = math.inf if max_tokens is None else max_tokens * TOKEN_CHARS
     for part in excerpt(lines, first, last, matcher, definitions):
         about = f": {part.elided}" if part.elided else ""
@@ -189,51 +159,16 @@ def _around(
         if part.elided is None:
             text = "\n".join(lines[part.first - 1 : part.last]) + "\n"
         room -= len(text)
-        if room < 0 and shown:
+        if room < 0 and spans:
             remark = f"lines {part.first} to {last} are left out; continue with start_line = {part.first}"
-            return {"body": "".join(texts), "parts": shown, "cut": remark}
+            return {"body": "".join(texts), "parts": spans, "cut": remark}
         texts.append(text)
         if part.elided is None:
-            shown.append([part.first, part.last])
-    return {"body": "".join(texts), "parts": shown}
+            spans.append([part.first, part.last])
+    return {"body": "".join(texts), "parts": spans}
 
 
-def _stored(arguments: dict[str, JSON], library: Library) -> StoredDocument:
-    """The requested document. If a source or source_id is given with an id, the document must have it. Raises
-    `BadRequest`, `NotFound`.
-    """
-    id, source, source_id = (arguments.get(name, "") for name in ("id", "source", "source_id"))
-    if not id and not (source and source_id):
-        raise BadRequest("missing required parameter: id (or path, or source and source_id)")
-    if id:
-        stored = library.catalog.document(id.strip().lower())
-        if stored is None or not _is_of(stored, source, source_id):
-            raise NotFound(f"no document with id: {id[:80]}")
-        return stored
-    return _at_place(library, source, source_id)
-
-
-def _at_place(library: Library, source: str, source_id: str) -> StoredDocument:
-    for spelling in spellings(source_id):
-        stored = library.catalog.document(document_id(source, spelling))
-        if stored is not None:
-            return stored
-    raise _absence(source, source_id, library.searched_names())
-
-
-def _absence(source: str, source_id: str, sources: Sequence[str]) -> NotFound:
-    if source not in sources:
-        return NotFound(unknown_source(source, sources))
-    return NotFound(f"no document '{source_id[:200]}' in source '{source[:80]}'")
-
-
-# The fields of `Document` that replies contain.
-_SHOWN = (
-    "id", "source", "source_id", "title", "body", "source_url", "updated_ms", "author", "created_ms",
-    "media_type", "metadata",
-)  # fmt: skip
-_HIDDEN = frozenset(Document._fields) - frozenset(_SHOWN)
-_REQUIRED = ("id", "source", "source_id", "title", "body", "source_url", "updated_at")
+_HIDDEN = ("fingerprint", "content_hash", "definitions")  # fields of `Document` that replies do not contain
 
 
 def _document_json(document: Document) -> dict[str, JSON]:
@@ -255,47 +190,32 @@ def _get_schema() -> JSON:
     fields["cut"] = {"type": "string"}
     fields["parts"] = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
     fields["symbol"] = {"type": "object"}
-    return schema | {"required": list(_REQUIRED)}
-
-
-def _line_span(arguments: dict[str, JSON], count: int) -> tuple[int, int]:
-    """The first and last line to return. Raises `BadParameter` if the document has no such lines."""
-    first, last = arguments.get("start_line", 1), min(arguments.get("end_line", count), count)
-    if first > max(1, count):
-        problem = f"must be at most the document's last line, {count}, got {first}"
-        raise BadParameter("start_line", problem)
-    if last < first and count:
-        raise BadParameter("end_line", f"must be at least the first line, {first}, got {last}")
-    return first, last
+    return schema | {"required": ["id", "source", "source_id", "title", "body", "source_url", "updated_at"]}
 
 
 def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
-    """The requested lines of the body, their numbers, and a remark about lines that were cut."""
+    """The requested lines of the body, their numbers, and a remark about lines that were cut. Raises
+    `BadParameter` if the document has no such lines.
+    """
     *whole, unended = body.split("\n")  # as for chunks, only "\n" ends a line
     lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
-    first, last = _line_span(arguments, len(lines))
+    count, max_tokens = len(lines), arguments.get("max_tokens")
+    first, last = arguments.get("start_line", 1), min(arguments.get("end_line", count), count)
+    if first > max(1, count):
+        raise BadParameter("start_line", f"must be at most the document's last line, {count}, got {first}")
+    if last < first and count:
+        raise BadParameter("end_line", f"must be at least the first line, {first}, got {last}")
     answer: dict[str, JSON] = {}
-    max_tokens = arguments.get("max_tokens")
-    if max_tokens is not None:
-        last, remark = _line_that_fits(lines, first, last, max_tokens * TOKEN_CHARS)
-        if remark:
-            answer["cut"] = remark
-    text = body if (first, last) == (1, len(lines)) else "".join(lines[first - 1 : last])
+    lines = lines[first - 1 : last]
+    next_line = first + fitting(list(map(len, lines)), max_tokens)
+    if next_line <= last:
+        remark = f"lines {next_line} to {last} are left out; continue with start_line = {next_line}"
+        answer["cut"], last = remark, next_line - 1
+    text = "".join(lines[: next_line - first])
     if max_tokens is not None and len(text) > max_tokens * TOKEN_CHARS:
         text = text[: max_tokens * TOKEN_CHARS]
         answer["cut"] = f"line {first} is longer than max_tokens = {max_tokens}; its end is left out"
-    return answer | {"body": text, "start_line": first, "end_line": last, "total_lines": len(lines)}
-
-
-def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> tuple[int, str | None]:
-    """The last line that fits into `room` characters (at least the first line), and a remark about the lines
-    left out.
-    """
-    for number in range(first, last + 1):
-        room -= len(lines[number - 1])
-        if room < 0 and number > first:
-            return number - 1, f"lines {number} to {last} are left out; continue with start_line = {number}"
-    return last, None
+    return answer | {"body": text, "start_line": first, "end_line": last, "total_lines": count}
 
 
 # -- sources and refresh -------------------------------------------------------------------------------------
@@ -303,33 +223,19 @@ def _line_that_fits(lines: Sequence[str], first: int, last: int, room: int) -> t
 
 def sources_tool(library: Library) -> Tool:
     """The tool `sources`: lists the configured sources with their health and document counts."""
-
-    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return {"sources": [record_json(status) for status in library.statuses()]}
-
-    return Tool(
-        name="sources",
-        title="List sources",
-        description="List configured data sources with their health and document counts",
-        parameters={"type": "object", "properties": {}, "additionalProperties": False},
-        lenient=True,
+    row = record_schema(SourceStatus) | {"required": ["name", "configured", "healthy", "doc_count"]}
+    return document_tool(
+        "sources",
+        "List sources",
+        "List configured data sources with their health and document counts",
+        {},
+        lambda arguments, caller: {"sources": [record_json(status) for status in library.statuses()]},
         output_schema={
             "type": "object",
-            "properties": {
-                "sources": {
-                    "type": "array",
-                    "items": {
-                        **record_schema(SourceStatus),
-                        "required": ["name", "configured", "healthy", "doc_count"],
-                    },
-                }
-            },
+            "properties": {"sources": {"type": "array", "items": row}},
             "required": ["sources"],
         },
-        annotations=READING,
-        builtin=True,
         bare=True,
-        run=run,
     )
 
 

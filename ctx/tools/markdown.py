@@ -1,6 +1,6 @@
 """Replies of the document tools as compact Markdown, for models and terminals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -130,13 +130,8 @@ def get_text(reply: dict[str, JSON]) -> str:
     symbol = reply.get("symbol")
     name = f"  {symbol['kind']} {symbol['name']}" if symbol else ""
     head = f"{reply['source_id']}:{reply['start_line']}-{reply['end_line']} of {total}{name}"
-    if not reply.get("parts"):
-        spans: Sequence[Sequence[int]] = [(reply["start_line"], reply["end_line"])]
-    else:
-        spans = reply["parts"]
-    body = reply["body"].split("\n")
-    if body and body[-1] == "":
-        body.pop()
+    spans = reply.get("parts") or [(reply["start_line"], reply["end_line"])]
+    body = reply["body"].removesuffix("\n").split("\n") if reply["body"] else []
     if is_code(reply["content_type"]):
         numbers = iter([number for first, last in spans for number in range(first, last + 1)])
         body = [
@@ -165,11 +160,8 @@ def outline_text(reply: dict[str, JSON]) -> str:
 def symbol_text(reply: dict[str, JSON]) -> str:
     """The definitions, the names that the first one calls, and the references grouped by file."""
     definitions, references = reply["definitions"], reply["references"]
-    counts = (
-        counted(reply["definition_count"], "definition"),
-        counted(reply["reference_count"], "reference"),
-    )
-    parts = [", ".join(counts)]
+    definition_count = counted(reply["definition_count"], "definition")
+    parts = [f"{definition_count}, {counted(reply['reference_count'], 'reference')}"]
     for row in definitions:
         span = f"{row['path']}:{row['start_line']}-{row['end_line']}"
         parts.append(f"{span}  {row['kind']} {row['name']}  {_clipped(row['signature'])}")

@@ -5,20 +5,17 @@ used).
 import re
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol
 
 from ctx.code.outline import VALUES, blocks, candidates, enclosing, members
 from ctx.code.symbols import Definition
 from ctx.errors import BadRequest, NotFound
 from ctx.formats.table import BY_MEDIA_TYPE
-from ctx.models import JSON, Caller, Filters, StoredText
-from ctx.search.searcher import Searcher
-from ctx.store.base import SearchIndex
+from ctx.models import JSON, Caller, Filters, StoredText, Symbol, record_json
 from ctx.store.record import StoredDocument
 from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
-from ctx.tools.places import IndexedSources, place_of, resolve_sources, unknown_source
-from ctx.tools.search import READING
-from ctx.tools.toolbox import Tool
+from ctx.tools.places import Library, place_of, resolve_sources, unknown_source
+from ctx.tools.search import text_schema
+from ctx.tools.toolbox import Tool, document_tool
 
 MAX_FILES = 2000  # files to search for references
 MAX_DEFINITIONS = 200
@@ -30,27 +27,10 @@ _REPARSED = frozenset(("markdown", "rst", "asciidoc", "org", "latex"))
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
 
 
-class Navigated(IndexedSources, Protocol):
-    """The parts of a workspace that these tools need."""
-
-    @property
-    def searcher(self) -> Searcher: ...
-
-    @property
-    def index(self) -> SearchIndex: ...
-
-
-def text_schema(description: str, most: int = 4096) -> dict[str, JSON]:
-    return {"type": "string", "minLength": 1, "maxLength": most, "description": description}
-
-
-SOURCE = text_schema("The source's name, if several sources have the path", 500)
-
-
 # -- outline -------------------------------------------------------------------------------------------------
 
 
-def outline_tool(library: Navigated) -> Tool:
+def outline_tool(library: Library) -> Tool:
     """The tool `outline`: lists the members of a file, or of one class or function in it."""
 
     def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
@@ -77,24 +57,17 @@ def outline_tool(library: Navigated) -> Tool:
             )
         return answer
 
-    return Tool(
-        name="outline",
-        title="Outline a file",
-        description="List the definitions in a file of code, or the headings of a page, with line ranges",
-        parameters={
-            "type": "object",
-            "properties": {
-                "path": text_schema("The file's path, or path#Class for the members of one"),
-                "source": SOURCE,
-                "query": text_schema("Only members with one of these words", 500),
-            },
-            "required": ["path"],
-            "additionalProperties": False,
+    return document_tool(
+        "outline",
+        "Outline a file",
+        "List the definitions in a file of code, or the headings of a page, with line ranges",
+        {
+            "path": text_schema("The file's path, or path#Class for the members of one"),
+            "source": text_schema("The source's name, if several sources have the path", 500),
+            "query": text_schema("Only members with one of these words", 500),
         },
-        annotations=READING,
-        builtin=True,
-        lenient=True,
-        run=run,
+        run,
+        required=["path"],
     )
 
 
@@ -130,13 +103,7 @@ def outline_rows(stored: StoredDocument, name: str | None = None) -> list[dict[s
 
 
 def _member(definition: Definition) -> dict[str, JSON]:
-    return {
-        "name": definition.qualified,
-        "kind": definition.kind,
-        "start_line": definition.start_line,
-        "end_line": definition.end_line,
-        "signature": definition.signature,
-    }
+    return {**record_json(Symbol.of(definition)), "signature": definition.signature}
 
 
 def headings(stored: StoredDocument) -> list[Definition]:
@@ -205,41 +172,30 @@ def named_definition(stored: StoredDocument, name: str) -> Definition:
 # -- symbol --------------------------------------------------------------------------------------------------
 
 
-def symbol_tool(library: Navigated) -> Tool:
+def symbol_tool(library: Library) -> Tool:
     """The tool `symbol`: lists the definitions of a name, then its references."""
-
-    def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-        return symbol_answer(library, arguments)
-
-    return Tool(
-        name="symbol",
-        title="Look up a name",
-        description="Find where a name is defined, what it calls, and every line that refers to it",
-        parameters={
-            "type": "object",
-            "properties": {
-                "name": text_schema("A function, class, method or variable: find, Store.find", 200),
-                "source": text_schema("Only this source, by name or type", 500),
-                "path": text_schema("Only paths that match a glob (src/**, *.py)", 500),
-                "limit": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": 1000,
-                    "default": DEFAULT_LIMIT,
-                    "description": "The most definitions and references",
-                },
+    return document_tool(
+        "symbol",
+        "Look up a name",
+        "Find where a name is defined, what it calls, and every line that refers to it",
+        {
+            "name": text_schema("A function, class, method or variable: find, Store.find", 200),
+            "source": text_schema("Only this source, by name or type", 500),
+            "path": text_schema("Only paths that match a glob (src/**, *.py)", 500),
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 1000,
+                "default": DEFAULT_LIMIT,
+                "description": "The most definitions and references",
             },
-            "required": ["name"],
-            "additionalProperties": False,
         },
-        annotations=READING,
-        builtin=True,
-        lenient=True,
-        run=run,
+        lambda arguments, caller: symbol_answer(library, arguments),
+        required=["name"],
     )
 
 
-def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, JSON]:
+def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSON]:
     """The reply of `symbol`: the definitions of a name and the references to it, with tests and examples
     last. Raises `BadRequest` for an unknown source.
     """
@@ -297,9 +253,7 @@ def symbol_answer(library: Navigated, arguments: dict[str, JSON]) -> dict[str, J
     return answer
 
 
-def _texts_with(
-    library: Navigated, name: str, filters: Filters, also: Sequence[int]
-) -> dict[int, StoredText]:
+def _texts_with(library: Library, name: str, filters: Filters, also: Sequence[int]) -> dict[int, StoredText]:
     """Document number -> text, for the documents that may contain a name."""
     hits = library.index.keyword(f'"{name}"', filters, MAX_FILES)
     return library.catalog.bodies(list(dict.fromkeys([*also, *(hit.document_no for hit in hits)])))
@@ -341,7 +295,7 @@ def _reference(text: StoredText, line: int, definitions: Sequence[Definition]) -
     }
 
 
-def _calls(library: Navigated, text: StoredText, definition: Definition) -> list[str]:
+def _calls(library: Library, text: StoredText, definition: Definition) -> list[str]:
     """The names that a definition calls and that some indexed code defines."""
     body = "\n".join(text.body.split("\n")[definition.start_line - 1 : definition.end_line])
     called = [

@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ctx.errors import BadRequest, NotFound
-from ctx.identity import document_id
-from ctx.store.base import Catalog
+from ctx.models import JSON, CallProgress, SourceStatus, document_id
+from ctx.search.searcher import Searcher
+from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.strings import spellings
 
@@ -19,13 +20,25 @@ _LINES = re.compile(r"(.+?)(?::L?|#L)(\d+)(?:([-:])L?(\d+))?\Z", re.DOTALL)
 """`path:10`, `path:10-40` or, as forges write it, `path#L10-L40`."""
 
 
-class IndexedSources(Protocol):
-    """The parts of a workspace that are needed to find a document."""
+class Library(Protocol):
+    """The parts of a workspace that the built-in tools need."""
 
     @property
     def catalog(self) -> Catalog: ...
 
+    @property
+    def index(self) -> SearchIndex: ...
+
+    @property
+    def searcher(self) -> Searcher: ...
+
     def searched_names(self) -> Sequence[str]: ...
+
+    def statuses(self) -> Sequence[SourceStatus]: ...
+
+    def refresh(
+        self, names: Sequence[str], progress: CallProgress | None = None
+    ) -> Sequence[Mapping[str, JSON]]: ...
 
 
 class Place(NamedTuple):
@@ -59,29 +72,30 @@ def unknown_source(name: str, known: Sequence[str]) -> str:
     return f"no source is called '{name[:80]}' (known: {', '.join(known) or 'none'})"
 
 
-def place_of(index: IndexedSources, text: str, source: str | None = None) -> Place:
+def place_of(library: Library, text: str, source: str | None = None) -> Place:
     """The document at `path`, `path:10-40`, `path:10` or `path#symbol`. Raises `NotFound`, or `BadRequest` if
     several documents match.
     """
-    if places := exact_places(index, text, source):
+    if places := exact_places(library, text, source):
         return the_only(places, text)
     path, symbol, first, last = _readings(text.strip())[-1]
-    ending = _ending_so(index, path, source)
+    end = "/" + path.strip("/")
+    ending = [(id, place) for id, place in all_paths(library, source) if place.endswith(end)]
     if len(ending) == 1:
-        stored = index.catalog.document(ending[0][0])
+        stored = library.catalog.document(ending[0][0])
         if stored is not None:
             return Place(stored, symbol, first, last)
     if ending:
         names = ", ".join(place for _, place in ending[:MAX_CANDIDATES])
         raise BadRequest(f"'{path[:120]}' matches {len(ending)} paths: {names}; give more of the path")
-    raise NotFound(f"no document at '{path[:200]}'; {_near(index, path, source)}")
+    raise NotFound(f"no document at '{path[:200]}'; {_near(library, path, source)}")
 
 
-def exact_places(index: IndexedSources, text: str, source: str | None = None) -> list[Place]:
+def exact_places(library: Library, text: str, source: str | None = None) -> list[Place]:
     """The documents at exactly this path, at most one per source."""
     for path, symbol, first, last in _readings(text.strip()):
-        if found := list(_at_path(index, path, source)):
-            return [Place(stored, symbol, first, last) for stored in found]
+        if documents := _at_path(library, path, source):
+            return [Place(stored, symbol, first, last) for stored in documents]
     return []
 
 
@@ -120,58 +134,52 @@ def symbols_of(text: str) -> list[tuple[str, str]]:
     return [(text[:at], text[at + 1 :]) for at in marks[:_MAX_MARKS] if text[:at] and text[at + 1 :]]
 
 
-def _sources(index: IndexedSources, source: str | None) -> Sequence[str]:
-    names = index.searched_names()
+def _sources(library: Library, source: str | None) -> Sequence[str]:
+    names = library.searched_names()
     return names if source is None else sorted(resolve_sources([source], names) or ())
 
 
-def _at_path(index: IndexedSources, path: str, source: str | None) -> Iterator[StoredDocument]:
+def _at_path(library: Library, path: str, source: str | None) -> list[StoredDocument]:
     """The documents at a path. For an absolute path, the documents at its longest end that exists."""
     parts = path.removeprefix("./").split("/")
     starts = range(len(parts)) if path.startswith(("/", "../")) else range(1)
     for start in starts:
-        found = False
-        for name in _sources(index, source):
-            for spelling in spellings("/".join(parts[start:])):
-                stored = index.catalog.document(document_id(name, spelling))
-                if stored is not None:
-                    found = True
-                    yield stored
-                    break
-        if found:
-            return
+        end = "/".join(parts[start:])
+        documents = [document_at(library, name, end) for name in _sources(library, source)]
+        if any(documents):
+            return [document for document in documents if document is not None]
+    return []
 
 
-def all_paths(index: IndexedSources, source: str | None = None) -> Iterator[tuple[str, str]]:
+def document_at(library: Library, source: str, source_id: str) -> StoredDocument | None:
+    """The document with this id in its source, however the accents in the id are encoded."""
+    ids = [document_id(source, spelling) for spelling in spellings(source_id)]
+    return next(filter(None, map(library.catalog.document, ids)), None)
+
+
+def all_paths(library: Library, source: str | None = None) -> Iterator[tuple[str, str]]:
     """(id, path) of every document in the sources."""
-    names = frozenset(_sources(index, source))
+    names = frozenset(_sources(library, source))
     after = None
-    while page := index.catalog.list_documents(after, PAGE):
+    while page := library.catalog.list_documents(after, PAGE):
         yield from ((each.id, each.source_id) for each in page if each.source in names)
         after = (page[-1].source, page[-1].source_id)
 
 
-def _ending_so(index: IndexedSources, path: str, source: str | None) -> list[tuple[str, str]]:
-    end = "/" + path.strip("/")
-    return [(id, place) for id, place in all_paths(index, source) if place.endswith(end)]
-
-
-def _near(index: IndexedSources, path: str, source: str | None) -> str:
+def _near(library: Library, path: str, source: str | None) -> str:
     """A hint for the error message about a path without a document."""
-    places = [place for _, place in all_paths(index, source)]
+    places = [place for _, place in all_paths(library, source)]
     folder = path.strip("/") + "/"
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
     if inside:
-        names = ", ".join(inside[:MAX_CANDIDATES])
-        return f"that is a folder with {len(inside)} files: {names}" + (
-            ", …" if len(inside) > MAX_CANDIDATES else ""
-        )
-    near = similar(path, places)
-    return f"near it: {', '.join(near)}" if near else "search finds paths and words"
+        names = ", ".join([*inside[:MAX_CANDIDATES], *(["…"] if len(inside) > MAX_CANDIDATES else [])])
+        return f"that is a folder with {len(inside)} files: {names}"
+    neighbours = similar(path, places)
+    return f"near it: {', '.join(neighbours)}" if neighbours else "search finds paths and words"
 
 
 def similar(path: str, places: Sequence[str]) -> list[str]:
     """The paths with the same file name as `path`, else those that are spelled almost the same."""
     name = path.rsplit("/", 1)[-1].casefold()
-    same = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name]
-    return same[:MAX_CANDIDATES] or difflib.get_close_matches(path, places[:20_000], 3, 0.6)
+    namesakes = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name]
+    return namesakes[:MAX_CANDIDATES] or difflib.get_close_matches(path, places[:20_000], 3, 0.6)

@@ -17,7 +17,7 @@ from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from ctx.errors import BadParameter, BadRequest, ConfigError
-from ctx.models import JSON
+from ctx.models import JSON, as_table
 from ctx.text.strings import cut, did_you_mean, nearest, one_line, sound
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
@@ -107,8 +107,7 @@ def _completed(schema: JSON, arguments: dict[str, JSON], depth: int = 0) -> dict
 
 
 def _forbids_null(rule: JSON) -> bool:
-    if not isinstance(rule, dict):
-        return False
+    rule = as_table(rule)
     if "anyOf" in rule:
         return all(_forbids_null(choice) for choice in rule["anyOf"])
     types = rule.get("type", "null")
@@ -299,7 +298,7 @@ def _is_absent(value: JSON, rule: JSON, strict: bool) -> bool:
     the schema wants another type.
     """
     if strict:
-        typed = isinstance(rule, dict) and rule.get("type") not in (None, "string")
+        typed = as_table(rule).get("type") not in (None, "string")
         return typed and isinstance(value, str) and value.strip().lower() in _ABSENT
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -341,51 +340,46 @@ def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
 
     A value that cannot be converted stays text, which the later check reports.
     """
-    properties = schema.get("properties", {})
-    return {name: _typed(properties.get(name), values) for name, values in texts.items()}
+    kinds = {name: as_table(rule).get("type") for name, rule in schema.get("properties", {}).items()}
+    return {
+        name: values if kinds.get(name) == "array" else _scalar(kinds.get(name), values[-1])
+        for name, values in texts.items()
+    }
 
 
-def _typed(rule: JSON, values: list[str]) -> JSON:
-    kind = rule.get("type") if isinstance(rule, dict) else None
-    if kind == "array":
-        return values
-    text = values[-1]
+def _scalar(kind: JSON, text: str) -> JSON:
+    """The boolean or number in a text, if the schema wants one; the text itself if it is not readable so."""
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower(), text)
-    return _as_number(text, int if kind == "integer" else float) if kind in ("integer", "number") else text
-
-
-def _as_number(text: str, kind: type[int] | type[float]) -> JSON:
-    """The number in a text; the text itself if it is not a number."""
+    if kind not in ("integer", "number"):
+        return text
     try:
-        number = kind(text)
+        number = int(text) if kind == "integer" else float(text)
         return number if math.isfinite(number) else text
     except (ValueError, OverflowError):  # hundreds of digits are too large for a float
         return text
 
 
 def _parsed(rule: JSON, value: JSON) -> JSON:
-    kind = rule.get("type") if isinstance(rule, dict) else None
-    if isinstance(value, str) and isinstance(rule, dict) and value.lower() in rule.get("enum", ()):
-        return value.lower()
-    if isinstance(value, str) and kind in ("integer", "number"):
-        return _typed(rule, [value])
-    if isinstance(value, str) and kind == "boolean":
-        return {"true": True, "false": False}.get(value.lower(), value)
-    if isinstance(rule, dict) and "anyOf" in rule and isinstance(value, str) and value[:1] == "[":
-        kind = "array"  # the schema allows a text or a list of texts
-    if not isinstance(value, str) or kind not in ("array", "object"):
-        return _parsed_fields(rule, value)
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return _parsed_fields(rule, parsed) if isinstance(parsed, list if kind == "array" else dict) else value
-
-
-def _parsed_fields(rule: JSON, value: JSON) -> JSON:
-    """The object with its fields parsed, if the schema names them. Empty texts and nulls count as absent."""
-    fields = rule.get("properties") if isinstance(rule, dict) else None
+    """The value in the type that its schema wants, if it is a text of such a value. In an object whose fields
+    the schema names, the fields are parsed, and empty texts and nulls count as absent.
+    """
+    rule = as_table(rule)
+    if isinstance(value, str):
+        if value.lower() in rule.get("enum", ()):
+            return value.lower()
+        # The schema may allow a text or a list of texts.
+        kind = "array" if "anyOf" in rule and value[:1] == "[" else rule.get("type")
+        if kind not in ("array", "object"):
+            return _scalar(kind, value)
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        if not isinstance(parsed, list if kind == "array" else dict):
+            return value
+        value = parsed
+    fields = rule.get("properties")
     if not isinstance(value, dict) or not fields or rule.get("additionalProperties", True) is not False:
         return value
     required = rule.get("required", ())

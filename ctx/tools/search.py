@@ -1,26 +1,17 @@
 """The tool `search` (seed 003; docs/http-api.md), which REST, MCP, the command line and Lua all call."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from itertools import accumulate
 
 from ctx.clock import parse_ms
 from ctx.errors import BadParameter
 from ctx.models import AUTO, JSON, MODES, Filters, SearchResult, record_json, record_schema
-from ctx.search.searcher import Searcher, SearchReply
+from ctx.search.searcher import SearchReply
 from ctx.text.analyze import MAX_QUERY_CHARS
 from ctx.text.filetypes import FAMILIES
-from ctx.tools.places import resolve_sources, unknown_source
-from ctx.tools.toolbox import Annotations, Tool
-
-
-class Searched(Protocol):
-    """The parts of a workspace that the tool needs."""
-
-    @property
-    def searcher(self) -> Searcher: ...
-
-    def searched_names(self) -> Sequence[str]: ...
-
+from ctx.tools.places import Library, resolve_sources, unknown_source
+from ctx.tools.toolbox import Tool, document_tool
 
 MAX_QUERY_CHARACTERS = 20_000  # enough for a pasted log or traceback
 TOKEN_CHARS = 4  # average characters per token of a language model, in English and in code
@@ -28,8 +19,6 @@ _NAMED = 3  # globs or types to name in a note
 MAX_LIMIT = 100
 MAX_OFFSET = 1000
 MAX_PER_DOCUMENT = 10
-
-READING = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
 def _one_or_more(description: str) -> JSON:
@@ -62,6 +51,10 @@ _FILTERS = {
 }
 
 
+def text_schema(description: str, most: int = 4096) -> dict[str, JSON]:
+    return {"type": "string", "minLength": 1, "maxLength": most, "description": description}
+
+
 def _count(least: int, most: int, description: str) -> dict[str, JSON]:
     return {"type": "integer", "minimum": least, "maximum": most, "description": description}
 
@@ -69,49 +62,33 @@ def _count(least: int, most: int, description: str) -> dict[str, JSON]:
 TOKENS = _count(50, 1_000_000, "Shorten the reply to about this many tokens")
 
 
-def _search_parameters(final_limit: int) -> JSON:
-    query = {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_CHARACTERS}
-    return {
-        "type": "object",
-        "properties": {
-            "query": {**query, "description": "Search query"},
-            "mode": {
-                "type": "string",
-                "enum": [*MODES, AUTO],
-                "default": "keyword",
-                "description": "keyword: words and identifiers; semantic: meaning; hybrid: both",
-            },
-            "limit": {**_count(1, MAX_LIMIT, "Max results"), "default": final_limit},
-            "offset": {
-                **_count(0, MAX_OFFSET, "Results to skip: the next page begins at limit"),
-                "default": 0,
-            },
-            "source": _SOURCE,
-            "filters": _FILTERS,
-            "per_document": {
-                **_count(1, MAX_PER_DOCUMENT, "The most passages per document"),
-                "default": 1,
-            },
-            "max_tokens": TOKENS,
-            "prefix": {
-                "type": "boolean",
-                "description": "The last word may be unfinished (search as you type)",
-            },
-            "explain": {"type": "boolean", "description": "Show how each result was ranked"},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    }
-
-
-def search_tool(workspace: Searched, final_limit: int) -> Tool:
+def search_tool(library: Library, final_limit: int) -> Tool:
     """The tool `search`: finds documents by keyword, by meaning, or both."""
-
-    return Tool(
-        name="search",
-        title="Search documents",
-        description="Search indexed documents by keyword, semantic, or hybrid query",
-        parameters=_search_parameters(final_limit),
+    offset = _count(0, MAX_OFFSET, "Results to skip: the next page begins at limit")
+    properties = {
+        "query": text_schema("Search query", MAX_QUERY_CHARACTERS),
+        "mode": {
+            "type": "string",
+            "enum": [*MODES, AUTO],
+            "default": "keyword",
+            "description": "keyword: words and identifiers; semantic: meaning; hybrid: both",
+        },
+        "limit": {**_count(1, MAX_LIMIT, "Max results"), "default": final_limit},
+        "offset": {**offset, "default": 0},
+        "source": _SOURCE,
+        "filters": _FILTERS,
+        "per_document": {**_count(1, MAX_PER_DOCUMENT, "The most passages per document"), "default": 1},
+        "max_tokens": TOKENS,
+        "prefix": {"type": "boolean", "description": "The last word may be unfinished (search as you type)"},
+        "explain": {"type": "boolean", "description": "Show how each result was ranked"},
+    }
+    return document_tool(
+        "search",
+        "Search documents",
+        "Search indexed documents by keyword, semantic, or hybrid query",
+        properties,
+        lambda arguments, caller: _search_json(found(library, arguments), arguments.get("max_tokens")),
+        required=["query"],
         output_schema={
             "type": "object",
             "properties": {
@@ -122,32 +99,32 @@ def search_tool(workspace: Searched, final_limit: int) -> Tool:
             },
             "required": ["results"],
         },
-        annotations=READING,
-        builtin=True,
         bare=True,
-        lenient=True,
-        run=lambda arguments, caller: _search_json(found(workspace, arguments), arguments.get("max_tokens")),
     )
 
 
-def found(workspace: Searched, arguments: Mapping[str, JSON]) -> SearchReply:
+def found(library: Library, arguments: Mapping[str, JSON]) -> SearchReply:
     """Runs the query. `arguments` must match the tool's parameters."""
     narrowed = arguments.get("filters", {})
-    sources, notes = _sources(arguments, workspace)
+    sources, notes = _sources(arguments, library)
     paths, types = _listed(narrowed.get("path")), _listed(narrowed.get("type"))
     filters = Filters(
         sources=sources,
         since_ms=_moment("since", narrowed.get("since"), end_of_day=False),
         until_ms=_moment("until", narrowed.get("until"), end_of_day=True),
     )
-    searcher = workspace.searcher
+    searcher = library.searcher
     filters = searcher.resolved(filters, paths, types)
     notes += _unknown_types(types) or _unmatched(filters, paths, types)
     per_document = arguments.get("per_document", 1)
     if filters.documents is not None and len(filters.documents) == 1:  # list its passages
         per_document = max(per_document, min(arguments.get("limit", per_document), MAX_PER_DOCUMENT))
+    query = arguments["query"]
+    if len(query) > MAX_QUERY_CHARS:
+        half = MAX_QUERY_CHARS // 2 - 1
+        query = f"{query[:half]}\n{query[-half:]}"  # the last lines of a log usually have the error
     reply = searcher.search(
-        _shortened(arguments["query"]),
+        query,
         mode=arguments["mode"],
         limit=arguments.get("limit"),
         filters=filters,
@@ -159,29 +136,23 @@ def found(workspace: Searched, arguments: Mapping[str, JSON]) -> SearchReply:
     return reply._replace(note="; ".join(filter(None, [*notes, reply.note])) or None)
 
 
-def _shortened(query: str) -> str:
-    """The beginning and the end of a very long query: the last lines of a log usually have the error."""
-    half = MAX_QUERY_CHARS // 2 - 1
-    return query if len(query) <= MAX_QUERY_CHARS else f"{query[:half]}\n{query[-half:]}"
-
-
 def _listed(value: str | list[str] | None) -> list[str]:
     if value is None:
         return []
     return [value] if isinstance(value, str) else value
 
 
-def _sources(arguments: Mapping[str, JSON], workspace: Searched) -> tuple[frozenset[str] | None, list[str]]:
+def _sources(arguments: Mapping[str, JSON], library: Library) -> tuple[frozenset[str] | None, list[str]]:
     """The full names of the sources to search (None: all), and notes on names that match no source.
 
     An unknown name is not an error, because a script may name a source that only another machine has. The
     note shows a user who mistyped a name why nothing was found.
     """
-    wanted = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
-    sources = workspace.searched_names() if any(wanted) else ()
+    requested = (_listed(arguments.get("source")), _listed(arguments.get("filters", {}).get("source")))
+    sources = library.searched_names() if any(requested) else ()
     narrowed: frozenset[str] | None = None
     notes: list[str] = []
-    for names in wanted:
+    for names in requested:
         notes += [unknown_source(name, sources) for name in names if not resolve_sources([name], sources)]
         chosen = resolve_sources(names, sources)
         if chosen is not None:
@@ -227,7 +198,7 @@ def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str,
                 del passage["symbol"]
     for row, explained in zip(results, reply.explain or (), strict=False):
         row["explain"] = explained
-    count = _fitting(results, max_tokens)
+    count = fitting([len(str(row)) for row in results], max_tokens)
     answer: dict[str, JSON] = {"results": results[:count]}
     if count < len(results):
         answer["cut"] = (
@@ -241,16 +212,11 @@ def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str,
     return answer
 
 
-def _fitting(rows: Sequence[Mapping[str, JSON]], max_tokens: int | None) -> int:
-    """How many of the rows fit into `max_tokens`; at least one."""
-    if max_tokens is None:
-        return len(rows)
-    room = max_tokens * TOKEN_CHARS
-    for count, row in enumerate(rows):
-        room -= len(str(row))
-        if room < 0 and count:
-            return count
-    return len(rows)
+def fitting(lengths: Sequence[int], max_tokens: int | None) -> int:
+    """How many texts of these lengths (in characters) fit together into `max_tokens`; at least the first."""
+    if max_tokens is None or not lengths:
+        return len(lengths)
+    return max(1, bisect_right(list(accumulate(lengths)), max_tokens * TOKEN_CHARS))
 
 
 def _moment(name: str, text: str | None, *, end_of_day: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""Tools and agents, and how to call them.
+"""Tools and agents, how to call them, and rate limits of calls.
 
 REST, MCP, CLI and Lua all use `Toolbox.call`: it finds the tool, checks the arguments, fills in defaults,
 reports the call to observers and raises a `CtxError` if the call fails. Agents are named prompts that
@@ -7,12 +7,13 @@ operators write in the configuration or as scripts. REST lists them under `/agen
 """
 
 import re
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, CtxError, NotFound, RateLimited
 from ctx.models import JSON, Caller
 from ctx.text.strings import one_line
 from ctx.tools.schema import Check, compile_check, put_right
@@ -33,10 +34,6 @@ def name_fault(noun: str, name: str, origin: str) -> str | None:
     else:
         return None
     return f"{noun} '{one_line(name)}' ({one_line(origin)}): {fault}"
-
-
-def _unchecked(arguments: dict[str, JSON]) -> dict[str, JSON]:
-    return arguments
 
 
 class Annotations(NamedTuple):
@@ -74,8 +71,36 @@ class Tool(NamedTuple):
     failure: JSON = None  # extra fields of a failed call's structured reply over MCP
     alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters; a call must have one set
     origin: str = "built in"
-    check: Check = _unchecked  # checks the arguments; the Toolbox sets it
+    check: Check = dict  # checks the arguments; the Toolbox sets it
     named: bool = False  # whether the configuration names it; False if found in a folder
+
+
+def document_tool(
+    name: str,
+    title: str,
+    description: str,
+    properties: dict[str, JSON],
+    run: Callable[[dict[str, JSON], Caller], JSON],
+    required: Sequence[str] = (),
+    **options: JSON,
+) -> Tool:
+    """A built-in tool that reads the index. `properties` are the schemas of its parameters, and `options` are
+    further fields of the tool.
+    """
+    parameters: JSON = {"type": "object", "properties": properties}
+    if required:
+        parameters["required"] = list(required)
+    return Tool(
+        name,
+        description,
+        parameters | {"additionalProperties": False},
+        run,
+        title,
+        annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+        builtin=True,
+        lenient=True,
+        **options,
+    )
 
 
 class Call(NamedTuple):
@@ -87,19 +112,45 @@ class Call(NamedTuple):
     outcome: str
 
 
-class Named(Protocol):
-    """An entry with a name. `origin` says where it was defined (a file, or "built in"), for the error message
-    if two entries have the same name.
+class AgentArgument(NamedTuple):
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+class Prompt(NamedTuple):
+    """An agent's prompt: the system text, the tools it wants, and its first messages as `{"role",
+    "content"}`.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def origin(self) -> str: ...
+    system: str
+    tools: tuple[str, ...] = ()
+    messages: tuple[dict[str, str], ...] = ()
 
 
-Entry = TypeVar("Entry", bound=Named)
+class Agent(NamedTuple):
+    """A named prompt. `resolve(arguments, caller)` returns the prompt or raises a `CtxError`. `source` is
+    "toml", "lua" or "pack".
+    """
+
+    name: str
+    description: str
+    resolve: Callable[[dict[str, JSON], Caller], Prompt]
+    tools: tuple[str, ...] = ()
+    arguments: tuple[AgentArgument, ...] = ()
+    source: str = "toml"
+    origin: str = "the configuration"
+    pack: str | None = None  # its memory pack, if any, with the same access rules as the pack's tools
+    named: bool = False  # whether the configuration names it; False if found in a folder
+
+
+def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
+    """An agent with a fixed system text."""
+    prompt = Prompt(system, tools)
+    return Agent(name, description, lambda arguments, caller: prompt, tools, named=True)
+
+
+Entry = TypeVar("Entry", Tool, Agent)
 
 
 class Registry(Generic[Entry]):
@@ -112,7 +163,6 @@ class Registry(Generic[Entry]):
         self._lock = Lock()
         self._listeners: list[Callable[[], None]] = []
         self._before: Callable[[str], None] | None = None
-        self.version = 0  # increases with every change of the list
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:
         """Registers an entry. Raises `ConfigError` if the name is taken and `replace` is False."""
@@ -176,7 +226,6 @@ class Registry(Generic[Entry]):
         raise failure.with_traceback(None)  # otherwise every use would make the traceback longer
 
     def _changed(self) -> None:
-        self.version += 1
         for listen in self._listeners:
             listen()
 
@@ -262,47 +311,6 @@ def _with_ignored(result: JSON, names: list[str], builtin: bool) -> JSON:
     return {"result": result, IGNORED: names}
 
 
-# -- agents --------------------------------------------------------------------------------------------------
-
-
-class AgentArgument(NamedTuple):
-    name: str
-    description: str = ""
-    required: bool = False
-
-
-class Prompt(NamedTuple):
-    """An agent's prompt: the system text, the tools it wants, and its first messages as `{"role",
-    "content"}`.
-    """
-
-    system: str
-    tools: tuple[str, ...] = ()
-    messages: tuple[dict[str, str], ...] = ()
-
-
-class Agent(NamedTuple):
-    """A named prompt. `resolve(arguments, caller)` returns the prompt or raises a `CtxError`. `source` is
-    "toml", "lua" or "pack".
-    """
-
-    name: str
-    description: str
-    resolve: Callable[[dict[str, JSON], Caller], Prompt]
-    tools: tuple[str, ...] = ()
-    arguments: tuple[AgentArgument, ...] = ()
-    source: str = "toml"
-    origin: str = "the configuration"
-    pack: str | None = None  # its memory pack, if any, with the same access rules as the pack's tools
-    named: bool = False  # whether the configuration names it; False if found in a folder
-
-
-def inline_agent(name: str, description: str, system: str, tools: tuple[str, ...]) -> Agent:
-    """An agent with a fixed system text."""
-    prompt = Prompt(system, tools)
-    return Agent(name, description, lambda arguments, caller: prompt, tools, named=True)
-
-
 class Agents(Registry[Agent]):
     """The registered agents, by name."""
 
@@ -320,3 +328,89 @@ class Agents(Registry[Agent]):
             if argument.required and arguments.get(argument.name) is None:
                 raise BadRequest(f"missing required argument: {argument.name}")
         return agent.resolve(arguments, caller)
+
+
+# -- rate limits ---------------------------------------------------------------------------------------------
+
+WINDOW_S = 60.0
+
+
+class Window:
+    """Allows at most `limit` calls per caller in any `WINDOW_S` seconds; 0 means no limit. Thread-safe.
+
+    The calls are counted in an SQLite file, which the worker processes of a server share, or in memory if
+    `path` is None. `name` separates several limits in one file. `refusal` replaces the usual error message.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        path: str | None = None,
+        name: str = "",
+        *,
+        refusal: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.limit = limit
+        self._name = name
+        self._refusal = refusal
+        self._clock = clock
+        self._lock = Lock()
+        self._database = sqlite3.connect(
+            path or ":memory:", timeout=10, isolation_level=None, check_same_thread=False
+        )
+        self._database.executescript(
+            "PRAGMA journal_mode = WAL;"
+            "PRAGMA synchronous = OFF;"  # a crash may forget a minute's calls
+            "CREATE TABLE IF NOT EXISTS call (caller TEXT, number INTEGER, called_s REAL,"
+            " PRIMARY KEY (caller, number)) WITHOUT ROWID;"
+            "CREATE INDEX IF NOT EXISTS call_time ON call (called_s);"
+        )
+
+    def __del__(self) -> None:
+        if hasattr(self, "_database"):
+            self._database.close()
+
+    def spend(self, caller: str) -> None:
+        """Count a call. Raises `RateLimited` above the limit; a refused call does not count."""
+        if not self.limit:
+            return
+        key = self._key(caller)
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                now_s = self._clock()
+                first, last = self._recent(key, now_s)
+                if last - first >= self.limit:
+                    called_s = self._database.execute(
+                        "SELECT called_s FROM call WHERE caller = ? AND number = ?", (key, first)
+                    ).fetchone()[0]
+                    raise RateLimited(
+                        self._refusal or f"more than {self.limit} calls in {WINDOW_S:g} s",
+                        retry_after_s=called_s + WINDOW_S - now_s,
+                        data={"limit": self.limit},
+                    )
+                self._database.execute("INSERT INTO call VALUES (?, ?, ?)", (key, last, now_s))
+            finally:
+                self._database.execute("COMMIT")
+
+    def current(self, caller: str) -> int:
+        """The number of the caller's calls in the last `WINDOW_S` seconds."""
+        with self._lock:
+            first, last = self._recent(self._key(caller), self._clock())
+            return last - first
+
+    def _key(self, caller: str) -> str:
+        return f"{self._name} {caller}"
+
+    def _recent(self, key: str, now_s: float) -> tuple[int, int]:
+        """Delete old calls. Returns the number of the first call in the window, and the number for the next
+        call.
+        """
+        self._database.execute("DELETE FROM call WHERE called_s <= ?", (now_s - WINDOW_S,))
+        # Two queries instead of count(*), because their time does not grow with the limit.
+        numbers = [
+            self._database.execute(f"SELECT {edge}(number) FROM call WHERE caller = ?", (key,)).fetchone()[0]
+            for edge in ("min", "max")
+        ]
+        return (0, 0) if numbers[0] is None else (numbers[0], numbers[1] + 1)

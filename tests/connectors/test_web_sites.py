@@ -8,8 +8,8 @@ import pytest
 from real_clients import peer
 from web_kit import Crawl, Page, Site, connector, serving
 
-from ctx.config.keys import keys_of
 from ctx.config.settings import Web
+from ctx.config.toml import keys_of
 from ctx.formats.extract import extract
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx.formats.extract import extract
-from ctx.identity import embedding_text, text_hash
 from ctx.indexing.chunk import MAX_LONG_LINE_CHUNKS, chunk, estimate_tokens
-from ctx.models import Chunk, Content, Extracted
+from ctx.models import Chunk, Content, Extracted, embedding_text, text_hash
 
 SENTENCE = "The server reads its configuration once, when it starts, and never again. "
 

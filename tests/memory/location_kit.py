@@ -11,7 +11,7 @@ from git_kit import git
 from kit import MEMORIES, project, workspace, write_key_file
 
 from ctx.config import load_config
-from ctx.config.trust_file import TrustFile, trust_path
+from ctx.config.trust import TrustFile, trust_path
 from ctx.memory.location import memory_place
 from ctx.memory.store import MemoryStore
 from ctx.scripts.store import FileScriptStore

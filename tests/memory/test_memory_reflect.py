@@ -10,6 +10,7 @@ import pytest
 from memory_kit import DAY_MS, Clock, WordEmbedder, texts
 from web_api import Api, Asked, Reply, serving_api
 
+from ctx.config.settings import Llm
 from ctx.errors import ConfigError
 from ctx.memory.bank import MemoryBank
 from ctx.memory.reflect import ChatCompletion, cited_only
@@ -127,7 +128,7 @@ def server() -> Iterator[Completions]:
 
 def opened(path: Path, server: Completions, provider: str = "openai", **options: Any) -> MemoryStore:
     url = server.url if provider == "ollama" else f"{server.url}/v1"
-    model = ChatCompletion(url, "small", provider=provider, api_key="k")
+    model = ChatCompletion(Llm(base_url=url, model="small", provider=provider), "k")
     return MemoryStore(str(path), WordEmbedder(), Clock(), language_model=model, **options)
 
 
@@ -194,9 +195,9 @@ def test_without_a_models_answer_it_quotes_and_says_why(
 )
 def test_memories_leave_the_machine_only_where_that_was_allowed(url: str) -> None:
     with pytest.raises(ConfigError):
-        ChatCompletion(url, "m")
+        ChatCompletion(Llm(base_url=url, model="m"))
     if url.startswith("https"):
-        ChatCompletion(url, "m", allow_remote=True)
+        ChatCompletion(Llm(base_url=url, model="m", allow_remote=True))
 
 
 @pytest.mark.parametrize(

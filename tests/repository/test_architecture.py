@@ -24,7 +24,6 @@ ORDER = [
     "models",
     "lua",
     "formats",
-    "identity",
     "connectors",
     "config",
     "embed",
@@ -45,11 +44,11 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2100,
+    "(top)": 2000,
     "cli": 5750,
     "cluster": 2175,
     "code": 600,
-    "config": 1635,
+    "config": 1575,
     "connectors": 3850,
     "embed": 750,
     "formats": 3450,
@@ -57,11 +56,11 @@ BUDGETS = {
     "lua": 1900,
     "memory": 8450,
     "scripts": 1675,
-    "search": 1825,
+    "search": 1800,
     "server": 3400,
     "store": 2950,
-    "text": 500,
-    "tools": 1650,
+    "text": 475,
+    "tools": 1525,
 }
 TOP = {
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "Dockerfile"),

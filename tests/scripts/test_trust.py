@@ -9,7 +9,7 @@ import pytest
 from kit import ctx, workspace
 from script_kit import answering, configured
 
-from ctx.config.trust_file import project_scripts, trust_path
+from ctx.config.trust import project_scripts, trust_path
 from ctx.errors import ToolError
 from ctx.models import JSON, Caller
 

@@ -3,8 +3,9 @@
 import pytest
 from kit import lines_run
 
-from ctx.search import boosts, intent
+from ctx.search import boosts
 from ctx.search.fusion import Leg
+from ctx.search.query import CODE, UNCLEAR
 from ctx.text import filetypes
 
 PYTHON, MARKDOWN, JSON = "text/x-python", "text/markdown", "application/json"
@@ -166,7 +167,7 @@ def test_a_path_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> 
 def test_pages_come_behind_code_where_code_is_wanted() -> None:
     files = {1: ("README.md", MARKDOWN), 2: ("config.json", JSON), 3: ("src/session.py", PYTHON)}
     ranked = [(1, 1.0), (2, 0.9), (3, 0.7)]
-    question = boosts.Question({"cookie": 1.0}, wanted=intent.CODE)
+    question = boosts.Question({"cookie": 1.0}, wanted=CODE)
     scored, rulings = ruled(files, ranked, question)
     assert [number for number, _ in scored] == [3, 1, 2]
     assert rulings[1] == boosts.Ruling(factor=0.5, role=boosts.PAGE)
@@ -175,7 +176,7 @@ def test_pages_come_behind_code_where_code_is_wanted() -> None:
 
 def test_a_page_that_is_named_is_not_held_back_where_code_is_wanted() -> None:
     files = {1: ("README.md", MARKDOWN), 2: ("src/session.py", PYTHON)}
-    question = boosts.Question({}, files=boosts.files_named("README.md"), wanted=intent.CODE)
+    question = boosts.Question({}, files=boosts.files_named("README.md"), wanted=CODE)
     assert [number for number, _ in ruled(files, [(1, 0.5), (2, 0.7)], question)[0]] == [1, 2]
 
 
@@ -183,7 +184,7 @@ def test_pages_and_code_take_turns_where_it_is_unclear() -> None:
     code = {number: (f"src/m{number}.py", PYTHON) for number in (1, 2, 3, 6)}
     files = {**code, 4: ("docs/a.md", MARKDOWN), 5: ("docs/b.md", MARKDOWN), 7: ("docs/c.md", MARKDOWN)}
     ranked = [(1, 1.0), (2, 0.9), (3, 0.8), (4, 0.7), (5, 0.6), (6, 0.2), (7, 0.1)]
-    scored, _ = ruled(files, ranked, boosts.Question({"cookie": 1.0}, wanted=intent.UNCLEAR))
+    scored, _ = ruled(files, ranked, boosts.Question({"cookie": 1.0}, wanted=UNCLEAR))
     assert [number for number, _ in scored] == [1, 4, 2, 5, 3, 6, 7], "what is far behind keeps its place"
     assert [score for _, score in scored] == [score for _, score in ranked]
 

@@ -112,11 +112,3 @@ def test_a_document_whose_meaning_is_not_known_yet_keeps_its_share_of_the_words(
     by_words = dict(fusion.fuse("minmax", keyword, [], 0.0))
     assert (fused[1], fused[2]) == (by_words[1], by_words[2]) == (2 * whole[1], 2 * whole[2])
     assert (fused[3], fused[4]) == (whole[3], whole[4])
-
-
-@pytest.mark.parametrize(
-    ("query", "identifier"), [("save!", True), ("name=", True), ("~Store", True), ("ready?", False)]
-)
-def test_a_name_may_end_or_begin_with_a_sign(query: str, identifier: bool) -> None:
-    assert fusion.is_name(query)
-    assert fusion.is_identifier(query) is identifier

@@ -8,7 +8,7 @@ from ctx.text import analyze
 
 
 def marked(query: str, text: str) -> list[str]:
-    matcher = Matcher(analyze.query_terms(query), {})
+    matcher = Matcher(dict.fromkeys(analyze.query_terms(query), 1.0))
     return [text[start:end] for start, end, _ in matcher.marks(text)]
 
 
@@ -38,7 +38,7 @@ def test_the_words_of_the_query_are_marked_however_they_are_written(
 
 def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
     filling = "x = 1 " * 18 + "def one(): " + "y = 2 " * 20 + "def conditional_def(): pass" + " z = 3" * 20
-    matcher = Matcher(analyze.query_terms("conditional_def"), {})
+    matcher = Matcher(dict.fromkeys(analyze.query_terms("conditional_def"), 1.0))
     snippet, highlights = snippet_of(matcher, chunk_row(filling, "t", "", prose=False))
     assert "conditional_def" in snippet
     assert {snippet[start:end] for start, end in highlights} >= {"conditional"}
@@ -47,7 +47,7 @@ def test_a_snippet_has_the_rarest_of_what_is_asked_for() -> None:
 @pytest.mark.parametrize("size", [80, 240, 1000])
 def test_a_snippet_is_as_long_as_configured(size: int) -> None:
     text = "The otter swims along the river bank. " * 100
-    snippet, highlights = snippet_of(Matcher(["otter"], {}, size), chunk_row(text, "title", "", prose=True))
+    snippet, highlights = snippet_of(Matcher({"otter": 1.0}, size), chunk_row(text, "title", "", prose=True))
     assert size // 2 <= len(snippet) <= size + 2
     assert highlights
 
@@ -60,7 +60,9 @@ NOTED = (
 
 @pytest.mark.parametrize(("query", "shown"), [("otter", False), ("otter of the weir", True)])
 def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, shown: bool) -> None:
-    snippet, _ = snippet_of(Matcher(analyze.query_terms(query), {}), chunk_row(NOTED, "t", "", prose=True))
+    snippet, _ = snippet_of(
+        Matcher(dict.fromkeys(analyze.query_terms(query), 1.0)), chunk_row(NOTED, "t", "", prose=True)
+    )
     assert ("another one" in snippet) is shown
     assert "otter" in snippet
 
@@ -75,7 +77,7 @@ def test_a_note_is_shown_where_it_alone_has_a_word_of_the_query(query: str, show
     ],
 )
 def test_a_short_chunk_goes_on_with_its_section(text: str, further: str, shown: str) -> None:
-    assert snippet_of(Matcher(["otter"], {}), chunk_row(text, "t", "", prose=True), further)[0] == shown
+    assert snippet_of(Matcher({"otter": 1.0}), chunk_row(text, "t", "", prose=True), further)[0] == shown
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_a_short_chunk_goes_on_with_its_section(text: str, further: str, shown: 
     ],
 )
 def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: list[str]) -> None:
-    matcher = Matcher(analyze.query_terms(query), {})
+    matcher = Matcher(dict.fromkeys(analyze.query_terms(query), 1.0))
     snippet, highlights = snippet_of(matcher, chunk_row(text, "t", "", prose=True))
     assert [snippet[start:end] for start, end in highlights] == marked
 
@@ -110,7 +112,7 @@ def test_a_run_without_spaces_is_marked_whole(query: str, text: str, marked: lis
 )
 def test_a_text_costs_what_it_is_long_and_not_the_square_of_that(piece: str) -> None:
     def cost(times: int) -> int:
-        matcher = Matcher(["otter", "x", "a", "獺獺", "lakeotter"], {}, snippet_chars=2000)
+        matcher = Matcher(dict.fromkeys(["otter", "x", "a", "獺獺", "lakeotter"], 1.0), snippet_chars=2000)
         text = piece * times
         return lines_run(
             lambda: (
@@ -141,7 +143,7 @@ TABLE = (
 
 def shown(query: str, text: str) -> str:
     terms = analyze.query_terms(query)
-    return snippet_of(Matcher(terms, {}, line=query), chunk_row(text, "t", "", prose=True))[0]
+    return snippet_of(Matcher(dict.fromkeys(terms, 1.0), line=query), chunk_row(text, "t", "", prose=True))[0]
 
 
 def test_a_snippet_is_the_whole_item_that_has_the_asked_option() -> None:
@@ -170,4 +172,4 @@ def test_a_row_of_a_table_is_shown_with_the_head_of_the_table() -> None:
     ],
 )
 def test_a_heading_that_is_the_query_is_known(query: str, heading: str, whole: bool) -> None:
-    assert Matcher(analyze.query_terms(query), {}, line=query).is_whole(heading) is whole
+    assert Matcher(dict.fromkeys(analyze.query_terms(query), 1.0), line=query).is_whole(heading) is whole

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kit import ROOT
 
 from ctx.config import Config, parse_config
-from ctx.config.keys import keys_of
 from ctx.config.settings import NAMED_SECTIONS, SECTIONS
-from ctx.config.toml import tables_in
+from ctx.config.toml import keys_of, tables_in
 from ctx.config.trust import requests
 from ctx.errors import ConfigError
 

@@ -12,7 +12,7 @@ from real_clients import node
 from serving import Serve, Served, whole
 from tabs import Tab
 
-from ctx import identity
+from ctx import models
 from ctx.cli.clients import CLIENTS
 from ctx.server.policy import ServerSettings
 from ctx.workspace import Workspace
@@ -50,7 +50,7 @@ DOCUMENTS = {
 }
 
 
-DOCUMENT_ID = identity.document_id("filesystem:docs", "ops/deploy.md")
+DOCUMENT_ID = models.document_id("filesystem:docs", "ops/deploy.md")
 VIEWS = {  # address -> what is there when it is
     "#/search": "#facts li",
     "#/search?q=release": ".result",

@@ -11,8 +11,7 @@ from store_tree import MODEL, documents_of, make, vector_of
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
-from ctx.identity import document_id
-from ctx.models import Chunk, Run
+from ctx.models import Chunk, Run, document_id
 from ctx.store.base import Catalog
 from ctx.store.sqlite import SqliteCatalog
 

@@ -5,7 +5,7 @@ import pytest
 from store_tree import DIM, MODEL, embed_pending, make, vector_of
 
 from ctx.errors import StoreError
-from ctx.identity import embedding_text, text_hash
+from ctx.models import embedding_text, text_hash
 from ctx.store.base import Catalog
 
 

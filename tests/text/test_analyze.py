@@ -111,20 +111,6 @@ def test_contractions_and_possessives_leave_no_fragments() -> None:
     assert analyze.query_terms("why doesn't Müller's parser stop") == ["muller", "parser", "stop"]
 
 
-@pytest.mark.parametrize(
-    ("query", "members"),
-    [
-        ("subprocess.Popen communicate timeout", [("subprocess", "Popen")]),
-        ("what does os.path.join() do", [("path", "join")]),
-        ("a std::unique_ptr of getUserName", [("std", "unique_ptr")]),
-        ("why, e.g. in 3.11 or v2.0, is it slow.", []),
-        ("..a and b.. or .c", []),
-    ],
-)
-def test_dotted_names_are_members_of_something(query: str, members: list[tuple[str, str]]) -> None:
-    assert analyze.members(query) == members
-
-
 def test_words_in_quotes_and_of_options_are_wanted_side_by_side() -> None:
     assert analyze.quoted_phrases('find "boundary layer control" now') == [["boundari", "layer", "control"]]
     assert analyze.quoted_phrases("call os.path.join with --no-verify") == [["no", "verifi"]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ctx.config.trust_file import TrustFile
+from ctx.config.trust import TrustFile
 from ctx.errors import ConfigError, SourceError
 from ctx.scripts.registry import InstalledRegistries, new_registry
 from ctx.scripts.registry_contents import (

@@ -1,8 +1,19 @@
-"""What a query wants, told from its text."""
+"""The names in a query, and whether it wants code or pages."""
 
 import pytest
 
-from ctx.search import intent
+from ctx.search.query import (
+    CODE,
+    GUIDE,
+    PAGES,
+    POINTS,
+    UNCLEAR,
+    is_identifier,
+    is_name,
+    members,
+    signals,
+    wanted,
+)
 
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/app/main.py", line 12, in <module>
@@ -29,7 +40,7 @@ No error is logged."""
     ],
 )
 def test_commits_issues_and_stack_traces_want_code(query: str) -> None:
-    assert intent.wanted(query) == intent.CODE
+    assert wanted(query) == CODE
 
 
 @pytest.mark.parametrize(
@@ -43,7 +54,7 @@ def test_commits_issues_and_stack_traces_want_code(query: str) -> None:
     ],
 )
 def test_questions_headings_and_names_want_pages(query: str) -> None:
-    assert intent.wanted(query) == intent.PAGES
+    assert wanted(query) == PAGES
 
 
 @pytest.mark.parametrize(
@@ -57,15 +68,37 @@ def test_questions_headings_and_names_want_pages(query: str) -> None:
     ],
 )
 def test_who_asks_how_to_do_something_wants_a_guide(query: str) -> None:
-    assert intent.wanted(query) == intent.GUIDE
+    assert wanted(query) == GUIDE
 
 
 def test_few_signals_leave_it_unclear() -> None:
-    assert intent.wanted("cookies of a RequestSession after the redirect") == intent.UNCLEAR
-    assert intent.wanted("the session leaks when a redirect comes late") == intent.UNCLEAR
+    assert wanted("cookies of a RequestSession after the redirect") == UNCLEAR
+    assert wanted("the session leaks when a redirect comes late") == UNCLEAR
 
 
 def test_there_are_at_most_ten_signals_and_each_counts() -> None:
-    assert len(intent.POINTS) <= 10
-    assert all(intent.POINTS.values())
-    assert intent.signals(TRACEBACK) <= intent.POINTS.keys()
+    assert len(POINTS) <= 10
+    assert all(POINTS.values())
+    assert signals(TRACEBACK) <= POINTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("query", "pairs"),
+    [
+        ("subprocess.Popen communicate timeout", [("subprocess", "Popen")]),
+        ("what does os.path.join() do", [("path", "join")]),
+        ("a std::unique_ptr of getUserName", [("std", "unique_ptr")]),
+        ("why, e.g. in 3.11 or v2.0, is it slow.", []),
+        ("..a and b.. or .c", []),
+    ],
+)
+def test_dotted_names_are_members_of_something(query: str, pairs: list[tuple[str, str]]) -> None:
+    assert members(query) == pairs
+
+
+@pytest.mark.parametrize(
+    ("query", "identifier"), [("save!", True), ("name=", True), ("~Store", True), ("ready?", False)]
+)
+def test_a_name_may_end_or_begin_with_a_sign(query: str, identifier: bool) -> None:
+    assert is_name(query)
+    assert is_identifier(query) is identifier
