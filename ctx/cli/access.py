@@ -7,8 +7,8 @@ import os
 from argparse import Namespace
 from contextlib import closing
 
+from ctx.cli import Parser, action, actions_of
 from ctx.cli.configuration import Requests, bullets, configuration, project_location, requests_of, scripts_of
-from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import table, tell
 from ctx.cli.registry import trust_scripts
 from ctx.config.find import project_root, trusted_as
@@ -26,14 +26,12 @@ HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
 
 
 def trust_options(options: Parser) -> None:
-    describe(
-        options,
-        "Trust this project's configuration, if it asks for more than reading its own folder, the scripts\n"
-        "that it names, and those of the .ctx folder. Review them first: each is trusted by its hash.",
-        "ctx trust --list",
-        "ctx trust ctx.toml",
-        json=True,
-    )
+    """Trust this project's configuration, if it asks for more than reading its own folder, the scripts
+    that it names, and those of the .ctx folder. Review them first: each is trusted by its hash.
+
+    ctx trust --list
+    ctx trust ctx.toml
+    """
     names = (
         "a script's name, the configuration's, or registry:NAME/tools/SCRIPT (default: all of the project)"
     )
@@ -109,14 +107,12 @@ def _state(configured: Requests, trusted: bool) -> str:
 
 
 def key_options(options: Parser) -> None:
-    describe(
-        options,
-        "Keys for a shared server: for everything, or for single memory banks.",
-        "ctx key create laptop",
-        "ctx key create ana --bank ana",
-        json=True,
-    )
-    actions = actions_of(options, "create|list|revoke")
+    """Keys for a shared server: for everything, or for single memory banks.
+
+    ctx key create laptop
+    ctx key create ana --bank ana
+    """
+    actions = actions_of(options)
     create = action(actions, "create", "make a key and print it once")
     create.add_argument("name", help="who or what it is for")
     create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")

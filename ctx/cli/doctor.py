@@ -13,9 +13,9 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from ctx.cli import Parser
 from ctx.cli.configuration import configuration
 from ctx.cli.index import replaced_models, share_line
-from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, styled, warn
 from ctx.cli.running import at_address, of_project, servers, tools_over_http
 from ctx.cli.serve import page_access
@@ -55,13 +55,11 @@ Findings = Iterator[Finding]
 
 
 def doctor_options(options: Parser) -> None:
-    describe(
-        options,
-        "Check the installation, the store, the sources, the sandbox and the server.",
-        "ctx doctor",
-        "ctx doctor --fix",
-        json=True,
-    )
+    """Check the installation, the store, the sources, the sandbox and the server.
+
+    ctx doctor
+    ctx doctor --fix
+    """
     fix = "fix what can be fixed: rebuild the index, move a damaged catalog aside"
     options.add_argument("--fix", action="store_true", help=fix)
 

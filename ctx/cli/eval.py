@@ -10,8 +10,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ctx.cli import Parser, amount
 from ctx.cli.configuration import configuration
-from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, tell
 from ctx.errors import BadRequest
 from ctx.models import JSON, MODES, Caller
@@ -53,13 +53,11 @@ class Summary(NamedTuple):
 
 
 def eval_options(options: Parser) -> None:
-    describe(
-        options,
-        "Run your own questions and see which ones search misses, and why.",
-        "ctx eval questions.tsv",
-        "ctx eval questions.jsonl --mode hybrid",
-        json=True,
-    )
+    """Run your own questions and see which ones search misses, and why.
+
+    ctx eval questions.tsv
+    ctx eval questions.jsonl --mode hybrid
+    """
     add = options.add_argument
     add("questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path')
     add("-m", "--mode", action="append", choices=MODES, help="only this mode; repeatable")

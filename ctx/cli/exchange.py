@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from ctx import files
+from ctx.cli import Parser, action, actions_of, output_path
 from ctx.cli.configuration import bullets, configuration, trust_as_written
-from ctx.cli.options import Parser, action, actions_of, describe, output_path
 from ctx.cli.output import export_form, mode_of, open_output, plain, print_json, prose, tell, warn
 from ctx.cli.sources import next_steps
 from ctx.config import parse_config
@@ -49,14 +49,12 @@ Pair = tuple[bytes, "np.ndarray"]
 
 
 def import_options(options: Parser) -> None:
-    describe(
-        options,
-        "Import what another program wrote.",
-        "ctx import context-harness config/ctx.toml",
-        "ctx import parquet vectors.parquet",
-        json=True,
-    )
-    actions = actions_of(options, "context-harness|parquet")
+    """Import what another program wrote.
+
+    ctx import context-harness config/ctx.toml
+    ctx import parquet vectors.parquet
+    """
+    actions = actions_of(options)
     harness = action(actions, "context-harness", "convert a configuration of Context Harness")
     harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
     output = "the file to write (default: ctx.toml in the folder its paths are relative to)"
@@ -154,13 +152,11 @@ def _problems(text: str, output: str) -> list[str]:
 
 
 def export_options(options: Parser) -> None:
-    describe(
-        options,
-        "Write every document and chunk as one JSON document, as Context Harness's search widget reads it.",
-        "ctx export -o ctx-index.json",
-        "ctx export --parquet chunks.parquet",
-        json=True,
-    )
+    """Write every document and chunk as one JSON document, as Context Harness's search widget reads it.
+
+    ctx export -o ctx-index.json
+    ctx export --parquet chunks.parquet
+    """
     add = options.add_argument
     add("-o", "--output", type=output_path, metavar="FILE", help="where to (default: standard output)")
     add("--parquet", metavar="FILE", help="write chunks and embeddings as a Parquet table instead")

@@ -11,9 +11,8 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
-from ctx.cli.configuration import configuration
-from ctx.cli.edits import file_at
-from ctx.cli.options import Parser, action, actions_of, describe
+from ctx.cli import Parser, action, actions_of
+from ctx.cli.configuration import configuration, file_at
 from ctx.cli.output import bars, log_to_stderr, plain, print_json, prose, table, tell, warn
 from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
@@ -44,39 +43,55 @@ _NEXT = {
     "connector": "Nothing is indexed from it yet; `ctx connector test {path}` tries it.",
     "agent": "It is not served yet; `ctx agent test {path} topic=words` tries it.",
 }
-_PURPOSES = {
-    "tool": "List, call, write and test tools.",
-    "connector": "Write and test connector scripts.",
-    "agent": "List, write and test agents.",
-    "pack": "List the memory packs: their tools, permissions, addresses and keys.",
-}
-_EXAMPLES = {
-    "tool": ("ctx tool init greet", "ctx tool call search query=release limit=3"),
-    "connector": ("ctx connector init tickets", "ctx connector test connectors/tickets.lua"),
-    "agent": ("ctx agent init reviewer", "ctx agent test reviewer topic=releases"),
-    "pack": ("ctx pack list",),
-}
 
 
-_ACTION_NAMES = {
-    "tool": "list|call|init|test",
-    "connector": "init|test",
-    "agent": "list|init|test",
-    "pack": "list",
-}
+def tool_options(options: Parser) -> None:
+    """List, call, write and test tools.
+
+    ctx tool init greet
+    ctx tool call search query=release limit=3
+    """
+    _add_actions("tool", options)
 
 
-def _options(command: str, options: Parser) -> None:
-    describe(options, _PURPOSES[command], *_EXAMPLES[command], json=True)
-    actions = actions_of(options, _ACTION_NAMES[command])
+def connector_options(options: Parser) -> None:
+    """Write and test connector scripts.
+
+    ctx connector init tickets
+    ctx connector test connectors/tickets.lua
+    """
+    _add_actions("connector", options)
+
+
+def agent_options(options: Parser) -> None:
+    """List, write and test agents.
+
+    ctx agent init reviewer
+    ctx agent test reviewer topic=releases
+    """
+    _add_actions("agent", options)
+
+
+def pack_options(options: Parser) -> None:
+    """List the memory packs: their tools, permissions, addresses and keys.
+
+    ctx pack list
+    """
+    actions = actions_of(options)
+    action(actions, "list", "the packs of this configuration")
+
+
+def _add_actions(command: str, options: Parser) -> None:
+    actions = actions_of(options)
     if command != "connector":
         action(actions, "list", f"the {command}s of this configuration")
-    if command == "pack":
-        return
     if command == "tool":
         call = action(actions, "call", "call a tool as REST and MCP do")
         call.add_argument("tool", help="the tool's name")
         _values(call, "--param")
+    init = action(actions, "init", "write a starter script that runs as it is")
+    init.add_argument("name")
+    init.add_argument("--path", help=f"where to (default: {command}s/NAME.lua)")
     purposes = {"connector": "scan, print the first items, index nothing", "agent": "resolve an agent"}
     test = action(actions, "test", purposes.get(command, "run a script that need not be in ctx.toml"))
     test.add_argument("script", help="the script's path, or the name that `init` was given")
@@ -84,9 +99,6 @@ def _options(command: str, options: Parser) -> None:
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     settings = "run it with the settings of this entry of ctx.toml (default: the script's own entry)"
     test.add_argument("-s", "--source", metavar="NAME", help=settings)
-    init = action(actions, "init", "write a starter script that runs as it is")
-    init.add_argument("name")
-    init.add_argument("--path", help=f"where to (default: {command}s/NAME.lua)")
 
 
 def _values(command: Parser, name: str) -> None:
@@ -395,7 +407,6 @@ def _types(rule: JSON) -> set[str]:
     return types or {name for choice in rule.get("enum", ()) for name in _JSON_TYPES[type(choice)]}
 
 
-tool_options, run_tool = partial(_options, "tool"), partial(_run, "tool")
-connector_options, run_connector = partial(_options, "connector"), partial(_run, "connector")
-agent_options, run_agent = partial(_options, "agent"), partial(_run, "agent")
-pack_options, run_pack = partial(_options, "pack"), partial(_run, "pack")
+run_tool, run_connector, run_agent, run_pack = (
+    partial(_run, command) for command in ("tool", "connector", "agent", "pack")
+)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ctx.background import Background
+from ctx.cli import Parser, amount, log_option, progress_options
 from ctx.cli.configuration import NO_SOURCES, configuration
-from ctx.cli.options import Parser, amount, describe, log_option, progress_options
 from ctx.cli.output import (
     json_line,
     json_printable,
@@ -49,13 +49,11 @@ Unused = TypeVar("Unused")
 
 
 def index_options(options: Parser) -> None:
-    describe(
-        options,
-        "Bring the index up to date: new, changed and deleted documents.",
-        "ctx index",
-        "ctx index notes --full",
-        json=True,
-    )
+    """Bring the index up to date: new, changed and deleted documents.
+
+    ctx index
+    ctx index notes --full
+    """
     add = options.add_argument
     add("sources", nargs="*", metavar="SOURCE", help="names or types (default: all)")
     add("--full", action="store_true", help="read everything again")
@@ -261,14 +259,12 @@ def change_lines(report: IndexReport) -> list[str]:
 
 
 def embed_options(options: Parser) -> None:
-    describe(
-        options,
-        "Compute missing embeddings (pending), drop all and start again (rebuild), or drop those\n"
-        "of replaced models (prune).",
-        "ctx embed pending",
-        "ctx embed prune --dry-run",
-        json=True,
-    )
+    """Compute missing embeddings (pending), drop all and start again (rebuild), or drop those
+    of replaced models (prune).
+
+    ctx embed pending
+    ctx embed prune --dry-run
+    """
     add = options.add_argument
     kinds = ("pending", "rebuild", "prune")
     add("what", metavar="|".join(kinds), choices=kinds, help="the action")
@@ -424,13 +420,11 @@ def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[
 
 
 def worker_options(options: Parser) -> None:
-    describe(
-        options,
-        "Index and embed together with other machines that share [store] url.",
-        "ctx worker",
-        "ctx worker --roles embed --once",
-        json=True,
-    )
+    """Index and embed together with other machines that share [store] url.
+
+    ctx worker
+    ctx worker --roles embed --once
+    """
     roles = "scan, embed and pump (to the engine of [index]), separated by commas"
     options.add_argument("--roles", default=",".join(ROLES), help=roles)
     options.add_argument("--once", action="store_true", help="stop when nothing is left to do")

@@ -6,8 +6,8 @@ The actions are in `memory_actions` and `hooks`, which import the memory store (
 from argparse import Namespace
 from typing import Any
 
+from ctx.cli import Parser, action, actions_of, amount, moment, output_path
 from ctx.cli.clients import BUDGET_TOKENS, HOOKED
-from ctx.cli.options import Parser, action, actions_of, amount, describe, moment, output_path
 
 DEFAULT_BANK = "default"
 # The other products whose memories `ctx memory import --from` reads.
@@ -15,14 +15,12 @@ PRODUCTS = ("basic-memory", "claude-recall", "hindsight", "mem0", "sekha")
 
 
 def memory_options(options: Parser) -> None:
-    describe(
-        options,
-        "Read, correct, forget and move memories.",
-        "ctx memory search when is the release",
-        "ctx memory forget 4f1c09aa",
-        json=True,
-    )
-    actions = actions_of(options, "ACTION")
+    """Read, correct, forget and move memories.
+
+    ctx memory search when is the release
+    ctx memory forget 4f1c09aa
+    """
+    actions = actions_of(options)
     _reading_options(actions)
     _changing_options(actions)
     _moving_options(actions)

@@ -7,9 +7,9 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from ctx import files
+from ctx.cli import Parser, action, actions_of
 from ctx.cli.configuration import configuration_at, project_location
 from ctx.cli.extensions import scaffold
-from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import bars, plain, print_json, table, tell, without_reported
 from ctx.cli.sources import append_table
 from ctx.config.settings import REGISTRY_PREFIX
@@ -26,15 +26,13 @@ def run_registry(args: Namespace) -> int:
 
 
 def registry_options(options: Parser) -> None:
-    describe(
-        options,
-        "Install Lua tools, connectors and agents that others share in a git repository, pinned to a\n"
-        "commit and checked by hash. None runs before you `ctx trust` it.",
-        "ctx registry install team https://example.org/team.git",
-        "ctx registry list",
-        json=True,
-    )
-    actions = actions_of(options, "|".join(_ACTIONS))
+    """Install Lua tools, connectors and agents that others share in a git repository, pinned to a
+    commit and checked by hash. None runs before you `ctx trust` it.
+
+    ctx registry install team https://example.org/team.git
+    ctx registry list
+    """
+    actions = actions_of(options)
     listing = action(actions, "list", "the installed registries, or the scripts of one")
     listing.add_argument("name", nargs="?", help="a registry")
     install = action(actions, "install", "fetch a registry and pin it; run nothing")

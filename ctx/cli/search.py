@@ -5,9 +5,9 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 
+from ctx.cli import Parser, amount
 from ctx.cli.configuration import configuration
 from ctx.cli.freshness import Freshness, fresh_workspace
-from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn
 from ctx.clock import parse_ms
 from ctx.connectors.names import encode_name
@@ -47,13 +47,11 @@ def _tell(freshness: Freshness) -> None:
 
 
 def search_options(options: Parser) -> None:
-    describe(
-        options,
-        "Search the index. Any text is a query.",
-        "ctx search how do we rotate keys -n 5",
-        "ctx search -m hybrid -p 'src/**' -t code retry with backoff",
-        json=True,
-    )
+    """Search the index. Any text is a query.
+
+    ctx search how do we rotate keys -n 5
+    ctx search -m hybrid -p 'src/**' -t code retry with backoff
+    """
     add = options.add_argument
     add("query", nargs="+", help="what to look for")
     add(
@@ -199,13 +197,11 @@ def _wrapped(words: list[str], codes: tuple[str, str]) -> list[str]:
 
 
 def get_options(options: Parser) -> None:
-    describe(
-        options,
-        "Print a document, or some of its lines.",
-        "ctx get docs/release.md:12-30",
-        "ctx get 125af08b --body",
-        json=True,
-    )
+    """Print a document, or some of its lines.
+
+    ctx get docs/release.md:12-30
+    ctx get 125af08b --body
+    """
     add = options.add_argument
     document = (
         "an id or its first characters, or a path; path:12-30 or path:12 gives these lines, path#Name one "
@@ -316,26 +312,22 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place
 
 
 def outline_options(options: Parser) -> None:
-    describe(
-        options,
-        "List the definitions of a file, or the headings of a page.",
-        "ctx outline store.py",
-        "ctx outline store.py#Store open",
-        json=True,
-    )
+    """List the definitions of a file, or the headings of a page.
+
+    ctx outline store.py
+    ctx outline store.py#Store open
+    """
     options.add_argument("path", metavar="PATH[#NAME]", help="a file, or file#Class for the members of one")
     options.add_argument("query", nargs="*", help="only members with one of these words")
     options.add_argument("-s", "--source", help="only this source, by name (git:platform) or type (git)")
 
 
 def symbol_options(options: Parser) -> None:
-    describe(
-        options,
-        "Show where a name is defined, what it calls and where it is used.",
-        "ctx symbol Store.find",
-        "ctx symbol find -p 'src/**'",
-        json=True,
-    )
+    """Show where a name is defined, what it calls and where it is used.
+
+    ctx symbol Store.find
+    ctx symbol find -p 'src/**'
+    """
     add = options.add_argument
     add("name", help="a function, class, method or variable: find, Store.find")
     add("-p", "--path", metavar="GLOB", help="only paths like src/** or *.py")

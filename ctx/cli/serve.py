@@ -16,9 +16,8 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from ctx.background import Background
-from ctx.cli import command_parser
+from ctx.cli import Parser, command_parser, log_option
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
-from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
 from ctx.cli.running import Running, at_address, of_project, registered, servers, tools_over_http
 from ctx.clock import now_ms
@@ -46,12 +45,11 @@ MAX_WORKERS = 64
 
 
 def serve_options(options: Parser) -> None:
-    describe(
-        options,
-        "Serve REST, MCP and the page over HTTP, and keep the index up to date.",
-        "ctx serve",
-        "ctx serve --bind 127.0.0.1:7332",
-    )
+    """Serve REST, MCP and the page over HTTP, and keep the index up to date.
+
+    ctx serve
+    ctx serve --bind 127.0.0.1:7332
+    """
     add = options.add_argument
     add("what", nargs="?", metavar="mcp", default="mcp", help="`ctx serve mcp` is the same")
     add("--bind", metavar="HOST:PORT", help="instead of [server] bind")
@@ -242,13 +240,12 @@ def serve_with_workers(
 
 
 def mcp_options(options: Parser) -> None:
-    describe(
-        options,
-        "Serve MCP on standard input and output, for clients that start their own servers. Without a\n"
-        "configuration it indexes the folder it is started in.",
-        "ctx mcp",
-        "ctx mcp --url https://ctx.example.org --key-env CTX_KEY",
-    )
+    """Serve MCP on standard input and output, for clients that start their own servers. Without a
+    configuration it indexes the folder it is started in.
+
+    ctx mcp
+    ctx mcp --url https://ctx.example.org --key-env CTX_KEY
+    """
     add = options.add_argument
     add(
         "--pack",
@@ -382,9 +379,11 @@ def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None]
 
 
 def openapi_options(options: Parser) -> None:
-    purpose = "Print the OpenAPI 3.1 description of this configuration's tools."
-    examples = ("ctx openapi > openapi.json", "ctx openapi --server-url https://ctx.example.org")
-    describe(options, purpose, *examples, json=True)
+    """Print the OpenAPI 3.1 description of this configuration's tools.
+
+    ctx openapi > openapi.json
+    ctx openapi --server-url https://ctx.example.org
+    """
     options.add_argument("--server-url", metavar="URL", help="the server's address (default: /)")
 
 

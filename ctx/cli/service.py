@@ -14,8 +14,8 @@ from argparse import Namespace
 from typing import NamedTuple
 
 from ctx import files
+from ctx.cli import Parser, action, actions_of
 from ctx.cli.configuration import configuration_at, project_location
-from ctx.cli.options import Parser, action, actions_of, describe
 from ctx.cli.output import plain, tell
 from ctx.config.find import project_root
 from ctx.errors import ConfigError, NotFound
@@ -38,14 +38,12 @@ class Unit(NamedTuple):
 
 
 def service_options(options: Parser) -> None:
-    describe(
-        options,
-        "Run this project's server in the background and start it at log-in.",
-        "ctx service install",
-        "ctx service status",
-        json=True,
-    )
-    actions = actions_of(options, "install|status|remove")
+    """Run this project's server in the background and start it at log-in.
+
+    ctx service install
+    ctx service status
+    """
+    actions = actions_of(options)
     install = action(actions, "install", "write the unit (systemd, launchd) and start it")
     install.add_argument("--print", action="store_true", help="print the unit; write and start nothing")
     install.add_argument("--no-start", action="store_true", help="write the unit and print how to start it")

@@ -5,11 +5,11 @@ connected clients. `ctx log`: shows what clients searched and read.
 from argparse import Namespace
 from datetime import datetime
 
+from ctx.cli import Parser, amount
 from ctx.cli.clients import project_here
 from ctx.cli.configuration import NO_PROJECT, NO_SOURCES, configuration
 from ctx.cli.connect import client_rows
 from ctx.cli.index import replaced_models, share_line, shares_json
-from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import ago, plain, table, tell
 from ctx.cli.running import servers
 from ctx.clock import iso_utc, parse_ms
@@ -24,13 +24,11 @@ _QUERY_CHARS = 60  # to show of a query in the log
 
 
 def status_options(options: Parser) -> None:
-    describe(
-        options,
-        "Show sources, index, memories, running servers and connected clients.",
-        "ctx status",
-        "ctx status --json",
-        json=True,
-    )
+    """Show sources, index, memories, running servers and connected clients.
+
+    ctx status
+    ctx status --json
+    """
 
 
 def run_status(args: Namespace) -> int:
@@ -132,13 +130,11 @@ def _sources_table(sources: list[JSON]) -> str:
 
 
 def log_options(options: Parser) -> None:
-    describe(
-        options,
-        "Show what clients searched and read, newest first. `!` marks searches without a good hit.",
-        "ctx log -n 50",
-        "ctx log --clear",
-        json=True,
-    )
+    """Show what clients searched and read, newest first. `!` marks searches without a good hit.
+
+    ctx log -n 50
+    ctx log --clear
+    """
     options.add_argument(
         "-n", "--limit", type=amount, default=20, metavar="N", help="how many calls (default: 20)"
     )

@@ -5,8 +5,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ctx.cli import Parser
 from ctx.cli.configuration import configuration
-from ctx.cli.options import Parser, describe
 from ctx.cli.output import bars, plain, tell
 from ctx.clock import iso_utc
 from ctx.cluster import needs_extra
@@ -25,40 +25,34 @@ NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "m
 
 
 def backup_options(options: Parser) -> None:
-    describe(
-        options,
-        "Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A\n"
-        "server may serve and index meanwhile.",
-        "ctx backup ~/backups/notes.ctx",
-        "ctx backup --json /mnt/nas/notes.ctx",
-        json=True,
-    )
+    """Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A
+    server may serve and index meanwhile.
+
+    ctx backup ~/backups/notes.ctx
+    ctx backup --json /mnt/nas/notes.ctx
+    """
     options.add_argument("file", metavar="FILE", help="the file to write; an older backup there is replaced")
 
 
 def restore_options(options: Parser) -> None:
-    describe(
-        options,
-        "Replace this project's store with a backup and rebuild its index. The backup is checked first;\n"
-        "a store that is in use is refused.",
-        "ctx restore ~/backups/notes.ctx",
-        "ctx restore ~/backups/notes.ctx --replace",
-        json=True,
-    )
+    """Replace this project's store with a backup and rebuild its index. The backup is checked first;
+    a store that is in use is refused.
+
+    ctx restore ~/backups/notes.ctx
+    ctx restore ~/backups/notes.ctx --replace
+    """
     options.add_argument("file", metavar="FILE", help="a file that `ctx backup` wrote")
     options.add_argument("--replace", action="store_true", help="replace the existing store")
 
 
 def migrate_options(options: Parser) -> None:
+    """Copy a store to another one with the same ids, and compare the two. It can be interrupted and
+    run again. Stop everything that writes first.
+
+    ctx migrate --to postgresql://ctx@db.example.com/ctx
+    ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db
+    """
     add = options.add_argument
-    describe(
-        options,
-        "Copy a store to another one with the same ids, and compare the two. It can be interrupted and\n"
-        "run again. Stop everything that writes first.",
-        "ctx migrate --to postgresql://ctx@db.example.com/ctx",
-        "ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db",
-        json=True,
-    )
     add("--to", metavar="STORE", help="postgresql://..., or the path of a file")
     add(
         "--from",
