@@ -17,7 +17,7 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import cleandoc
 from textwrap import indent
@@ -60,8 +60,8 @@ COMMANDS = {
     "restore": ("ctx.cli.stores", "replace the store with a backup"),
     "migrate": ("ctx.cli.stores", "move the store to a database, or back"),
     "worker": ("ctx.cli.index", "index and embed for machines that share a database"),
-    "key": ("ctx.cli.access", "create, list and revoke keys"),
-    "trust": ("ctx.cli.access", "trust a configuration and its scripts"),
+    "key": ("ctx.cli.stores", "create, list and revoke keys"),
+    "trust": ("ctx.cli.registry", "trust a configuration and its scripts"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
@@ -69,7 +69,7 @@ COMMANDS = {
     "import": ("ctx.cli.exchange", "import a Context Harness configuration, or embeddings"),
     "export": ("ctx.cli.exchange", "write every document as JSON or Parquet"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
-    "service": ("ctx.cli.service", "run the server in the background"),
+    "service": ("ctx.cli.running", "run the server in the background"),
     "completions": ("ctx.cli.docs", "print a completion script for your shell"),
     "embed": ("ctx.cli.index", "compute missing embeddings, or all of them again"),
     "pack": ("ctx.cli.extensions", "list the memory packs"),
@@ -131,6 +131,10 @@ class Parser(ArgumentParser):
         super().__init__(*args, **{"formatter_class": RawDescriptionHelpFormatter, **keywords})
         self.set_defaults(parser=self)
 
+    def flag(self, name: str, purpose: str) -> None:
+        """Adds an option without a value."""
+        self.add_argument(name, action="store_true", help=purpose)
+
     def error(self, message: str) -> NoReturn:
         separator = " " if message.endswith("?") else "; "
         raise BadRequest(f"{message}{separator}see `{self.prog} --help`")
@@ -169,11 +173,12 @@ def actions_of(options: Parser) -> Any:
     return options.add_subparsers(dest="action", required=True)
 
 
-def action(actions: Any, name: str, purpose: str) -> Parser:
-    """Adds an action to a command's subparsers, and returns its parser. `--json` and `--config` may be before
-    or after the action's name.
+def action(actions: Any, name: str, purpose: str, run: Callable[..., int] | None = None) -> Parser:
+    """Adds an action to a command's subparsers, and returns its parser. `run` becomes `args.run`. `--json`
+    and `--config` may be before or after the action's name.
     """
     options: Parser = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+    options.set_defaults(run=run)
     actions.metavar = "|".join(actions.choices) if len(actions.choices) < 10 else "ACTION"
     options.add_argument("-j", "--json", action="store_true", default=SUPPRESS, help=JSON_HELP)
     options.add_argument("--config", metavar="PATH", default=SUPPRESS, help=CONFIG_HELP)
@@ -184,7 +189,7 @@ def progress_options(options: Parser) -> None:
     """Adds `--progress FORM` and `--no-progress`."""
     form = "show progress as bars on a terminal, or as JSON lines on standard error"
     options.add_argument("--progress", choices=("human", "json"), default="human", help=form)
-    options.add_argument("--no-progress", action="store_true", help="no progress")
+    options.flag("--no-progress", "no progress")
 
 
 def log_option(options: Parser, default: str) -> None:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ctx.cli import Parser
@@ -26,7 +26,7 @@ from ctx.cli.clients import (
     own_command,
     project_here,
 )
-from ctx.cli.output import plain, print_json, table, warn
+from ctx.cli.output import Columns, plain, print_json, tell, tell_table
 from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
@@ -48,21 +48,21 @@ def connect_options(options: Parser) -> None:
     add = options.add_argument
     clients = sorted(CLIENTS)
     add("client", nargs="?", type=_client, choices=clients, metavar="CLIENT", help=", ".join(clients))
-    add("--list", action="store_true", help="list the clients, and which are connected")
-    add("--all", action="store_true", help="connect every client that is installed here")
-    add("--remove", action="store_true", help="remove this project's entry")
+    options.flag("--list", "list the clients, and which are connected")
+    options.flag("--all", "connect every client that is installed here")
+    options.flag("--remove", "remove this project's entry")
     add("--user", action="store_const", const="user", dest="scope", help="connect in every folder")
-    add("--http", action="store_true", help="connect to a running server instead of starting one")
+    options.flag("--http", "connect to a running server instead of starting one")
     add("--url", help="the server's address (default: this project's server)")
     add("--key-env", metavar="NAME", help="the environment variable that holds its key")
     add("--bank", help="a memory bank")
-    add("--memory", action="store_true", help="write hooks that recall and capture memories instead")
+    options.flag("--memory", "write hooks that recall and capture memories instead")
     budget = f"with --memory: most tokens to recall (default: {BUDGET_TOKENS})"
     add("--budget-tokens", type=int, metavar="N", help=budget)
     add("--name", help="the server's name in the client (default: ctx; with --user ctx-PROJECT)")
-    add("--replace", action="store_true", help="replace another project's entry of that name")
-    add("--print", action="store_true", help="print the entry and its file; write nothing")
-    add("--dry-run", action="store_true", help="show the change as a diff; write nothing")
+    options.flag("--replace", "replace another project's entry of that name")
+    options.flag("--print", "print the entry and its file; write nothing")
+    options.flag("--dry-run", "show the change as a diff; write nothing")
     add("--scope", choices=("user", "project"), help=SUPPRESS)  # the older form of --user
 
 
@@ -86,12 +86,6 @@ class Outcome:
     text: str = ""  # for standard output
     notes: list[str] = field(default_factory=list)  # for standard error
     code: int = 0
-
-    def show(self) -> None:
-        if self.text:
-            print(self.text.rstrip())
-        if self.notes:
-            warn(*self.notes)
 
     def row(self) -> dict[str, JSON]:
         row = {"client": self.client, "state": self.state, "file": self.file}
@@ -117,7 +111,7 @@ def run_connect(args: Namespace) -> int:
     elif not outcomes:
         print("No known client is installed here. `ctx connect --list` shows the clients ctx knows.")
     for outcome in [] if args.json else outcomes:
-        outcome.show()
+        tell(False, None, *filter(None, [outcome.text.rstrip()]), notes=outcome.notes)
     return max((outcome.code for outcome in outcomes), default=0)
 
 
@@ -271,7 +265,13 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
         notes.append(
             f"Note: with '{name}' the tool {long[0]} is too long for some clients: use a shorter --name"
         )
-    documents = "" if args.url else f", {_documents(project)}"
+    documents = ""
+    if not args.url:
+        config = project.config
+        documents = ", nothing indexed yet (the first start indexes, or run `ctx index` now)"
+        if config is not None and config.stored:
+            with open_workspace(config, reading=True, projecting=False) as workspace:
+                documents = f", {counted(workspace.catalog.stats()['documents'], 'document')}"
     return f"Connected: {counted(len(tools), 'tool')}{documents}", notes, 0
 
 
@@ -282,14 +282,6 @@ def tools_too_long(name: str, tools: Iterable[str]) -> list[str]:
         for tool in tools
         if any(len(form.format(name, tool)) > most for form, most in _MAX_NAMES.items())
     ]
-
-
-def _documents(project: Project) -> str:
-    config = project.config
-    if config is None or not config.stored:
-        return "nothing indexed yet (the first start indexes, or run `ctx index` now)"
-    with open_workspace(config, reading=True, projecting=False) as workspace:
-        return counted(workspace.catalog.stats()["documents"], "document")
 
 
 def _server_notes(project: Project, args: Namespace) -> list[str]:
@@ -376,18 +368,14 @@ def _client_row(key: str, client: Client, project: Project) -> dict[str, JSON]:
 
 def _list(project: Project, as_json: bool) -> int:
     rows = client_rows(project)
-    if as_json:
-        print_json({"clients": rows})
-        return 0
-    print(table([_cells(row) for row in rows], ("CLIENT", "INSTALLED", "ENTRIES", "FILE")))
-    for note in [note for row in rows for note in row["notes"]]:
-        warn(f"Note: {note}")
-    return 0
-
-
-def _cells(row: dict[str, JSON]) -> Sequence[str]:
-    state = "yes" if row["installed"] else "" if row["file"] else "by hand"
-    return row["client"], state, ", ".join(row["entries"]), _short(row["file"] or "")
+    columns: Columns = {
+        "CLIENT": "client",
+        "INSTALLED": lambda row: "yes" if row["installed"] else "" if row["file"] else "by hand",
+        "ENTRIES": "entries",
+        "FILE": lambda row: _short(row["file"] or ""),
+    }
+    notes = [f"Note: {note}" for row in rows for note in row["notes"]]
+    return tell_table(as_json, {"clients": rows}, rows, columns, "", notes)
 
 
 def _short(path: str) -> str:

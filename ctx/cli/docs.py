@@ -28,10 +28,10 @@ def docs_options(options: Parser) -> None:
     """
     add = options.add_argument
     add("page", nargs="?", help="a page such as lua-api or howto/backup (default: the first)")
-    add("--print", action="store_true", help="print the page here instead of opening the browser")
-    add("--list", action="store_true", help="list the pages")
+    options.flag("--print", "print the page here instead of opening the browser")
+    options.flag("--list", "list the pages")
     add("--port", type=int, default=0, help="the port of the site (default: a free one)")
-    add("--no-open", action="store_true", help="serve the site and open no browser")
+    options.flag("--no-open", "serve the site and open no browser")
 
 
 def completions_options(options: Parser) -> None:

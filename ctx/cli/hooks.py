@@ -32,7 +32,6 @@ from ctx.cli.clients import (
 )
 from ctx.cli.configuration import configuration_at, file_at, memory_configuration
 from ctx.cli.connect import Outcome
-from ctx.cli.memory import DEFAULT_BANK
 from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -114,13 +113,8 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
         for event, entry in additions.items():
             document.setdefault("hooks", {}).setdefault(event, []).append(entry)
         edit = Edit(path, before, written("json", document, before), not shared)
-        text = "\n".join(
-            [
-                f"{title}: wrote {', '.join(additions)} into {path}{edit.backup_remark}",
-                hooks.then,
-                "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them.",
-            ]
-        )
+        text = f"{title}: wrote {', '.join(additions)} into {path}{edit.backup_remark}\n{hooks.then}\n"
+        text += "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
     if args.dry_run:
         return Outcome(args.client, "shown", path, edit.diff())
     edit.apply()
@@ -172,13 +166,6 @@ def _remove_ours(document: Any) -> list[str]:
 # -- running hooks -------------------------------------------------------------------------------------------
 
 
-def bank_of(args: Namespace) -> str:
-    """The bank that `--bank` names, or the default bank. An empty name stays empty and fails later, so that
-    an unset variable does not select the default bank.
-    """
-    return DEFAULT_BANK if args.bank is None else str(args.bank)
-
-
 class Message(NamedTuple):
     """A user's message to an agent. `timestamp` is in ISO 8601; None if the transcript has no time."""
 
@@ -221,7 +208,7 @@ def _object(content: bytes) -> dict[str, JSON]:
 
 
 def _recall(workspace: Workspace, args: Namespace, payload: JSON) -> int:
-    bank = workspace.memory.bank(bank_of(args))
+    bank = workspace.memory.bank(args.bank)
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
@@ -281,7 +268,7 @@ def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
         )
     session = _session(payload)
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
-    bank = workspace.memory.bank(bank_of(args), source)
+    bank = workspace.memory.bank(args.bank, source)
     count = sum(
         _store(bank, statement, message, payload)
         for message in said(payload)

@@ -46,7 +46,7 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 2100,
-    "cli": 5750,
+    "cli": 5325,
     "cluster": 2375,
     "code": 600,
     "config": 1635,

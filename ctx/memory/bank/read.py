@@ -9,7 +9,7 @@ from ctx.errors import BadRequest
 from ctx.memory.bank.base import MAX_LIMIT, BankView
 from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, visible
+from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, visible
 from ctx.memory.records import public_name
 from ctx.models import JSON
 
@@ -180,24 +180,6 @@ class Reading(BankView):
                 }
             )
         return entries[::-1]
-
-    def replaced_by_rule(self) -> list[JSON]:
-        """The memories that language rules of earlier versions of ctx replaced, and that are still replaced:
-        `{"id", "text", "by"}`.
-        """
-        found = []
-        with self._view() as view:
-            # Only puts that replaced by rule have a reason in the journal.
-            by_rule = {
-                line.op_id for line in view.journal() if line.op == "put" and '"reason"' in line.detail
-            }
-            conditions = [UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]
-            for memory in list(view.select(conditions)) if by_rule else ():
-                changes = view.history(memory.no)
-                setting = [change.op_id for change in changes if "superseded_by" in (change.before or {})]
-                if setting and setting[-1] in by_rule:
-                    found.append({"id": memory.id, "text": memory.text, "by": memory.superseded_by})
-        return found
 
     def journal(self, *, after: int = 0, limit: int = 100) -> list[JSON]:
         """The bank's operations in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`."""
