@@ -141,7 +141,10 @@ def tell_table(
 
     Without rows, the text is `empty`. `notes` go to standard error.
     """
-    cells = [[cell(row[it]) if isinstance(it, str) else it(row) for it in columns.values()] for row in rows]
+    cells = [
+        [cell(row[column]) if isinstance(column, str) else column(row) for column in columns.values()]
+        for row in rows
+    ]
     listing = table(cells, tuple(columns)) if rows else empty
     return tell(as_json, reply, listing, notes=notes)
 

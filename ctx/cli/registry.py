@@ -75,7 +75,7 @@ def _list(installed: InstalledRegistries, args: Namespace) -> int:
     columns: Columns = {
         "REGISTRY": "name",
         "COMMIT": lambda row: row["commit"][:12],
-        "TRUSTED": lambda row: f"{sum(it['trusted'] for it in row['scripts'])} of {len(row['scripts'])}",
+        "TRUSTED": lambda row: f"{sum(each['trusted'] for each in row['scripts'])} of {len(row['scripts'])}",
         "FROM": "url",
     }
     return tell_table(args.json, {"registries": rows}, rows, columns, "No registries.")
