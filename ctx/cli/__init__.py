@@ -1,19 +1,31 @@
 """The command line: parse the options, call the workspace, print the result.
 
 Each command NAME has two functions in its module: `NAME_options(options)` declares its options, and
-`run_NAME(args)` returns the exit code. A module is imported when its command is used.
+`run_NAME(args)` returns the exit code. The docstring of `NAME_options` is the command's help: what it does,
+and after a blank line its examples. A module is imported when its command is used.
 """
 
 import errno
 import os
+import re
 import sys
-from argparse import REMAINDER, SUPPRESS, ArgumentTypeError
+from argparse import (
+    REMAINDER,
+    SUPPRESS,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from inspect import cleandoc
+from textwrap import indent
+from typing import Any, NoReturn
 
 from ctx import __version__
-from ctx.cli.options import Parser, parse
 from ctx.cli.output import format_unhandled_logs, plain, print_json, warn
+from ctx.clock import parse_ms
 from ctx.errors import (
     BadRequest,
     ConfigError,
@@ -48,8 +60,8 @@ COMMANDS = {
     "restore": ("ctx.cli.stores", "replace the store with a backup"),
     "migrate": ("ctx.cli.stores", "move the store to a database, or back"),
     "worker": ("ctx.cli.index", "index and embed for machines that share a database"),
-    "key": ("ctx.cli.access", "create, list and revoke keys"),
-    "trust": ("ctx.cli.access", "trust a configuration and its scripts"),
+    "key": ("ctx.cli.stores", "create, list and revoke keys"),
+    "trust": ("ctx.cli.registry", "trust a configuration and its scripts"),
     "tool": ("ctx.cli.extensions", "list, call, write and test tools"),
     "connector": ("ctx.cli.extensions", "write and test connector scripts"),
     "agent": ("ctx.cli.extensions", "list, write and test agents"),
@@ -57,7 +69,7 @@ COMMANDS = {
     "import": ("ctx.cli.exchange", "import a Context Harness configuration, or embeddings"),
     "export": ("ctx.cli.exchange", "write every document as JSON or Parquet"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
-    "service": ("ctx.cli.service", "run the server in the background"),
+    "service": ("ctx.cli.running", "run the server in the background"),
     "completions": ("ctx.cli.docs", "print a completion script for your shell"),
     "embed": ("ctx.cli.index", "compute missing embeddings, or all of them again"),
     "pack": ("ctx.cli.extensions", "list the memory packs"),
@@ -92,18 +104,129 @@ ELSEWHERE = {
     "ps": "`ctx status` lists the servers that run",
 }
 
+# Options of other programs -> our option.
+ALIASES = {"--port": "--bind", "--host": "--bind", "--top-k": "--limit", "-k": "--limit", "-o": "--output"}
+CONFIG_HELP = "the configuration file (else $CTX_CONFIG, then ctx.toml here or in a folder above)"
+JSON_HELP = "print one JSON document"
+WITHOUT_JSON = ("serve", "mcp", "completions")
+
 # These commands write project files, which other users may read. The files of other commands are private.
 SHARED_WORK = frozenset(("init", "import", "connect", "tool", "connector", "agent", "registry", "openapi"))
 
-EXIT_CODES: tuple[tuple[type[CtxError], int], ...] = (
-    (ConfigError, 2),
-    (BadRequest, 2),
-    (NotFound, 3),
-    (StoreError, 4),
-    (ScriptTimeout, 5),
-    (ToolError, 5),
-    (CtxError, 1),
-)
+EXIT_CODES: dict[type[CtxError], int] = {
+    **dict.fromkeys((ConfigError, BadRequest), 2),
+    NotFound: 3,
+    StoreError: 4,
+    **dict.fromkeys((ScriptTimeout, ToolError), 5),
+}
+
+
+# -- parsing -------------------------------------------------------------------------------------------------
+
+
+class Parser(ArgumentParser):
+    """An argument parser that raises `BadRequest` with a hint, instead of printing the usage and exiting."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **{"formatter_class": RawDescriptionHelpFormatter, **keywords})
+        self.set_defaults(parser=self)
+
+    def flag(self, name: str, purpose: str) -> None:
+        """Adds an option without a value."""
+        self.add_argument(name, action="store_true", help=purpose)
+
+    def error(self, message: str) -> NoReturn:
+        separator = " " if message.endswith("?") else "; "
+        raise BadRequest(f"{message}{separator}see `{self.prog} --help`")
+
+
+def parse(options: Parser, arguments: Sequence[str]) -> Namespace:
+    """Parses a command's arguments. If the command has `--param KEY=VALUE`, a bare `KEY=VALUE` means the
+    same. Raises `BadRequest`, with a hint for an unknown option.
+    """
+    args, unknown = options.parse_known_args(arguments)
+    takes_pairs = "param" in args
+    if takes_pairs:
+        args.param += [word for word in unknown if re.match(r"[\w.-]+=", word)]
+        unknown = [word for word in unknown if not re.match(r"[\w.-]+=", word)]
+    if unknown:
+        intended = _intended(unknown, [*args.parser._option_string_actions])
+        hint = f"did you mean {intended}? " if intended else ""
+        if takes_pairs and not hint:
+            hint = "give values as KEY=VALUE; use --json for a JSON reply; "
+        elif "query" in args and not hint:
+            hint = "put `--` before a query with dashes; "
+        message = f"unrecognized arguments: {' '.join(unknown)}; {hint}see `{args.parser.prog} --help`"
+        raise BadRequest(message)
+    return args
+
+
+def _intended(unknown: Sequence[str], options: Sequence[str]) -> str | None:
+    name = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+    if ALIASES.get(name) in options:
+        return ALIASES[name]
+    return nearest(name, options) if name.startswith("--") else None
+
+
+def actions_of(options: Parser) -> Any:
+    """Adds subparsers for the actions of a command, and returns them."""
+    return options.add_subparsers(dest="action", required=True)
+
+
+def action(actions: Any, name: str, purpose: str, run: Callable[..., int] | None = None) -> Parser:
+    """Adds an action to a command's subparsers, and returns its parser. `run` becomes `args.run`. `--json`
+    and `--config` may be before or after the action's name.
+    """
+    options: Parser = actions.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+    options.set_defaults(run=run)
+    actions.metavar = "|".join(actions.choices) if len(actions.choices) < 10 else "ACTION"
+    options.add_argument("-j", "--json", action="store_true", default=SUPPRESS, help=JSON_HELP)
+    options.add_argument("--config", metavar="PATH", default=SUPPRESS, help=CONFIG_HELP)
+    return options
+
+
+def progress_options(options: Parser) -> None:
+    """Adds `--progress FORM` and `--no-progress`."""
+    form = "show progress as bars on a terminal, or as JSON lines on standard error"
+    options.add_argument("--progress", choices=("human", "json"), default="human", help=form)
+    options.flag("--no-progress", "no progress")
+
+
+def log_option(options: Parser, default: str) -> None:
+    """Adds `--log-level`."""
+    levels = ("debug", "info", "warning", "error")
+    purpose = f"the level of the log on standard error (default: {default})"
+    options.add_argument("--log-level", choices=levels, default=default, help=purpose)
+
+
+def moment(text: str) -> str:
+    """An option type: checks that the text is a date or time, and returns it unchanged."""
+    try:
+        parse_ms(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"'{plain(text)[:40]}' is not a date or time such as 2026-05-03 or 2026-05-03T14:30:00Z"
+        ) from None
+    return text
+
+
+def amount(text: str) -> int:
+    """An option type: a whole number of 1 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ArgumentTypeError(f"expected a whole number of 1 or more, got '{plain(text)[:40]}'")
+    return number
+
+
+def output_path(text: str) -> str | None:
+    """An option type: the path of a file; None for `-`, which means standard output."""
+    return None if text == "-" else text
+
+
+# -- running -------------------------------------------------------------------------------------------------
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -203,8 +326,20 @@ def _overview(*, everything: bool) -> Parser:
 def command_parser(command: str) -> Parser:
     """Returns the parser of one command. Imports the command's module."""
     options = Parser(prog=f"ctx {command}", allow_abbrev=False)
-    getattr(import_module(COMMANDS[command][0]), f"{command}_options")(options)
+    _declare(command, options)
     return options
+
+
+def _declare(command: str, options: Parser) -> None:
+    """Adds a command's help, `--config`, `--json` and its own options to its parser."""
+    declare = getattr(import_module(COMMANDS[command][0]), f"{command}_options")
+    options.description, _, examples = cleandoc(declare.__doc__).partition("\n\n")
+    if examples:
+        options.epilog = "examples:\n" + indent(examples, "  ")
+    options.add_argument("--config", metavar="PATH", help=CONFIG_HELP)
+    if command not in WITHOUT_JSON:
+        options.add_argument("-j", "--json", action="store_true", help=JSON_HELP)
+    declare(options)
 
 
 def whole_parser() -> Parser:
@@ -214,10 +349,9 @@ def whole_parser() -> Parser:
     whole = Parser(prog="ctx", description="A local-first context server.")
     whole.add_argument("--version", action="version", version=f"ctx {__version__}")
     commands: Any = whole.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for name, (module, purpose) in COMMANDS.items():
+    for name, (_, purpose) in COMMANDS.items():
         if name not in HIDDEN:
-            options = commands.add_parser(name, help=purpose, allow_abbrev=False)
-            getattr(import_module(module), f"{name}_options")(options)
+            _declare(name, commands.add_parser(name, help=purpose, allow_abbrev=False))
     return whole
 
 
@@ -260,7 +394,7 @@ def _fail(error: CtxError, as_json: bool) -> int:
     """Prints an error on standard error, or as JSON on standard output. Returns the exit code. A
     `ConfigError` may list several mistakes, one per line.
     """
-    code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+    code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
     try:
         if as_json:
             print_json({"error": {"code": error.word, "message": error.message}})

@@ -1,17 +1,28 @@
-"""The clients that `ctx connect` knows (clients.toml), and ctx's entries in their configuration files."""
+"""The clients that `ctx connect` knows (clients.toml), and ctx's entries in their configuration files.
 
+A change of such a file is an `Edit`: it is written, with a `.bak` copy of the old text, or shown as a diff.
+"""
+
+import base64
+import difflib
+import json
 import os
 import re
+import shutil
+import stat
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from ctx.cli.configuration import configuration_at
-from ctx.cli.edits import Edit, file_at, parsed, read_text, written
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from ctx import files
+from ctx.cli.configuration import configuration_at, file_at
 from ctx.cli.output import plain
 from ctx.cli.running import of_project, servers
 from ctx.config import Config
@@ -21,18 +32,9 @@ from ctx.http import is_loopback, local
 from ctx.models import JSON
 
 Entry = dict[str, JSON]
-_WAYS = (
-    "url",
-    "httpUrl",
-    "serverUrl",
-    "uri",
-    "command",
-    "cmd",
-    "args",
-    "type",
-    "headers",
-    "bearer_token_env_var",
-)
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*+")|//[^\n]*+|/\*.*?\*/', re.DOTALL)
+_STRING_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*+")|,(?=\s*+[}\]])')
+_ADDRESSES = ("url", "httpUrl", "serverUrl", "uri")
 _PROGRAMS = ("ctx", "ctx.exe", "ctx-server")
 
 
@@ -50,27 +52,17 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hook:
-    """One hook: when `event` happens, the client runs `ctx memory ACTION`."""
-
-    event: str
-    action: str  # recall | capture
-    timeout_s: int
-    matcher: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Hooks:
     """The hooks that ctx writes for a client. `user` is the path of the user's file for hooks, `project` that
-    of a project's file.
+    of a project's file. On the event `recall`, the client runs `ctx memory recall`; likewise on `capture`.
     """
 
     user: str
     project: str
-    events: Sequence[Hook]
+    recall: str
+    capture: str
     then: str
-    source: str
-    checked: str
+    matcher: str | None = None  # which sessions have the `recall` event
     grouped: bool = True  # {"matcher", "hooks": [{"type": "command", ...}]}; else the command itself
     header: Mapping[str, JSON] = field(default_factory=dict)  # top-level members that the file must have
 
@@ -87,47 +79,44 @@ class Client:
     checked: str  # the date when that page was read
     key: str = "mcpServers"  # the table of servers
     form: str = "json"  # json (comments are read) or toml
-    types: Sequence[str] = ()  # the entry's `type`: for an address, and for a command
-    address: str = "url"  # the key of the server's address
-    key_reference: str = "${%s}"  # how a header refers to a variable; "": not supported
-    extra: Mapping[str, JSON] = field(default_factory=dict)
-    stdio_only: bool = False
-    shape: str | None = None  # codex, opencode or goose, whose entries have another form
-    trust_file: str | None = None  # the file that lists the folders whose entries the client trusts
-    untrusted: str = ""  # what the client does in a folder that it does not trust
+    stdio: Entry = field(default_factory=lambda: {"command": "$command", "args": "$args"})
+    http: Entry = field(default_factory=lambda: {"url": "$url"})
+    keyed: Entry = field(default_factory=lambda: {"headers": {"Authorization": "Bearer ${%s}"}})
+    link: str | None = None  # a link that installs the entry when the user clicks it
     hooks: Hooks | None = None
 
     def entry(self, server: Server) -> Entry:
         """Returns the entry for a server, in the form that this client reads."""
-        command, arguments = server.command, list(server.arguments)
-        if self.shape == "codex":
-            key = {"bearer_token_env_var": server.key_env} if server.key_env else {}
-            return {"command": command, "args": arguments} if server.stdio else {"url": server.url, **key}
-        if self.shape == "opencode":
-            if server.stdio:
-                return {"type": "local", "command": [command, *arguments], "enabled": True}
-            return {"type": "remote", "url": server.url, "enabled": True}
-        if self.shape == "goose":
-            way: Entry = {"type": "streamable_http", "uri": server.url}
-            if server.stdio:
-                way = {"type": "stdio", "cmd": command, "args": arguments}
-            return {**way, "enabled": True, "timeout": 300}
-        entry: Entry = {"type": self.types[server.stdio]} if self.types else {}
-        if server.stdio:
-            entry |= {"command": command, "args": arguments}
-        else:
-            entry[self.address] = server.url
-            if server.key_env and self.key_reference:
-                entry["headers"] = {"Authorization": f"Bearer {self.key_reference % server.key_env}"}
-        return entry | dict(self.extra)
+        arguments = list(server.arguments)
+        values = {"$command": server.command, "$args": arguments, "$words": [server.command, *arguments]}
+        values["$url"] = server.url
+        form = self.stdio if server.stdio else self.http
+        entry = {
+            key: values.get(value, value) if isinstance(value, str) else value for key, value in form.items()
+        }
+        if server.key_env and not server.stdio:
+            entry |= json.loads(json.dumps(self.keyed) % server.key_env)
+        return entry
+
+    def snippet(self, name: str, entry: Entry) -> str:
+        """Returns the text of a configuration file with this entry alone."""
+        document = tomlkit.document() if self.form == "toml" else {}
+        document[self.key] = {name: entry}
+        return written(self.form, document, None)
+
+    def install_link(self, name: str, entry: Entry) -> str | None:
+        """Returns the link that installs the entry; None if the client has no such links."""
+        config = base64.b64encode(json.dumps(entry).encode()).decode()
+        values = {"base64": quote(config), "json": quote(json.dumps({"name": name, **entry}))}
+        return self.link.format(name=name, **values) if self.link else None
 
 
 def _read_clients() -> dict[str, Client]:
     with open(os.path.join(os.path.dirname(__file__), "clients.toml"), "rb") as file:
         rows = tomllib.load(file)
     for row in rows.values():
-        if hooks := row.get("hooks"):
-            row["hooks"] = Hooks(**{**hooks, "events": [Hook(**event) for event in hooks["events"]]})
+        if "hooks" in row:
+            row["hooks"] = Hooks(**row["hooks"])
     return {name: Client(**row) for name, row in rows.items()}
 
 
@@ -151,6 +140,12 @@ def installed(client: Client) -> bool:
     path = expanded(client.user)
     folder = os.path.dirname(path)
     return os.path.exists(path) or (folder != os.path.expanduser("~") and os.path.isdir(folder))
+
+
+def own_command() -> str:
+    """The path of the `ctx` command, for programs without the shell's PATH. Falls back to "ctx" itself."""
+    path = os.path.join(os.path.dirname(sys.executable), "ctx")
+    return path if os.path.exists(path) else shutil.which("ctx") or "ctx"
 
 
 @dataclass(frozen=True)
@@ -192,11 +187,117 @@ def project_here(explicit: str | None) -> Project:
     return Project(location, root, own)
 
 
+# -- files of clients ----------------------------------------------------------------------------------------
+
+
+def read_text(path: str) -> str | None:
+    """The text of a file; None if the file does not exist. Raises `ConfigError`."""
+    try:
+        # O_NONBLOCK: if the path is a pipe, opening it would block for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8", newline="") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path} cannot be read: it is not a file")
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{path} cannot be read: {reason}") from error
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a file's text from `before` to `after`. `before` is None for a new file. `after` is None to
+    delete the file. `private`: only the owner may read a new file.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    private: bool
+
+    def apply(self) -> None:
+        """Writes the file in one step and keeps the old text as `.bak`. Raises `ConfigError`."""
+        with files.writing(self.path, ConfigError):
+            if self.private:
+                files.make_folder(os.path.dirname(self.path))
+            else:
+                os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            mode = 0o600 if self.private else 0o644
+            if self.before is not None:
+                mode = os.stat(self.path).st_mode & 0o777
+                if not mode & 0o222:
+                    raise ConfigError(f"{self.path} is write-protected: `chmod u+w` it first")
+                if self.after is None:
+                    os.unlink(self.path)
+                    return
+                files.replace(self.path + ".bak", self.before.encode(), mode=mode)
+            files.replace(self.path, (self.after or "").encode(), mode=mode)
+
+    def diff(self) -> str:
+        """The change as a unified diff."""
+        before, after = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
+        return "".join(difflib.unified_diff(before, after, self.path, f"{self.path} (new)"))
+
+    @property
+    def backup_remark(self) -> str:
+        """` (backup: NAME.bak)`; empty for a new file."""
+        return "" if self.before is None else f" (backup: {os.path.basename(self.path)}.bak)"
+
+    @property
+    def comment_notes(self) -> list[str]:
+        """A note if the old text is JSON with comments, which the new one lacks; else empty."""
+        is_json = not self.path.endswith(".toml")
+        if is_json and any(not match[1] for match in _STRING_OR_COMMENT.finditer(self.before or "")):
+            name = os.path.basename(self.path)
+            return [f"Note: the comments in {self.path} were removed; {name}.bak still has them"]
+        return []
+
+
+def parsed(form: str, text: str | None) -> Any:
+    """Parses the text of a client's file into a document to edit. `form` is json or toml. In JSON, comments
+    and trailing commas are skipped. None counts as an empty file. Raises `ValueError`.
+    """
+    if form == "toml":
+        try:
+            return tomlkit.parse(text or "")
+        except TOMLKitError as error:
+            raise ValueError(str(error)) from error
+    bare = _STRING_OR_COMMENT.sub(lambda match: match[1] or "", text or "")
+    bare = _STRING_OR_COMMA.sub(lambda match: match[1] or "", bare)
+    try:
+        document = json.loads(bare, object_pairs_hook=_unique) if bare.strip() else {}
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(document, dict):
+        raise ValueError("it is not a JSON object")
+    return document
+
+
+def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
+def written(form: str, document: Any, before: str | None) -> str:
+    """Serializes a parsed JSON or TOML `document`. JSON keeps the indent of `before`, the file's old text
+    (default: 2 spaces).
+    """
+    if form == "toml":
+        return tomlkit.dumps(document)
+    indent = re.search(r'^([ \t]+)"', before or "", re.MULTILINE)
+    return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+
+
+# -- entries of servers --------------------------------------------------------------------------------------
+
+
 def target(row: JSON) -> list[str]:
     """Returns an entry's address, or the words of its command, as a list. [] if `row` is not a table."""
     if not isinstance(row, dict):
         return []
-    for key in ("url", "httpUrl", "serverUrl", "uri"):
+    for key in _ADDRESSES:
         if isinstance(row.get(key), str):
             return [row[key]]
     command, arguments = row.get("command", row.get("cmd", "")), row.get("args")
@@ -271,26 +372,23 @@ class ClientFile:
 
         Raises `Conflict` if the name belongs to another server, unless `replace` is set.
         """
-        present, ours = self.entries, self.ours
+        client, present, ours = self.client, self.entries, self.ours
         old = present.get(name)
         if old is not None and name not in ours and target(old) != target(entry) and not replace:
             raise Conflict(
-                f"{self.client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
+                f"{client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
                 "Use --replace to replace it, or --name NAME for another name"
             )
-        settings = (
-            {key: value for key, value in old.items() if key not in _WAYS} if isinstance(old, dict) else {}
-        )
-        entry = {**settings, **entry}
+        if isinstance(old, dict):  # keep the user's own settings of the entry
+            ways = {*_ADDRESSES, "command", "args", "type", "headers", *client.stdio, *client.keyed}
+            entry = {**{key: value for key, value in old.items() if key not in ways}, **entry}
         if entry == old and ours in ([], [name]):
             return None
         for label in {*ours, name} & set(present):
             del present[label]
         present[name] = entry
-        self.document[self.client.key] = present
-        return Edit(
-            self.path, self.before, written(self.client.form, self.document, self.before), not self.shared
-        )
+        self.document[client.key] = present
+        return self._edit(written(client.form, self.document, self.before))
 
     def remove(self, names: Iterable[str]) -> Edit:
         """Returns the edit that removes these entries. It deletes the file if nothing else is in it."""
@@ -298,5 +396,7 @@ class ClientFile:
             del self.entries[name]
         if not self.entries:
             del self.document[self.client.key]
-        after = written(self.client.form, self.document, self.before) if self.document else None
+        return self._edit(written(self.client.form, self.document, self.before) if self.document else None)
+
+    def _edit(self, after: str | None) -> Edit:
         return Edit(self.path, self.before, after, not self.shared)

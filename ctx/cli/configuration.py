@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ctx import files
 from ctx.cli.output import plain, warn
 from ctx.config import Config, default_config, read_config
 from ctx.config.find import Location, find_config, project_root, shown_path, trusted_as
@@ -78,6 +79,24 @@ def memory_configuration(explicit: str | None) -> Config:
     if find_config(explicit, os.environ, os.getcwd()) is None:
         return default_config(os.path.expanduser("~"))
     return configuration(explicit)
+
+
+def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
+    """Returns the absolute path to write for `path`. Raises `ConfigError`.
+
+    A user's own file may be a link, for example into a folder of dotfiles. In a project (`shared`, below
+    `root` or the current folder) no part of the path may be a link, because links may have come with a clone.
+    """
+    if not shared:
+        return os.path.realpath(path)
+    path = os.path.abspath(path)
+    try:
+        files.check_file(path, beneath=root or os.getcwd())
+    except FileNotFoundError:
+        pass  # the file or its folder does not exist yet
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    return path
 
 
 # -- trust ---------------------------------------------------------------------------------------------------

@@ -5,33 +5,28 @@ entry. ctx never writes a key: the entry names the environment variable that hol
 variables, its entry starts `ctx mcp --url`, which can.
 """
 
-import base64
-import json
 import os
 import re
 import shutil
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
-import tomlkit
-
+from ctx.cli import Parser
 from ctx.cli.clients import (
     BUDGET_TOKENS,
     CLIENTS,
     Client,
     ClientFile,
-    Entry,
+    Edit,
     Project,
     Server,
     expanded,
     installed,
+    own_command,
     project_here,
 )
-from ctx.cli.edits import Edit, comment_note, own_command, parsed, read_text, written
-from ctx.cli.options import Parser, describe
-from ctx.cli.output import plain, print_json, table, warn
+from ctx.cli.output import Columns, plain, print_json, tell, tell_table
 from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
@@ -45,33 +40,30 @@ _MAX_NAMES = {"mcp__{0}__{1}": 64, "{0}{1}": 60}  # tool names in Claude Code an
 
 
 def connect_options(options: Parser) -> None:
-    describe(
-        options,
-        "Connect an editor or an agent to this project.",
-        "ctx connect claude-code",
-        "ctx connect cursor --user",
-        json=True,
-    )
+    """Connect an editor or an agent to this project.
+
+    ctx connect claude-code
+    ctx connect cursor --user
+    """
     add = options.add_argument
     clients = sorted(CLIENTS)
     add("client", nargs="?", type=_client, choices=clients, metavar="CLIENT", help=", ".join(clients))
-    add("--list", action="store_true", help="list the clients, and which are connected")
-    add("--all", action="store_true", help="connect every client that is installed here")
-    add("--remove", action="store_true", help="remove this project's entry")
+    options.flag("--list", "list the clients, and which are connected")
+    options.flag("--all", "connect every client that is installed here")
+    options.flag("--remove", "remove this project's entry")
     add("--user", action="store_const", const="user", dest="scope", help="connect in every folder")
-    add("--http", action="store_true", help="connect to a running server instead of starting one")
+    options.flag("--http", "connect to a running server instead of starting one")
     add("--url", help="the server's address (default: this project's server)")
     add("--key-env", metavar="NAME", help="the environment variable that holds its key")
     add("--bank", help="a memory bank")
-    add("--memory", action="store_true", help="write hooks that recall and capture memories instead")
+    options.flag("--memory", "write hooks that recall and capture memories instead")
     budget = f"with --memory: most tokens to recall (default: {BUDGET_TOKENS})"
     add("--budget-tokens", type=int, metavar="N", help=budget)
     add("--name", help="the server's name in the client (default: ctx; with --user ctx-PROJECT)")
-    add("--replace", action="store_true", help="replace another project's entry of that name")
-    add("--print", action="store_true", help="print the entry and its file; write nothing")
-    add("--dry-run", action="store_true", help="show the change as a diff; write nothing")
+    options.flag("--replace", "replace another project's entry of that name")
+    options.flag("--print", "print the entry and its file; write nothing")
+    options.flag("--dry-run", "show the change as a diff; write nothing")
     add("--scope", choices=("user", "project"), help=SUPPRESS)  # the older form of --user
-    add("--stdio", action="store_true", help=SUPPRESS)  # the default now
 
 
 def _client(name: str) -> str:
@@ -94,12 +86,6 @@ class Outcome:
     text: str = ""  # for standard output
     notes: list[str] = field(default_factory=list)  # for standard error
     code: int = 0
-
-    def show(self) -> None:
-        if self.text:
-            print(self.text.rstrip())
-        if self.notes:
-            warn(*self.notes)
 
     def row(self) -> dict[str, JSON]:
         row = {"client": self.client, "state": self.state, "file": self.file}
@@ -125,7 +111,7 @@ def run_connect(args: Namespace) -> int:
     elif not outcomes:
         print("No known client is installed here. `ctx connect --list` shows the clients ctx knows.")
     for outcome in [] if args.json else outcomes:
-        outcome.show()
+        tell(False, None, *filter(None, [outcome.text.rstrip()]), notes=outcome.notes)
     return max((outcome.code for outcome in outcomes), default=0)
 
 
@@ -141,8 +127,6 @@ def _check(args: Namespace) -> None:
         raise BadRequest("--memory needs a client's name")
     if args.budget_tokens is not None and not (args.memory and 50 <= args.budget_tokens <= 20_000):
         raise BadRequest("--budget-tokens needs --memory and a number from 50 to 20,000")
-    if args.stdio and (args.http or args.url or args.key_env):
-        raise BadRequest("--stdio uses no server; leave out --http, --url and --key-env")
     args.http = args.http or bool(args.url or args.key_env)
     if args.url:
         remote(args.url)
@@ -157,8 +141,7 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
     command = "ctx" if shared else own_command()
     if args.http:
         url = remote(args.url or (local(project.bind) if shared else project.address), args.bank)
-        proxied = client.stdio_only or (bool(args.key_env) and not (client.key_reference or client.shape))
-        proxied = proxied or (bool(args.key_env) and client.shape in ("opencode", "goose"))
+        proxied = not client.http or (bool(args.key_env) and not client.keyed)
         key = ("--key-env", args.key_env) if args.key_env else ()
         return Server(command, ("mcp", "--url", url, *key), url, args.key_env, stdio=proxied)
     arguments: tuple[str, ...] = ("mcp",)
@@ -182,14 +165,12 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     name = args.name or ("ctx" if shared or project.own else client_name(project.root))
     server = _server(client, project, args, shared=shared)
     entry = client.entry(server)
-    document = tomlkit.document() if client.form == "toml" else {}
-    document[client.key] = {name: entry}
-    snippet = written(client.form, document, None)
+    snippet = client.snippet(name, entry)
     if (client.project if shared else client.user) is None:
         preface = f"{client.title} is configured by hand: {client.then}\n"
         return Outcome(key, "by hand", None, snippet, [preface, *_server_notes(project, args)])
     file = ClientFile(client, project, shared)
-    link = _link(key, name, entry)
+    link = client.install_link(name, entry)
     if args.print:
         click = f"# One click: {link}\n" if link else ""
         return Outcome(key, "shown", file.path, f"# {file.path}\n{snippet}{click}")
@@ -209,14 +190,12 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     for change in edits:
         change.apply()
     if edit:
-        backup = f" (backup: {os.path.basename(file.path)}.bak)" if edit.before is not None else ""
-        head = f"{client.title}: wrote '{name}' into {file.path}{backup}"
+        head = f"{client.title}: wrote '{name}' into {file.path}{edit.backup_remark}"
     else:
         head = f"{client.title} is already connected: '{name}' in {file.path}"
-    notes = [note for change in edits for note in comment_note(client.form, change.path, change.before)]
+    notes = [note for change in edits for note in change.comment_notes]
     connected, further, code = _shake_hands(server, name, project, args)
     notes += further + _server_notes(project, args)
-    notes += _trust_note(key, client, name, project.root, shared=shared)
     links = [f"One click, for every folder: {link}"] if link and not shared else []
     text = "\n".join([head, connected, client.then, *links])
     return Outcome(key, "written" if edits else "unchanged", file.path, text, notes, code)
@@ -247,7 +226,7 @@ def _remove(key: str, file: ClientFile, name: str, args: Namespace) -> Outcome:
         return Outcome(key, "shown", file.path, edit.diff())
     edit.apply()
     text = f"{title}: removed '{', '.join(names)}' from {file.path}"
-    return Outcome(key, "removed", file.path, text, comment_note(CLIENTS[key].form, file.path, file.before))
+    return Outcome(key, "removed", file.path, text, edit.comment_notes)
 
 
 def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
@@ -286,7 +265,13 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
         notes.append(
             f"Note: with '{name}' the tool {long[0]} is too long for some clients: use a shorter --name"
         )
-    documents = "" if args.url else f", {_documents(project)}"
+    documents = ""
+    if not args.url:
+        config = project.config
+        documents = ", nothing indexed yet (the first start indexes, or run `ctx index` now)"
+        if config is not None and config.stored:
+            with open_workspace(config, reading=True, projecting=False) as workspace:
+                documents = f", {counted(workspace.catalog.stats()['documents'], 'document')}"
     return f"Connected: {counted(len(tools), 'tool')}{documents}", notes, 0
 
 
@@ -297,14 +282,6 @@ def tools_too_long(name: str, tools: Iterable[str]) -> list[str]:
         for tool in tools
         if any(len(form.format(name, tool)) > most for form, most in _MAX_NAMES.items())
     ]
-
-
-def _documents(project: Project) -> str:
-    config = project.config
-    if config is None or not config.stored:
-        return "nothing indexed yet (the first start indexes, or run `ctx index` now)"
-    with open_workspace(config, reading=True, projecting=False) as workspace:
-        return counted(workspace.catalog.stats()["documents"], "document")
 
 
 def _server_notes(project: Project, args: Namespace) -> list[str]:
@@ -335,34 +312,6 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
     return notes
 
 
-def _trust_note(key: str, client: Client, name: str, root: str, *, shared: bool) -> list[str]:
-    """A note if the client does not trust this folder yet and therefore disables the entry; else empty."""
-    path = client.trust_file
-    if path is None or not (shared or key == "gemini-cli"):
-        return []
-    try:
-        document = parsed("toml" if path.endswith(".toml") else "json", read_text(expanded(path)))
-        if key == "gemini-cli":
-            folders = [folder for folder, word in document.items() if str(word).startswith("TRUST_")]
-            trusted = any(root == folder or root.startswith(f"{folder}{os.sep}") for folder in folders)
-        else:
-            row = document.get("projects", {}).get(root, {})
-            trusted = row.get("trust_level") == "trusted" or name in row.get("enabledMcpjsonServers", ())
-    except (ValueError, ConfigError, AttributeError):
-        trusted = False
-    return [] if trusted else [f"Note: {client.title} {client.untrusted}"]
-
-
-def _link(key: str, name: str, entry: Entry) -> str | None:
-    """A link that installs the entry when the user clicks it; None if the client has no such links."""
-    if key == "cursor":
-        content = base64.b64encode(json.dumps(entry).encode()).decode()
-        return f"cursor://anysphere.cursor-deeplink/mcp/install?name={name}&config={quote(content)}"
-    if key == "vscode":
-        return f"vscode:mcp/install?{quote(json.dumps({'name': name, **entry}))}"
-    return None
-
-
 # -- list ----------------------------------------------------------------------------------------------------
 
 
@@ -372,18 +321,16 @@ def connectable(name: str, url: str) -> list[dict[str, JSON]]:
     """
     rows = []
     for key, client in CLIENTS.items():
-        entry = client.entry(Server("ctx", ("mcp", "--url", url), url, stdio=client.stdio_only))
-        document = tomlkit.document() if client.form == "toml" else {}
-        document[client.key] = {name: entry}
+        entry = client.entry(Server("ctx", ("mcp", "--url", url), url, stdio=not client.http))
         rows.append(
             {
                 "name": key,
                 "title": client.title,
                 "installed": installed(client),
                 "file": client.project or (_short(expanded(client.user)) if client.user else None),
-                "text": written(client.form, document, None).rstrip("\n"),
+                "text": client.snippet(name, entry).rstrip("\n"),
                 "then": client.then,
-                "link": _link(key, name, entry),
+                "link": client.install_link(name, entry),
             }
         )
     return sorted(rows, key=lambda row: (not row["installed"], row["title"].lower()))
@@ -421,18 +368,14 @@ def _client_row(key: str, client: Client, project: Project) -> dict[str, JSON]:
 
 def _list(project: Project, as_json: bool) -> int:
     rows = client_rows(project)
-    if as_json:
-        print_json({"clients": rows})
-        return 0
-    print(table([_cells(row) for row in rows], ("CLIENT", "INSTALLED", "ENTRIES", "FILE")))
-    for note in [note for row in rows for note in row["notes"]]:
-        warn(f"Note: {note}")
-    return 0
-
-
-def _cells(row: dict[str, JSON]) -> Sequence[str]:
-    state = "yes" if row["installed"] else "" if row["file"] else "by hand"
-    return row["client"], state, ", ".join(row["entries"]), _short(row["file"] or "")
+    columns: Columns = {
+        "CLIENT": "client",
+        "INSTALLED": lambda row: "yes" if row["installed"] else "" if row["file"] else "by hand",
+        "ENTRIES": "entries",
+        "FILE": lambda row: _short(row["file"] or ""),
+    }
+    notes = [f"Note: {note}" for row in rows for note in row["notes"]]
+    return tell_table(as_json, {"clients": rows}, rows, columns, "", notes)
 
 
 def _short(path: str) -> str:

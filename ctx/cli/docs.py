@@ -10,40 +10,37 @@ from glob import glob
 
 import shtab
 
-from ctx.cli import whole_parser
-from ctx.cli.options import Parser, describe
+from ctx.cli import Parser, whole_parser
 from ctx.cli.output import styled, tell
 from ctx.errors import BadRequest, NotFound
 from ctx.files import bundled_path
 from ctx.text.strings import did_you_mean
 
 LOOPBACK = "127.0.0.1"
-INSTALL = {
-    "bash": "ctx completions bash > ~/.local/share/bash-completion/completions/ctx",
-    "zsh": "ctx completions zsh > ~/.zfunc/_ctx, with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc",
-    "fish": "ctx completions fish > ~/.config/fish/completions/ctx.fish",
-}
-SHELLS = tuple(INSTALL)
+SHELLS = ("bash", "zsh", "fish")
 
 
 def docs_options(options: Parser) -> None:
-    describe(
-        options,
-        "Read the documentation of this version offline: in the browser, or here.",
-        "ctx docs",
-        "ctx docs configuration --print",
-        json=True,
-    )
+    """Read the documentation of this version offline: in the browser, or here.
+
+    ctx docs
+    ctx docs configuration --print
+    """
     add = options.add_argument
     add("page", nargs="?", help="a page such as lua-api or howto/backup (default: the first)")
-    add("--print", action="store_true", help="print the page here instead of opening the browser")
-    add("--list", action="store_true", help="list the pages")
+    options.flag("--print", "print the page here instead of opening the browser")
+    options.flag("--list", "list the pages")
     add("--port", type=int, default=0, help="the port of the site (default: a free one)")
-    add("--no-open", action="store_true", help="serve the site and open no browser")
+    options.flag("--no-open", "serve the site and open no browser")
 
 
 def completions_options(options: Parser) -> None:
-    describe(options, "Print a shell's completion script.", *INSTALL.values())
+    """Print a shell's completion script.
+
+    ctx completions bash > ~/.local/share/bash-completion/completions/ctx
+    ctx completions zsh > ~/.zfunc/_ctx, with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+    ctx completions fish > ~/.config/fish/completions/ctx.fish
+    """
     options.add_argument("shell", metavar="|".join(SHELLS), choices=SHELLS, help="the shell")
 
 

@@ -11,11 +11,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
+from ctx.cli import Parser
 from ctx.cli.configuration import configuration
 from ctx.cli.index import replaced_models, share_line
-from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, print_json, styled, warn
 from ctx.cli.running import at_address, of_project, servers, tools_over_http
 from ctx.cli.serve import page_access
@@ -30,9 +29,6 @@ from ctx.server.policy import ServerSettings, setting_doubts
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text.strings import counted, one_line
 from ctx.workspace import Workspace, open_workspace
-
-if TYPE_CHECKING:
-    from ctx.memory.salvage import Salvage
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 _COLOURS = {OK: "\x1b[32m", WARNING: "\x1b[33m", FAILED: "\x1b[31m"}
@@ -55,20 +51,20 @@ Findings = Iterator[Finding]
 
 
 def doctor_options(options: Parser) -> None:
-    describe(
-        options,
-        "Check the installation, the store, the sources, the sandbox and the server.",
-        "ctx doctor",
-        "ctx doctor --fix",
-        json=True,
-    )
+    """Check the installation, the store, the sources, the sandbox and the server.
+
+    ctx doctor
+    ctx doctor --fix
+    """
     fix = "fix what can be fixed: rebuild the index, move a damaged catalog aside"
-    options.add_argument("--fix", action="store_true", help=fix)
+    options.flag("--fix", fix)
 
 
 def run_doctor(args: Namespace) -> int:
     findings: list[Finding] = []
-    for row in examine(args.config, fix=args.fix):
+    for row in _examine(args.config, fix=args.fix):
+        if row.state == FAILED and row.detail in [reported.detail for reported in findings]:
+            continue  # one problem can fail several checks
         findings.append(row)
         if not args.json:
             state = f"{row.state:<7}"
@@ -82,15 +78,6 @@ def run_doctor(args: Namespace) -> int:
     return 1 if failed else 0
 
 
-def examine(explicit: str | None, *, fix: bool) -> Findings:
-    """Runs all checks and yields their findings. A problem that fails several checks is reported once."""
-    reported = set()
-    for row in _examine(explicit, fix=fix):
-        if row.state != FAILED or row.detail not in reported:
-            yield row
-        reported.add(row.detail)
-
-
 def _examine(explicit: str | None, *, fix: bool) -> Findings:
     yield Finding("python", OK, f"{sys.version.split()[0]} on {sys.platform}")
     yield _git()
@@ -101,11 +88,17 @@ def _examine(explicit: str | None, *, fix: bool) -> Findings:
             yield Finding("configuration", FAILED, line)
         return
     yield Finding("configuration", OK, config.path or "the defaults")
-    unreached = _unreached(config)
-    if unreached:
-        yield unreached
-        yield _permissions(config.folder, fix=fix)
-    else:
+    unreached = False
+    if config.store.url:
+        from ctx.cluster import check_database
+
+        try:
+            check_database(config.store.url, DATABASE_S)
+        except CtxError as error:
+            unreached = True
+            yield Finding("catalog", FAILED, error.message)
+            yield _permissions(config.folder, fix=fix)
+    if not unreached:
         yield from store_findings(config, fix=fix)
     try:
         yield from _memory_file(config, fix=fix)
@@ -135,20 +128,8 @@ def _git() -> Finding:
 # -- the store -----------------------------------------------------------------------------------------------
 
 
-def _unreached(config: Config) -> Finding | None:
-    """A finding if the database of [store] url does not answer or refuses the connection; else None."""
-    try:
-        if config.store.url:
-            from ctx.cluster import check_database
-
-            check_database(config.store.url, DATABASE_S)
-    except CtxError as error:
-        return Finding("catalog", FAILED, error.message)
-    return None
-
-
 def store_findings(config: Config, *, fix: bool) -> Findings:
-    """Checks the catalog, its database and the permissions of its files."""
+    """Checks the catalog and the permissions of its files."""
     try:
         stored = config.stored
     except StoreError as error:
@@ -158,14 +139,6 @@ def store_findings(config: Config, *, fix: bool) -> Findings:
         yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
         return
     yield _catalog(config, fix=fix)
-    if config.store.url:
-        try:
-            with Workspace(config) as workspace:
-                server = workspace.catalog.server()
-        except StoreError:
-            server = None  # reported with the catalog
-        if server is not None:
-            yield Finding("database", OK if server[0] else WARNING, server[1])
     yield _permissions(config.folder, fix=fix)
 
 
@@ -232,6 +205,8 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _index(workspace: Workspace, fix: bool) -> Findings:
+    if database := workspace.catalog.server():
+        yield Finding("database", OK if database[0] else WARNING, database[1])
     if workspace.plane.remote:
         healthy, line = workspace.plane.reader().server(workspace.catalog)
         yield Finding("search engine", OK if healthy else WARNING, line)
@@ -359,25 +334,18 @@ def _memory_file(config: Config, *, fix: bool) -> Findings:
             hint = "`ctx doctor --fix` restores what it can from the copies and the file"
             yield Finding("memory", FAILED, f"{detail}. {hint}")
         return
-    yield Finding("memory", WARNING, f"had problems ({found[0]}); {_restored(restore(memory))}")
-    if left := loss(memory):
-        yield Finding("memory", FAILED, left)
-
-
-def _restored(salvage: "Salvage") -> str:
-    begun = (
-        f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
-        if salvage.copy
-        else "there was no copy"
-    )
-    parts = [begun, f"{salvage.from_rows:,} more read from the file itself"]
-    if salvage.missing:
-        parts.append(f"{counted(salvage.missing, 'memory')} could not be read anywhere")
-    else:
-        parts.append("no memory is missing")
+    salvage = restore(memory)
+    parts = [f"had problems ({found[0]})", "there was no copy"]
+    if salvage.copy:
+        parts[1] = f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
+    parts.append(f"{salvage.from_rows:,} more read from the file itself")
+    unread = f"{counted(salvage.missing, 'memory')} could not be read anywhere"
+    parts.append(unread if salvage.missing else "no memory is missing")
     if salvage.aside:
         parts.append(f"the old file is {os.path.basename(salvage.aside)}")
-    return "; ".join(parts)
+    yield Finding("memory", WARNING, "; ".join(parts))
+    if left := loss(memory):
+        yield Finding("memory", FAILED, left)
 
 
 def _keys(workspace: Workspace) -> int:
@@ -451,25 +419,25 @@ def _server(config: Config) -> Findings:
         return
     key = own.owner_key if own else None  # never sent to another program at this address
     headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
-    health: JSON = None
+    health: dict[str, JSON] = {}
     try:
-        with httpx.stream(
-            "GET", f"{url}/health", headers=headers, timeout=HEALTH_S, trust_env=False
-        ) as reply:
-            status = reply.status_code
-            with suppress(Boundless, TimeoutError, httpx.DecodingError, ValueError, RecursionError):
-                health = json.loads(read_reply(reply, MAX_HEALTH_BYTES, HEALTH_S))
+        with (
+            httpx.stream("GET", f"{url}/health", headers=headers, timeout=HEALTH_S, trust_env=False) as reply,
+            suppress(Boundless, TimeoutError, httpx.DecodingError, ValueError, RecursionError),
+        ):
+            health = as_table(json.loads(read_reply(reply, MAX_HEALTH_BYTES, HEALTH_S)))
     except httpx.HTTPError:
         yield Finding("server", OK, f"not running at {url} (`ctx serve` starts it)")
         return
-    if status != 200 or as_table(health).get("status") != "ok":
+    status = reply.status_code
+    if status != 200 or health.get("status") != "ok":
         detail = f"another program answers at {url} (status {status}); choose another [server] bind"
         yield Finding("server", FAILED, detail)
     elif not isinstance(health.get("version"), str):
         yield Finding("server", OK, f"answers at {url} and needs a key for details")
     else:
         yield Finding("server", OK, f"version {health['version'][:40]} answers at {url}")
-        for problem in as_table(health).get("degraded") or ():
+        for problem in health.get("degraded") or ():
             yield Finding("server", WARNING, f"reports: {problem}")
         try:
             tools = tools_over_http(Upstream(f"{url}/mcp", key))

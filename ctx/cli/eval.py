@@ -10,8 +10,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ctx.cli import Parser, amount
 from ctx.cli.configuration import configuration
-from ctx.cli.options import Parser, amount, describe
 from ctx.cli.output import plain, tell
 from ctx.errors import BadRequest
 from ctx.models import JSON, MODES, Caller
@@ -53,13 +53,11 @@ class Summary(NamedTuple):
 
 
 def eval_options(options: Parser) -> None:
-    describe(
-        options,
-        "Run your own questions and see which ones search misses, and why.",
-        "ctx eval questions.tsv",
-        "ctx eval questions.jsonl --mode hybrid",
-        json=True,
-    )
+    """Run your own questions and see which ones search misses, and why.
+
+    ctx eval questions.tsv
+    ctx eval questions.jsonl --mode hybrid
+    """
     add = options.add_argument
     add("questions", help='lines of {"query": "...", "expect": "path"}, or question, tab, path')
     add("-m", "--mode", action="append", choices=MODES, help="only this mode; repeatable")
@@ -88,15 +86,12 @@ def run_eval(args: Namespace) -> int:
         absent = {path for row in missed for path in row.question.expect}
         for _, source_id in all_paths(workspace) if absent else ():
             absent -= {path for path in absent if fits(source_id, path)}
-    rows, lines = (
-        [],
-        [f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions"],
-    )
-    misses = []
+    rows, misses = [], []
+    lines = [f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions"]
     for mode, outcomes in by_mode.items():
         figures = summary(mode, outcomes)
-        below = [row for row in outcomes if row.rank is None or row.rank > args.within]
-        rows.append({**figures._asdict(), "misses": [_miss_json(row) for row in below]})
+        below = [_miss(row) for row in outcomes if row.rank is None or row.rank > args.within]
+        rows.append({**figures._asdict(), "misses": below})
         _, first, in_5, in_12, mrr = figures
         lines.append(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
         misses += [line for row in below for line in _miss_lines(mode, row)]
@@ -177,23 +172,26 @@ def summary(mode: str, outcomes: Sequence[Outcome]) -> Summary:
     return Summary(mode, first, in_5, in_12, sum(1 / rank for rank in ranks) / count)
 
 
-def _shown(miss: Outcome) -> list[tuple[int, JSON]]:
-    """(rank, result) of what to show for a missed question: the first results, and the answer if it was
-    found.
-    """
-    above = list(enumerate(miss.results[: ABOVE if miss.rank is None else min(miss.rank - 1, ABOVE)], 1))
-    return above if miss.rank is None else [*above, (miss.rank, miss.results[miss.rank - 1])]
+def _miss(outcome: Outcome) -> dict[str, JSON]:
+    """A missed question with the results to show: those above the answer, and the answer if it was found."""
+    rank, question = outcome.rank, outcome.question
+    shown = [
+        {"source": result["source"], "source_id": result["source_id"], **result["explain"]}
+        for result in outcome.results
+    ]
+    above = shown[: ABOVE if rank is None else min(rank - 1, ABOVE)]
+    answer = None if rank is None else shown[rank - 1]
+    names = {"query": question.query, "expect": list(question.expect), "rank": rank}
+    return {**names, "above": above, "answer": answer}
 
 
-def _miss_lines(mode: str, miss: Outcome) -> list[str]:
-    position = f"at rank {miss.rank}" if miss.rank else f"not among {DEPTH}"
+def _miss_lines(mode: str, miss: JSON) -> list[str]:
+    rank = miss["rank"]
+    shown = [*enumerate(miss["above"], 1), *([(rank, miss["answer"])] if rank else [])]
     return [
-        f"\n{mode}: {plain(miss.question.query)}",
-        f"  wanted {plain(', '.join(miss.question.expect))}: {position}",
-        *(
-            f"  {rank:>3}. {plain(result['source_id'])}  {_reasons(result['explain'])}"
-            for rank, result in _shown(miss)
-        ),
+        f"\n{mode}: {plain(miss['query'])}",
+        f"  wanted {plain(', '.join(miss['expect']))}: {f'at rank {rank}' if rank else f'not among {DEPTH}'}",
+        *(f"  {rank:>3}. {plain(row['source_id'])}  {_reasons(row)}" for rank, row in shown),
     ]
 
 
@@ -205,13 +203,3 @@ def _reasons(explanation: JSON) -> str:
             parts.append(f"{index} rank {explanation[index]['rank']} ({explanation[index]['score']:.2f})")
     parts += [f"{name} {value:g}" for name, value in explanation.get("rules", {}).items()]
     return ", ".join([*parts, f"words: {' '.join(explanation['terms']) or 'none'}"])
-
-
-def _miss_json(miss: Outcome) -> JSON:
-    shown = [
-        {"source": result["source"], "source_id": result["source_id"], **result["explain"]}
-        for _, result in _shown(miss)
-    ]
-    answer = None if miss.rank is None else shown.pop()
-    query, expect = miss.question.query, list(miss.question.expect)
-    return {"query": query, "expect": expect, "rank": miss.rank, "above": shown, "answer": answer}

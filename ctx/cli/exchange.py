@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from ctx import files
+from ctx.cli import Parser, action, actions_of, output_path
 from ctx.cli.configuration import bullets, configuration, trust_as_written
-from ctx.cli.options import Parser, action, actions_of, describe, output_path
-from ctx.cli.output import export_form, mode_of, open_output, plain, print_json, prose, tell, warn
+from ctx.cli.output import export_form, open_output, plain, prose, tell
 from ctx.cli.sources import next_steps
 from ctx.config import parse_config
 from ctx.config.compat import Paths, base_folder, converted
@@ -48,19 +48,17 @@ Pair = tuple[bytes, "np.ndarray"]
 
 
 def import_options(options: Parser) -> None:
-    describe(
-        options,
-        "Import what another program wrote.",
-        "ctx import context-harness config/ctx.toml",
-        "ctx import parquet vectors.parquet",
-        json=True,
-    )
-    actions = actions_of(options, "context-harness|parquet")
+    """Import what another program wrote.
+
+    ctx import context-harness config/ctx.toml
+    ctx import parquet vectors.parquet
+    """
+    actions = actions_of(options)
     harness = action(actions, "context-harness", "convert a configuration of Context Harness")
     harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
     output = "the file to write (default: ctx.toml in the folder its paths are relative to)"
     harness.add_argument("-o", "--output", metavar="FILE", help=output)
-    harness.add_argument("--dry-run", action="store_true", help="print what would be written, write nothing")
+    harness.flag("--dry-run", "print what would be written, write nothing")
     parquet = action(actions, "parquet", "import embeddings made elsewhere")
     parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
 
@@ -100,7 +98,13 @@ def _import_configuration(args: Namespace) -> int:
     if os.path.lexists(output) and not args.dry_run:
         raise BadRequest(f"{name} is there already; nothing was written (--output names another file)")
     conversion = converted(tables, Paths(base, project_root(output)), _script_text)
-    problems = _problems(conversion.text, output)
+    problems: list[str] = []
+    written = tables_in(conversion.text.encode(), name)
+    environ = dict.fromkeys(variables(written), "set")  # environment variables count as set
+    try:
+        parse_config(written, shown=name, path=output, root=project_root(output), environ=environ)
+    except ConfigError as error:  # the new configuration cannot be loaded yet
+        problems = error.message.splitlines()
     requests: list[str] = []
     if not args.dry_run:
         with files.writing(name, BadRequest):
@@ -108,25 +112,18 @@ def _import_configuration(args: Namespace) -> int:
             files.replace(output, conversion.text.encode(), mode=0o644)
         if not problems:
             requests = trust_as_written(output)
-    if args.json:
-        reply = {"written": None if args.dry_run else output, "text": conversion.text}
-        print_json({**reply, "notes": conversion.notes, "problems": problems, "trusted": requests})
-        return 1 if problems else 0
     notes = [f"  - {plain(note)}" for note in conversion.notes]
-    if args.dry_run:
-        print(prose(conversion.text), end="")
-        warn(*notes)
-    else:
-        print("\n".join([f"Wrote {plain(name)}. What is different here:", *notes]))
-    for problem in problems:
-        warn(f"Not ready yet: {plain(problem)}")
+    lines = [prose(conversion.text).rstrip("\n")]
+    if not args.dry_run:
+        lines, notes = [f"Wrote {plain(name)}. What is different here:", *notes], []
+    notes += [f"Not ready yet: {plain(problem)}" for problem in problems]
     if requests:
-        print(
-            "Trusted from now on, as it is written here, with what it asks for:", bullets(requests), sep="\n"
-        )
+        lines += ["Trusted from now on, as it is written here, with what it asks for:", bullets(requests)]
     if not args.dry_run and not problems:
-        print(next_steps(output))
-    return 1 if problems else 0
+        lines.append(next_steps(output))
+    reply = {"written": None if args.dry_run else output, "text": conversion.text}
+    reply |= {"notes": conversion.notes, "problems": problems, "trusted": requests}
+    return tell(args.json, reply, *lines, notes=notes, code=1 if problems else 0)
 
 
 def _script_text(path: str) -> str:
@@ -137,29 +134,15 @@ def _script_text(path: str) -> str:
         return ""  # reported when the configuration is read
 
 
-def _problems(text: str, output: str) -> list[str]:
-    """The problems that keep the new configuration from loading. Environment variables count as set."""
-    name, root = shown_path(output), project_root(output)
-    tables = tables_in(text.encode(), name)
-    environ = dict.fromkeys(variables(tables), "set")
-    try:
-        parse_config(tables, shown=name, path=output, root=root, environ=environ)
-    except ConfigError as error:
-        return error.message.splitlines()
-    return []
-
-
 # -- export --------------------------------------------------------------------------------------------------
 
 
 def export_options(options: Parser) -> None:
-    describe(
-        options,
-        "Write every document and chunk as one JSON document, as Context Harness's search widget reads it.",
-        "ctx export -o ctx-index.json",
-        "ctx export --parquet chunks.parquet",
-        json=True,
-    )
+    """Write every document and chunk as one JSON document, as Context Harness's search widget reads it.
+
+    ctx export -o ctx-index.json
+    ctx export --parquet chunks.parquet
+    """
     add = options.add_argument
     add("-o", "--output", type=output_path, metavar="FILE", help="where to (default: standard output)")
     add("--parquet", metavar="FILE", help="write chunks and embeddings as a Parquet table instead")
@@ -169,11 +152,9 @@ def export_options(options: Parser) -> None:
 def run_export(args: Namespace) -> int:
     if args.widget is not None:
         return _export_widget(args)
-    return _export_json(args) if args.parquet is None else _export_parquet(args)
-
-
-def _export_json(args: Namespace) -> int:
-    output = open_output(args.output, mode=mode_of(args.output))
+    if args.parquet is not None:
+        return _export_parquet(args)
+    output = open_output(args.output)
     with (
         open_workspace(configuration(args.config), reading=True, projecting=False) as workspace,
         output as out,

@@ -5,16 +5,23 @@ import logging
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import NoneType
-from typing import Any
 
-from ctx.cli.configuration import configuration
-from ctx.cli.edits import file_at
-from ctx.cli.options import Parser, action, actions_of, describe
-from ctx.cli.output import bars, log_to_stderr, plain, print_json, prose, table, tell, warn
+from ctx.cli import Parser, action, actions_of
+from ctx.cli.configuration import configuration, file_at
+from ctx.cli.output import (
+    Columns,
+    bars,
+    log_to_stderr,
+    plain,
+    print_json,
+    prose,
+    tell,
+    tell_table,
+)
 from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
@@ -44,39 +51,55 @@ _NEXT = {
     "connector": "Nothing is indexed from it yet; `ctx connector test {path}` tries it.",
     "agent": "It is not served yet; `ctx agent test {path} topic=words` tries it.",
 }
-_PURPOSES = {
-    "tool": "List, call, write and test tools.",
-    "connector": "Write and test connector scripts.",
-    "agent": "List, write and test agents.",
-    "pack": "List the memory packs: their tools, permissions, addresses and keys.",
-}
-_EXAMPLES = {
-    "tool": ("ctx tool init greet", "ctx tool call search query=release limit=3"),
-    "connector": ("ctx connector init tickets", "ctx connector test connectors/tickets.lua"),
-    "agent": ("ctx agent init reviewer", "ctx agent test reviewer topic=releases"),
-    "pack": ("ctx pack list",),
-}
 
 
-_ACTION_NAMES = {
-    "tool": "list|call|init|test",
-    "connector": "init|test",
-    "agent": "list|init|test",
-    "pack": "list",
-}
+def tool_options(options: Parser) -> None:
+    """List, call, write and test tools.
+
+    ctx tool init greet
+    ctx tool call search query=release limit=3
+    """
+    _add_actions("tool", options)
 
 
-def _options(command: str, options: Parser) -> None:
-    describe(options, _PURPOSES[command], *_EXAMPLES[command], json=True)
-    actions = actions_of(options, _ACTION_NAMES[command])
+def connector_options(options: Parser) -> None:
+    """Write and test connector scripts.
+
+    ctx connector init tickets
+    ctx connector test connectors/tickets.lua
+    """
+    _add_actions("connector", options)
+
+
+def agent_options(options: Parser) -> None:
+    """List, write and test agents.
+
+    ctx agent init reviewer
+    ctx agent test reviewer topic=releases
+    """
+    _add_actions("agent", options)
+
+
+def pack_options(options: Parser) -> None:
+    """List the memory packs: their tools, permissions, addresses and keys.
+
+    ctx pack list
+    """
+    actions = actions_of(options)
+    action(actions, "list", "the packs of this configuration")
+
+
+def _add_actions(command: str, options: Parser) -> None:
+    actions = actions_of(options)
     if command != "connector":
         action(actions, "list", f"the {command}s of this configuration")
-    if command == "pack":
-        return
     if command == "tool":
         call = action(actions, "call", "call a tool as REST and MCP do")
         call.add_argument("tool", help="the tool's name")
         _values(call, "--param")
+    init = action(actions, "init", "write a starter script that runs as it is")
+    init.add_argument("name")
+    init.add_argument("--path", help=f"where to (default: {command}s/NAME.lua)")
     purposes = {"connector": "scan, print the first items, index nothing", "agent": "resolve an agent"}
     test = action(actions, "test", purposes.get(command, "run a script that need not be in ctx.toml"))
     test.add_argument("script", help="the script's path, or the name that `init` was given")
@@ -84,9 +107,6 @@ def _options(command: str, options: Parser) -> None:
     test.add_argument("--timeout", type=float, metavar="SECONDS")
     settings = "run it with the settings of this entry of ctx.toml (default: the script's own entry)"
     test.add_argument("-s", "--source", metavar="NAME", help=settings)
-    init = action(actions, "init", "write a starter script that runs as it is")
-    init.add_argument("name")
-    init.add_argument("--path", help=f"where to (default: {command}s/NAME.lua)")
 
 
 def _values(command: Parser, name: str) -> None:
@@ -121,34 +141,36 @@ def _tool(args: Namespace) -> int:
             with _progress_shown(args.tool) as caller:
                 result = workspace.toolbox.call(args.tool, values, caller)
             return _print_answer(result, args.json)
-        tools = workspace.toolbox.list()
-        fields = ("name", "description", "builtin", "parameters")
-        origins = ["built in" if tool.builtin else tool.pack or tool.origin for tool in tools]
-        return _print_list("tool", tools, fields, origins, workspace, args.json)
+        rows = [
+            {name: getattr(tool, name) for name in ("name", "description", "builtin", "parameters")}
+            for tool in workspace.toolbox.list()
+        ]
+        origins = {tool.name: tool.pack or tool.origin for tool in workspace.toolbox.list()}
+        return _print_list(
+            "tool",
+            rows,
+            lambda row: "built in" if row["builtin"] else origins[row["name"]],
+            workspace,
+            args.json,
+        )
 
 
 def _print_list(
-    kind: str,
-    entries: Sequence[Any],
-    fields: Sequence[str],
-    origins: Sequence[str],
-    workspace: Workspace,
-    as_json: bool,
+    kind: str, rows: Sequence[JSON], origin: str | Callable[[JSON], str], workspace: Workspace, as_json: bool
 ) -> int:
-    """Prints tools or agents, and the scripts of the kind that failed to load."""
-    listed = [{name: getattr(entry, name) for name in fields} for entry in entries]
-    rows = [
-        (entry.name, origin, " ".join(entry.description.split()))
-        for entry, origin in zip(entries, origins, strict=True)
-    ]
-    listing = table(rows, (kind.upper(), "FROM", "DESCRIPTION")) if rows else f"No {kind}s."
+    """Prints tools or agents, and the scripts of the kind that failed to load. `origin`: see `Columns`."""
+    columns: Columns = {
+        kind.upper(): "name",
+        "FROM": origin,
+        "DESCRIPTION": lambda row: " ".join(row["description"].split()),
+    }
     failures, notes = [], []
     for row in workspace.scripts.statuses():
         if row.kind == kind and row.error:
             failures.append({"name": row.name, "file": row.where, "error": row.error, "serving": row.serving})
             remark = " (the last working version is used)" if row.serving else ""
             notes.append(f"FAILED {row.name} ({row.where}): {plain(row.error)}{remark}")
-    return tell(as_json, {f"{kind}s": listed, "failed": failures}, listing, notes=notes)
+    return tell_table(as_json, {f"{kind}s": rows, "failed": failures}, rows, columns, f"No {kind}s.", notes)
 
 
 @contextmanager
@@ -216,20 +238,20 @@ def _connector(args: Namespace) -> int:
                 content = item.read()
                 row: dict[str, JSON] = {"source_id": item.source_id, "title": content.title}
                 items.append({**row, "characters": len(content.data), "source_url": content.source_url})
-    if args.json:
-        problems, notes = ([row._asdict() for row in rows] for rows in (log.problems, log.notes))
-        print_json({"items": count, "first": items, "problems": problems, "notes": notes})
-        return 0
-    print(f"{count:,} items in {time.monotonic() - began_s:.1f} s")
+    problems, notes = ([row._asdict() for row in rows] for rows in (log.problems, log.notes))
+    lines = [f"{count:,} items in {time.monotonic() - began_s:.1f} s"]
     for row in items:
         title = plain(row["title"] or "")
-        print(f"  {plain(row['source_id'])}  {title}  {row['characters']:,} characters")
+        lines.append(f"  {plain(row['source_id'])}  {title}  {row['characters']:,} characters")
     if count > len(items):
-        print(f"  ... and {count - len(items):,} more")
-    for label, rows in (("skipped", log.problems), ("note:", log.notes)):
-        for problem in rows[:SHOWN_PROBLEMS]:
-            warn(f"  {label} {plain(problem.source_id)}: {plain(problem.message)}")
-    return 0
+        lines.append(f"  ... and {count - len(items):,} more")
+    remarks = [
+        f"  {label} {plain(problem.source_id)}: {plain(problem.message)}"
+        for label, rows in (("skipped", log.problems), ("note:", log.notes))
+        for problem in rows[:SHOWN_PROBLEMS]
+    ]
+    reply = {"items": count, "first": items, "problems": problems, "notes": notes}
+    return tell(args.json, reply, *lines, notes=remarks)
 
 
 def _agent(args: Namespace) -> int:
@@ -243,9 +265,9 @@ def _agent(args: Namespace) -> int:
             workspace.load_extensions()
             name = args.script if args.action == "test" else ""
         if args.action == "list":
-            agents = workspace.agents.list()
-            fields, origins = ("name", "description", "tools", "source"), [row.source for row in agents]
-            return _print_list("agent", agents, fields, origins, workspace, args.json)
+            fields = ("name", "description", "tools", "source")
+            rows = [{name: getattr(row, name) for name in fields} for row in workspace.agents.list()]
+            return _print_list("agent", rows, "source", workspace, args.json)
         with _with_hint(name, workspace.agents):
             prompt = workspace.agents.prompt(name, read_values(args.param), CALLER)
     return tell(
@@ -395,7 +417,6 @@ def _types(rule: JSON) -> set[str]:
     return types or {name for choice in rule.get("enum", ()) for name in _JSON_TYPES[type(choice)]}
 
 
-tool_options, run_tool = partial(_options, "tool"), partial(_run, "tool")
-connector_options, run_connector = partial(_options, "connector"), partial(_run, "connector")
-agent_options, run_agent = partial(_options, "agent"), partial(_run, "agent")
-pack_options, run_pack = partial(_options, "pack"), partial(_run, "pack")
+run_tool, run_connector, run_agent, run_pack = (
+    partial(_run, command) for command in ("tool", "connector", "agent", "pack")
+)

@@ -17,11 +17,21 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ctx.cli.clients import BUDGET_TOKENS, CLIENTS, HOOKED, Hook, Hooks, Project, expanded
-from ctx.cli.configuration import configuration_at, memory_configuration
+from ctx.cli.clients import (
+    BUDGET_TOKENS,
+    CLIENTS,
+    HOOKED,
+    Edit,
+    Hooks,
+    Project,
+    expanded,
+    own_command,
+    parsed,
+    read_text,
+    written,
+)
+from ctx.cli.configuration import configuration_at, file_at, memory_configuration
 from ctx.cli.connect import Outcome
-from ctx.cli.edits import Edit, comment_note, file_at, own_command, parsed, read_text, written
-from ctx.cli.memory import DEFAULT_BANK
 from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -37,6 +47,7 @@ from ctx.workspace import Workspace, open_workspace
 
 _OURS = re.compile(r"\bmemory (?:recall|capture) --hook\b")
 TAG = "captured"
+_TIMEOUT_S = {"recall": 10, "capture": 20}
 MAX_INPUT_BYTES = 8 << 20  # limit of a hook's JSON
 MAX_TRANSCRIPT_BYTES = 16 << 20  # to read from the end of a transcript
 MAX_RECALLED = 200  # memories to consider without a query
@@ -62,15 +73,18 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
     title, hooks = CLIENTS[args.client].title, CLIENTS[args.client].hooks
     if hooks is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(HOOKED)}")
-    if args.http or args.stdio:
-        raise BadRequest("--memory uses this machine's store; leave out --http, --url, --stdio and --key-env")
+    if args.http:
+        raise BadRequest("--memory uses this machine's store; leave out --http, --url and --key-env")
     shared = args.scope == "project"  # the default is the user's file, because memories are the user's
     if project.location is not None and not shared:
         configuration_at(project.location)  # check trust: the hook will name this file and skip the check
     template = os.path.join(project.root, hooks.project) if shared else expanded(hooks.user)
     path = file_at(template, shared=shared, root=project.root)
     before = read_text(path)
-    additions = {hook.event: _entry(hooks, hook, project, args, shared=shared) for hook in hooks.events}
+    additions = {
+        hooks.recall: _entry(hooks, "recall", project, args, shared=shared),
+        hooks.capture: _entry(hooks, "capture", project, args, shared=shared),
+    }
     snippet = written("json", {**hooks.header, "hooks": {k: [v] for k, v in additions.items()}}, None)
     if args.print:
         return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
@@ -99,34 +113,28 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
         for event, entry in additions.items():
             document.setdefault("hooks", {}).setdefault(event, []).append(entry)
         edit = Edit(path, before, written("json", document, before), not shared)
-        backup = "" if before is None else f" (backup: {os.path.basename(path)}.bak)"
-        text = "\n".join(
-            [
-                f"{title}: wrote {', '.join(additions)} into {path}{backup}",
-                hooks.then,
-                "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them.",
-            ]
-        )
+        text = f"{title}: wrote {', '.join(additions)} into {path}{edit.backup_remark}\n{hooks.then}\n"
+        text += "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
     if args.dry_run:
         return Outcome(args.client, "shown", path, edit.diff())
     edit.apply()
     state = "removed" if args.remove else "written"
-    return Outcome(args.client, state, path, text, comment_note("json", path, before))
+    return Outcome(args.client, state, path, text, edit.comment_notes)
 
 
-def _entry(hooks: Hooks, hook: Hook, project: Project, args: Namespace, *, shared: bool) -> JSON:
+def _entry(hooks: Hooks, action: str, project: Project, args: Namespace, *, shared: bool) -> JSON:
     """A hook in the client's JSON form. In the user's own file, it names the project's configuration."""
-    words = ["ctx" if shared else own_command(), "memory", hook.action, "--hook", args.client]
-    if hook.action == "recall":
+    words = ["ctx" if shared else own_command(), "memory", action, "--hook", args.client]
+    if action == "recall":
         words += ["--budget-tokens", str(args.budget_tokens or BUDGET_TOKENS)]
     if args.bank:
         words += ["--bank", args.bank]
     if project.location is not None and not shared:
         words += ["--config", os.path.abspath(project.location.path)]
-    command: dict[str, JSON] = {"command": f"{shlex.join(words)} || true", "timeout": hook.timeout_s}
+    command: dict[str, JSON] = {"command": f"{shlex.join(words)} || true", "timeout": _TIMEOUT_S[action]}
     if not hooks.grouped:
         return command
-    matcher = {} if hook.matcher is None else {"matcher": hook.matcher}
+    matcher = {"matcher": hooks.matcher} if hooks.matcher and action == "recall" else {}
     return {**matcher, "hooks": [{"type": "command", **command}]}
 
 
@@ -156,13 +164,6 @@ def _remove_ours(document: Any) -> list[str]:
 
 
 # -- running hooks -------------------------------------------------------------------------------------------
-
-
-def bank_of(args: Namespace) -> str:
-    """The bank that `--bank` names, or the default bank. An empty name stays empty and fails later, so that
-    an unset variable does not select the default bank.
-    """
-    return DEFAULT_BANK if args.bank is None else str(args.bank)
 
 
 class Message(NamedTuple):
@@ -207,7 +208,7 @@ def _object(content: bytes) -> dict[str, JSON]:
 
 
 def _recall(workspace: Workspace, args: Namespace, payload: JSON) -> int:
-    bank = workspace.memory.bank(bank_of(args))
+    bank = workspace.memory.bank(args.bank)
     prompt = payload.get("prompt")
     query = " ".join(args.query) or (prompt if isinstance(prompt, str) else "")
     lines = recalled(bank, query, args.budget_tokens)
@@ -267,7 +268,7 @@ def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
         )
     session = _session(payload)
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
-    bank = workspace.memory.bank(bank_of(args), source)
+    bank = workspace.memory.bank(args.bank, source)
     count = sum(
         _store(bank, statement, message, payload)
         for message in said(payload)

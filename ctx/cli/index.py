@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ctx.background import Background
+from ctx.cli import Parser, amount, log_option, progress_options
 from ctx.cli.configuration import NO_SOURCES, configuration
-from ctx.cli.options import Parser, amount, describe, log_option, progress_options
 from ctx.cli.output import (
     json_line,
     json_printable,
@@ -29,7 +29,7 @@ from ctx.connectors.base import Problem
 from ctx.connectors.forges import parse_remote
 from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
 from ctx.indexing.embedding import EmbedReport
-from ctx.indexing.run import Progress, Window
+from ctx.indexing.run import Window
 from ctx.indexing.status import EMPTY, IndexReport
 from ctx.indexing.worker import ROLES, Worker
 from ctx.models import JSON, SourceStatus, record_json
@@ -48,25 +48,23 @@ Unused = TypeVar("Unused")
 
 
 def index_options(options: Parser) -> None:
-    describe(
-        options,
-        "Bring the index up to date: new, changed and deleted documents.",
-        "ctx index",
-        "ctx index notes --full",
-        json=True,
-    )
+    """Bring the index up to date: new, changed and deleted documents.
+
+    ctx index
+    ctx index notes --full
+    """
     add = options.add_argument
     add("sources", nargs="*", metavar="SOURCE", help="names or types (default: all)")
-    add("--full", action="store_true", help="read everything again")
-    add("--dry-run", action="store_true", help="show what would change, write nothing")
-    add("--watch", action="store_true", help="keep running and follow the sources until Ctrl-C")
-    add("--no-embed", action="store_true", help="keyword index only; the next run or a server embeds")
+    options.flag("--full", "read everything again")
+    options.flag("--dry-run", "show what would change, write nothing")
+    options.flag("--watch", "keep running and follow the sources until Ctrl-C")
+    options.flag("--no-embed", "keyword index only; the next run or a server embeds")
     add(
         "--prune",
         action="store_true",
         help="drop the documents of sources that are not configured (any more)",
     )
-    add("--take-over", action="store_true", help="take over documents of another configuration or machine")
+    options.flag("--take-over", "take over documents of another configuration or machine")
     add("--since", metavar="DATE", help="only what was updated at or after this date")
     add("--until", metavar="DATE", help="only what was updated at or before this date")
     add("-n", "--limit", type=amount, metavar="N", help="most new or changed documents to index per source")
@@ -85,6 +83,9 @@ def run_index(args: Namespace) -> int:
         raise BadRequest("--prune looks at the whole configuration; leave out the names of sources")
     stop = threading.Event()
     with open_workspace(config) as workspace:
+        if args.take_over and not args.dry_run:
+            for connector in workspace.indexer.select([] if args.prune else args.sources):
+                workspace.catalog.take_over(connector.name)
         try:
             with without_reported():
                 code = _run_once(workspace, args, window, stop)
@@ -114,9 +115,6 @@ def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop
     indexer = workspace.indexer
     names = [] if args.prune else args.sources  # with --prune they are the sources to drop
     prunable = prunable_sources(workspace, args.sources) if args.prune else []
-    if args.take_over and not args.dry_run:
-        for connector in indexer.select(names):
-            workspace.catalog.take_over(connector.name)
     embedded: EmbedReport | None = None
     failure: CtxError | None = None
     dropped: list[tuple[str, int]] = []
@@ -132,7 +130,11 @@ def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop
             if not reports:
                 workspace.catch_up()  # `run` does this before its first change
             if not args.no_embed:
-                embedded, failure = _embed_new(workspace, progress, stop)
+                try:
+                    with with_pending(workspace):
+                        embedded = indexer.embed(progress=progress, stop=stop)
+                except CtxError as error:
+                    failure = error
     strays = [] if args.sources and not args.prune else workspace.unconfigured()
     if not args.json:
         for report in reports:
@@ -166,25 +168,11 @@ def report_json(report: IndexReport) -> JSON:
     return {**fields, "seconds": round(fields.pop("duration_s"), 3)}
 
 
-def _embed_new(
-    workspace: Workspace, progress: Progress | None, stop: threading.Event
-) -> tuple[EmbedReport | None, CtxError | None]:
-    try:
-        with with_pending(workspace):
-            return workspace.indexer.embed(progress=progress, stop=stop), None
-    except CtxError as error:
-        return None, error
-
-
 def _print_strays(config: Config, strays: list[SourceStatus], prunable: list[SourceStatus]) -> None:
     """Prints the sources with documents that are not configured, or those that --prune would drop."""
-    if prunable:
-        fate = "would be dropped"
-    elif config.store.url:  # other machines may use them
-        return
-    else:
-        fate = "kept (`ctx index --prune` drops them)"
-    for stray in prunable or strays:
+    fate = "would be dropped" if prunable else "kept (`ctx index --prune` drops them)"
+    # Other machines may use the documents in a shared database.
+    for stray in prunable or ([] if config.store.url else strays):
         print(f"{stray.name}: not configured, {counted(stray.doc_count, 'document')} {fate}")
 
 
@@ -206,7 +194,13 @@ def _print_report(config: Config, report: IndexReport, *, dry_run: bool, whole: 
     else:
         warn(f"{plain(report.source)}: FAILED: {plain(report.note or 'unknown reason')}")
     if empty or not report.ok:
-        _print_place(config, report.source)
+        # Not in the source's status, because clients can read that.
+        places = {row.name: f"in: {row.root}" for row in config.filesystems}
+        places |= {row.name: f"at: {parse_remote(row.url).redact(row.url)}" for row in config.gits}
+        places |= {row.name: f"at: {row.endpoint_url or 'AWS'}" for row in config.buckets}
+        places |= {row.name: f"at: {row.url}" for row in config.webs}
+        if report.source in places:
+            warn(f"  looked {plain(places[report.source])}")
 
 
 def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
@@ -214,18 +208,6 @@ def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
         warn(f"  {label}: {plain(': '.join(filter(None, line)))}")
     if total > SHOWN:
         warn(f"  ... and {total - SHOWN:,} more (--json lists them)")
-
-
-def _print_place(config: Config, source: str) -> None:
-    """Prints the folder or address of a source that failed or is empty. It is not in the source's status,
-    because clients can read that.
-    """
-    places = {row.name: f"in: {row.root}" for row in config.filesystems}
-    places |= {row.name: f"at: {parse_remote(row.url).redact(row.url)}" for row in config.gits}
-    places |= {row.name: f"at: {row.endpoint_url or 'AWS'}" for row in config.buckets}
-    places |= {row.name: f"at: {row.url}" for row in config.webs}
-    if source in places:
-        warn(f"  looked {plain(places[source])}")
 
 
 def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
@@ -260,20 +242,18 @@ def change_lines(report: IndexReport) -> list[str]:
 
 
 def embed_options(options: Parser) -> None:
-    describe(
-        options,
-        "Compute missing embeddings (pending), drop all and start again (rebuild), or drop those\n"
-        "of replaced models (prune).",
-        "ctx embed pending",
-        "ctx embed prune --dry-run",
-        json=True,
-    )
+    """Compute missing embeddings (pending), drop all and start again (rebuild), or drop those
+    of replaced models (prune).
+
+    ctx embed pending
+    ctx embed prune --dry-run
+    """
     add = options.add_argument
     kinds = ("pending", "rebuild", "prune")
     add("what", metavar="|".join(kinds), choices=kinds, help="the action")
     add("models", nargs="*", default=[], metavar="MODEL", help="prune only these models")
     add("-n", "--limit", type=amount, metavar="N", help="stop after this many chunks")
-    add("--dry-run", action="store_true", help="only count")
+    options.flag("--dry-run", "only count")
     add("--batch-size", type=amount, help="texts per request, for ollama and openai")
     progress_options(options)
 
@@ -423,16 +403,14 @@ def drop_sources(workspace: Workspace, sources: Sequence[SourceStatus]) -> list[
 
 
 def worker_options(options: Parser) -> None:
-    describe(
-        options,
-        "Index and embed together with other machines that share [store] url.",
-        "ctx worker",
-        "ctx worker --roles embed --once",
-        json=True,
-    )
+    """Index and embed together with other machines that share [store] url.
+
+    ctx worker
+    ctx worker --roles embed --once
+    """
     roles = "scan, embed and pump (to the engine of [index]), separated by commas"
     options.add_argument("--roles", default=",".join(ROLES), help=roles)
-    options.add_argument("--once", action="store_true", help="stop when nothing is left to do")
+    options.flag("--once", "stop when nothing is left to do")
     log_option(options, "info")
 
 

@@ -6,8 +6,8 @@ The actions are in `memory_actions` and `hooks`, which import the memory store (
 from argparse import Namespace
 from typing import Any
 
+from ctx.cli import Parser, action, actions_of, amount, moment, output_path
 from ctx.cli.clients import BUDGET_TOKENS, HOOKED
-from ctx.cli.options import Parser, action, actions_of, amount, describe, moment, output_path
 
 DEFAULT_BANK = "default"
 # The other products whose memories `ctx memory import --from` reads.
@@ -15,14 +15,12 @@ PRODUCTS = ("basic-memory", "claude-recall", "hindsight", "mem0", "sekha")
 
 
 def memory_options(options: Parser) -> None:
-    describe(
-        options,
-        "Read, correct, forget and move memories.",
-        "ctx memory search when is the release",
-        "ctx memory forget 4f1c09aa",
-        json=True,
-    )
-    actions = actions_of(options, "ACTION")
+    """Read, correct, forget and move memories.
+
+    ctx memory search when is the release
+    ctx memory forget 4f1c09aa
+    """
+    actions = actions_of(options)
     _reading_options(actions)
     _changing_options(actions)
     _moving_options(actions)
@@ -30,7 +28,7 @@ def memory_options(options: Parser) -> None:
     recall = action(actions, "recall", "print memories for the start of a session")
     capture = action(actions, "capture", "store memories from a hook's JSON on standard input")
     for parser in (recall, capture):
-        parser.add_argument("--bank", help=f"which bank (default: {DEFAULT_BANK})")
+        parser.add_argument("--bank", default=DEFAULT_BANK, help=f"which bank (default: {DEFAULT_BANK})")
         parser.add_argument("--hook", choices=HOOKED, help="reply in this client's hook format; never fail")
     recall.add_argument("query", nargs="*", help="what to look for (default: the most important and latest)")
     budget = f"most tokens to print (default: {BUDGET_TOKENS})"
@@ -45,9 +43,7 @@ def _location_options(actions: Any) -> None:
     action(actions, "gone", "list the memories of projects that were moved or deleted")
     forget = action(actions, "forget-project", "delete the memories of a moved or deleted project")
     forget.add_argument("name", nargs="+", metavar="NAME", help="a name from `gone`")
-    forget.add_argument(
-        "--yes", action="store_true", help="delete; without it, only show what would be deleted"
-    )
+    forget.flag("--yes", "delete; without it, only show what would be deleted")
 
 
 def run_memory(args: Namespace) -> int:
@@ -86,12 +82,9 @@ def _reading_options(actions: Any) -> None:
     for options in (listing, searching):
         options.add_argument("-n", "--limit", type=amount, default=20, help="at most so many (default: 20)")
         options.add_argument("--as-of", type=moment, metavar="DATE", help="what was true at that time")
-        options.add_argument(
-            "--superseded", action="store_true", help="also memories that a later one replaced"
-        )
+        options.flag("--superseded", "also memories that a later one replaced")
         _filter_options(options)
-    forgotten = "only forgotten memories; `restore` takes their id"
-    listing.add_argument("--forgotten", action="store_true", help=forgotten)
+    listing.flag("--forgotten", "only forgotten memories; `restore` takes their id")
     for name, purpose in (("show", "show one memory in full"), ("history", "show every change of a memory")):
         _with_bank(actions, name, purpose).add_argument("id", help="its id, from list or search")
 
@@ -108,8 +101,7 @@ def _changing_options(actions: Any) -> None:
     forget = _with_bank(actions, "forget", "forget memories; `undo` brings them back")
     forget.add_argument("id", nargs="*", help="their ids, or options that select them")
     _filter_options(forget)
-    purge = "erase for good: text, words, vectors and history"
-    forget.add_argument("--purge", action="store_true", help=purge)
+    forget.flag("--purge", "erase for good: text, words, vectors and history")
     undo = _with_bank(actions, "undo", "undo an operation")
     undo.add_argument("op_id", help="the operation's id, from its reply or `history`")
     restore = _with_bank(actions, "restore", "restore a memory that was forgotten or replaced")
@@ -122,9 +114,9 @@ def _changing_options(actions: Any) -> None:
     merge.add_argument("into", help="the bank that receives the memories")
     delete = action(actions, "delete", "remove a bank for good, with its history")
     delete.add_argument("name", help="the bank")
-    delete.add_argument("--yes", action="store_true", help="delete; without it, only count")
+    delete.flag("--yes", "delete; without it, only count")
     for options in (forget, merge):
-        options.add_argument("--dry-run", action="store_true", help="only show what would be done")
+        options.flag("--dry-run", "only show what would be done")
 
 
 def _moving_options(actions: Any) -> None:
@@ -145,11 +137,6 @@ def _moving_options(actions: Any) -> None:
     for options in (export, importing, sync):
         folder = "a folder of Markdown files, one per memory"
         options.add_argument("--folder", metavar="DIR", help=folder, required=options is sync)
-        options.add_argument(
-            "--dry-run", action="store_true", help="of a folder: only show what would be done"
-        )
-    for options in (export, importing):
-        options.add_argument("--format", choices=("jsonl", "markdown"), help="markdown needs --folder")
+        options.flag("--dry-run", "of a folder: only show what would be done")
     for options in (importing, sync):
-        prune = "for a folder: forget the memories whose files were deleted"
-        options.add_argument("--prune", action="store_true", help=prune)
+        options.flag("--prune", "for a folder: forget the memories whose files were deleted")

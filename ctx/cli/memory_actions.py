@@ -7,9 +7,20 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from ctx.cli.configuration import NO_PROJECT, memory_configuration
-from ctx.cli.hooks import bank_of
-from ctx.cli.output import ago, export_form, open_output, plain, print_json, table, tell, warn
-from ctx.clock import iso_utc
+from ctx.cli.memory import DEFAULT_BANK
+from ctx.cli.output import (
+    Columns,
+    ago,
+    cell,
+    export_form,
+    open_output,
+    plain,
+    table,
+    tell,
+    tell_table,
+    warn,
+)
+from ctx.clock import iso_utc, parse_ms
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
@@ -78,37 +89,27 @@ def _adopt(args: Namespace) -> int:
 
 
 def _gone(args: Namespace) -> int:
-    rows = [entry for entry in entries(projects_folder(os.environ)) if entry.gone]
-    listed = [_described(entry) for entry in rows]
-    cells = [
-        (
-            entry.name,
-            plain(entry.record.path),
-            f"{_count(entry):,}",
-            f"{entry.bytes / 1e6:,.1f} MB",
-            ago(entry.record.seen_ms),
-        )
-        for entry in rows
+    rows: list[dict[str, JSON]] = [
+        {
+            "name": entry.name,
+            "path": entry.record.path,
+            "memories": _count(entry),
+            "bytes": entry.bytes,
+            "last_used_at": iso_utc(entry.record.seen_ms),
+        }
+        for entry in entries(projects_folder(os.environ))
+        if entry.gone
     ]
-    return tell(
-        args.json,
-        {"projects": listed},
-        table(cells, ("NAME", "PROJECT WAS AT", "MEMORIES", "SIZE", "LAST USED"))
-        if rows
-        else "No memories of moved or deleted projects.",
-        notes=["`ctx memory adopt NAME` gives them to this project, `forget-project NAME` deletes them."]
-        if rows
-        else (),
-    )
-
-
-def _described(entry: Entry) -> dict[str, str | int]:
-    return {
-        "name": entry.name,
-        "path": entry.record.path,
-        "memories": _count(entry),
-        "bytes": entry.bytes,
+    columns: Columns = {
+        "NAME": "name",
+        "PROJECT WAS AT": "path",
+        "MEMORIES": "memories",
+        "SIZE": lambda row: f"{row['bytes'] / 1e6:,.1f} MB",
+        "LAST USED": lambda row: ago(parse_ms(row["last_used_at"])),
     }
+    hint = "`ctx memory adopt NAME` gives them to this project, `forget-project NAME` deletes them."
+    empty = "No memories of moved or deleted projects."
+    return tell_table(args.json, {"projects": rows}, rows, columns, empty, [hint] if rows else [])
 
 
 def _count(entry: Entry) -> int:
@@ -136,16 +137,13 @@ def _forget_project(args: Namespace) -> int:
 
 
 def _banks(workspace: Workspace, args: Namespace) -> int:
-    banks = workspace.memory.bank_counts()
-    counts = list(banks.items())[: args.limit]
-    excess = len(banks) - len(counts)
-    rows = [(name, f"{count:,}") for name, count in counts]
-    return tell(
-        args.json,
-        {"banks": [{"bank": name, "memories": count} for name, count in counts], "total": len(banks)},
-        table(rows, ("BANK", "MEMORIES")) if rows else f"{NO_MEMORIES[0].upper()}{NO_MEMORIES[1:]}.",
-        notes=[f"{excess:,} more; --limit shows them"] if excess else (),
-    )
+    counts = workspace.memory.bank_counts()
+    rows = [{"bank": name, "memories": count} for name, count in counts.items()][: args.limit]
+    excess = len(counts) - len(rows)
+    notes = [f"{excess:,} more; --limit shows them"] if excess else []
+    columns = {"BANK": "bank", "MEMORIES": "memories"}
+    empty = f"{NO_MEMORIES[0].upper()}{NO_MEMORIES[1:]}."
+    return tell_table(args.json, {"banks": rows, "total": len(counts)}, rows, columns, empty, notes)
 
 
 def _list(workspace: Workspace, args: Namespace) -> int:
@@ -195,14 +193,10 @@ def _show(workspace: Workspace, args: Namespace) -> int:
 
 
 def _value(name: str, value: JSON) -> str:
-    """Formats a field of a record as text: times in ISO 8601, "-" for None."""
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
+    """Formats a field of a record as text. Times are in ISO 8601."""
     if isinstance(value, dict):
         return ", ".join(f"{key}={entry}" for key, entry in value.items())
-    return str(iso(value) if name in MOMENTS else value)
+    return cell(iso(value) if name in MOMENTS and value is not None else value)
 
 
 def _history(workspace: Workspace, args: Namespace) -> int:
@@ -335,10 +329,6 @@ def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> i
 
 def _takes_folder(args: Namespace) -> bool:
     """Whether the command uses a folder (`--folder`). Raises `BadRequest` for contradictory options."""
-    if args.format == "markdown" and not args.folder:
-        raise BadRequest("--format markdown needs --folder DIR")
-    if args.format == "jsonl" and args.folder:
-        raise BadRequest("--folder is for --format markdown")
     if not args.folder and (args.dry_run or getattr(args, "prune", False)):
         raise BadRequest("--dry-run and --prune are for a --folder")
     return args.folder is not None
@@ -371,28 +361,26 @@ def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
     conflicts: dict[str, str] = {}
     for reply in replies.values():  # the import's reasons take precedence
         conflicts = {entry["file"]: entry["reason"] for entry in reply["conflicts"]} | conflicts
-    code = 1 if conflicts else 0
-    if args.json:
-        print_json({"bank": bank_of(args), **replies})
-        return code
+    lines, notes = [], []
     for name, reply in replies.items():
         counts = ", ".join(f"{reply[key]:,} {key}" for key in _COUNTED if reply.get(key))
-        print(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {counts or 'nothing to do'}")
+        lines.append(f"{name}{' (dry run)' if reply['dry_run'] else ''}: {counts or 'nothing to do'}")
     imported = replies.get("import", {})
     if imported.get("missing") and not args.prune:
-        warn("The memories of deleted files were kept; --prune forgets them.")
+        notes.append("The memories of deleted files were kept; --prune forgets them.")
     if imported.get("conflicts") and args.prune:
-        warn("Nothing was forgotten: fix these first.")
-    for path, reason in list(conflicts.items())[:_SHOWN]:
-        warn(f"  {plain(path)}: {plain(reason)}")
-    return code
+        notes.append("Nothing was forgotten: fix these first.")
+    notes += [f"  {plain(path)}: {plain(reason)}" for path, reason in list(conflicts.items())[:_SHOWN]]
+    bank = DEFAULT_BANK if args.bank is None else args.bank
+    return tell(args.json, {"bank": bank, **replies}, *lines, notes=notes, code=1 if conflicts else 0)
 
 
 def _import(workspace: Workspace, args: Namespace) -> int:
+    target = DEFAULT_BANK if args.bank is None else args.bank  # an empty name is an error, not the default
     if _takes_folder(args):
         if not os.path.isdir(args.folder):
             raise BadRequest(f"--folder: there is no folder {plain(args.folder)}")
-        folder = Folder(workspace.memory.bank(bank_of(args), BY_HAND), args.folder)
+        folder = Folder(workspace.memory.bank(target, BY_HAND), args.folder)
         return _report_folder(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
@@ -400,25 +388,20 @@ def _import(workspace: Workspace, args: Namespace) -> int:
             f"{plain(args.file)} is empty, or a folder. Use --folder for a folder of memories, or "
             "--from NAME for another product's"
         )
-    target = bank_of(args)
     private = args.product in SHIPPED_PACKS and args.product != "hindsight"
     if args.bank is None and private and not workspace.config.memory.shared:
         target = f"{OWN_BANK}{args.product}"  # the product's pack uses its own bank
     bank = workspace.memory.bank(target, Provenance(pack=args.product, transport="cli", tool="import"))
     counts = _read(bank, source, args)
     conflicts, unread = counts.get("conflicts", []), counts.get("unread", [])
-    code = 1 if conflicts or unread else 0
-    if args.json:
-        print_json({"bank": bank.id, **counts})
-        return code
-    print(f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} already existed.")
-    for id in conflicts:
-        warn(f"  {id}: the memory here has other content and was not changed")
-    for entry in unread[:_SHOWN]:
-        warn(f"  {plain(entry['where'])}: {plain(entry['reason'])}")
+    line = f"Imported {counts['imported']:,} into '{bank.id}'; {counts['skipped']:,} already existed."
+    notes = [f"  {id}: the memory here has other content and was not changed" for id in conflicts]
+    notes += [f"  {plain(entry['where'])}: {plain(entry['reason'])}" for entry in unread[:_SHOWN]]
     if len(unread) > _SHOWN:
-        warn(f"  and {len(unread) - _SHOWN:,} more; --json lists them all")
-    return code
+        notes.append(f"  and {len(unread) - _SHOWN:,} more; --json lists them all")
+    return tell(
+        args.json, {"bank": bank.id, **counts}, line, notes=notes, code=1 if conflicts or unread else 0
+    )
 
 
 def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:

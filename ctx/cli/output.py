@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TextIO
 
@@ -28,6 +28,10 @@ _QUIET_LOGGERS = ("watchfiles", "httpx", "httpcore", "mcp", "asyncio", "uvicorn.
 _SILENT_LOGGERS = ("psycopg.pool", "opensearch")  # they log each failed attempt; ctx reports the outcome
 # Line ends, tabs, and the marks and joiners of scripts and emoji. Overrides of text direction are not here.
 _HARMLESS = "\n\t\u00ad\u200b\u200c\u200d\u200e\u200f\u2060"
+
+
+Columns = Mapping[str, str | Callable[[JSON], str]]
+"""The columns of a table: header -> the key of a row, or a function that formats the row."""
 
 
 # -- text ----------------------------------------------------------------------------------------------------
@@ -114,6 +118,35 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     with console.capture() as capture:
         console.print(listing)
     return "\n".join(map(str.rstrip, capture.get().splitlines()))
+
+
+def cell(value: JSON) -> str:
+    """Formats a value for a table: `-` for None, 1,234 for a number, commas between the values of a list."""
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def tell_table(
+    as_json: bool,
+    reply: JSON,
+    rows: Sequence[JSON],
+    columns: Columns,
+    empty: str,
+    notes: Sequence[str] = (),
+) -> int:
+    """Prints a command's result, as JSON or as a table of `rows`. Returns 0.
+
+    Without rows, the text is `empty`. `notes` go to standard error.
+    """
+    cells = [
+        [cell(row[column]) if isinstance(column, str) else column(row) for column in columns.values()]
+        for row in rows
+    ]
+    listing = table(cells, tuple(columns)) if rows else empty
+    return tell(as_json, reply, listing, notes=notes)
 
 
 def ago(ms: int | None) -> str:
@@ -263,9 +296,10 @@ def without_reported(*expected: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
+def open_output(path: str | None) -> Iterator[TextIO]:
     """Yields a UTF-8 text file: standard output if `path` is None, else a file that replaces `path` when the
-    block succeeds. Raises `BadRequest`.
+    block succeeds and keeps its permissions, so that a web server can still read it. A new file is private.
+    Raises `BadRequest`.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -274,6 +308,7 @@ def open_output(path: str | None, *, mode: int = 0o600) -> Iterator[TextIO]:
         return
     with ExitStack() as stack:
         try:
+            mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else 0o600
             descriptor = stack.enter_context(files.replacement(path, mode=mode))
         except OSError as error:
             hint = "" if isinstance(error, IsADirectoryError) else "; name a file that you can write"
@@ -288,13 +323,3 @@ def export_form(path: str | None) -> Callable[[str], str]:
     nothing.
     """
     return json_printable if path is None and sys.stdout.isatty() else str
-
-
-def mode_of(path: str | None) -> int:
-    """The permissions of the file that an export replaces, so that a web server can still read it; 0600 for a
-    new file.
-    """
-    try:
-        return 0o600 if path is None else stat.S_IMODE(os.stat(path).st_mode)
-    except OSError:
-        return 0o600

@@ -1,5 +1,8 @@
 """`ctx registry`: installs, updates and shows scripts that others share. A registry is pinned to a commit,
 and each script must be trusted.
+
+`ctx trust`: trusts a project's configuration, the scripts that it names, those in its `.ctx` folder, and
+scripts of registries.
 """
 
 import os
@@ -7,60 +10,58 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from ctx import files
-from ctx.cli.configuration import configuration_at, project_location
+from ctx.cli import Parser, action, actions_of
+from ctx.cli.configuration import bullets, configuration_at, project_location, requests_of, scripts_of
 from ctx.cli.extensions import scaffold
-from ctx.cli.options import Parser, action, actions_of, describe
-from ctx.cli.output import bars, plain, print_json, table, tell, without_reported
+from ctx.cli.output import Columns, bars, plain, table, tell, tell_table, without_reported
 from ctx.cli.sources import append_table
+from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.toml import read_toml, toml_key, toml_value
+from ctx.config.trust import TrustFile, project_scripts, trust_path
 from ctx.errors import BadRequest, ConfigError
-from ctx.models import JSON, as_table
+from ctx.models import JSON, as_table, record_json
 from ctx.scripts.registry import InstalledRegistries, installed_registries, new_registry
 from ctx.scripts.registry_contents import MANIFEST, Fetched, Registry, RegistryScript, fetch
 from ctx.text.strings import counted, one_line
 
+TRUST_HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
+
 
 def run_registry(args: Namespace) -> int:
-    return _ACTIONS[args.action](installed_registries(os.environ), args)
+    code: int = args.run(installed_registries(os.environ), args)
+    return code
 
 
 def registry_options(options: Parser) -> None:
-    describe(
-        options,
-        "Install Lua tools, connectors and agents that others share in a git repository, pinned to a\n"
-        "commit and checked by hash. None runs before you `ctx trust` it.",
-        "ctx registry install team https://example.org/team.git",
-        "ctx registry list",
-        json=True,
-    )
-    actions = actions_of(options, "|".join(_ACTIONS))
-    listing = action(actions, "list", "the installed registries, or the scripts of one")
+    """Install Lua tools, connectors and agents that others share in a git repository, pinned to a
+    commit and checked by hash. None runs before you `ctx trust` it.
+
+    ctx registry install team https://example.org/team.git
+    ctx registry list
+    """
+    actions = actions_of(options)
+    listing = action(actions, "list", "the installed registries, or the scripts of one", _list)
     listing.add_argument("name", nargs="?", help="a registry")
-    install = action(actions, "install", "fetch a registry and pin it; run nothing")
+    install = action(actions, "install", "fetch a registry and pin it; run nothing", _install)
     install.add_argument("name", help="its name here")
     install.add_argument("url", nargs="?", help="what git can clone; not needed to reinstall a registry")
     install.add_argument("--branch", metavar="NAME", help="a branch, a tag or a full commit id")
-    update = action(actions, "update", "pin the newest commit, and show what changed")
+    update = action(actions, "update", "pin the newest commit, and show what changed", _update)
     update.add_argument("name", nargs="?", help="only this registry")
-    update.add_argument("--dry-run", action="store_true", help="only show what would change")
-    update.add_argument(
-        "--rewritten", action="store_true", help="even if the branch no longer has the installed commit"
-    )
-    search = action(actions, "search", "search scripts by name, description and tags")
+    update.flag("--dry-run", "only show what would change")
+    update.flag("--rewritten", "even if the branch no longer has the installed commit")
+    search = action(actions, "search", "search scripts by name, description and tags", _search)
     search.add_argument("words", nargs="+")
-    for name, purpose in (
-        ("info", "show a registry, or a script with its settings, files and hashes"),
-        ("add", "add a script to this project's configuration"),
-        ("override", "copy a script into this project to change it"),
-    ):
-        one_script = action(actions, name, purpose)
-        one_script.add_argument("script", help="tools/SCRIPT, or REGISTRY/tools/SCRIPT")
-        if name == "add":
-            one_script.add_argument("--name", help="its name here (default: the registry's name for it)")
-    remove = action(actions, "remove", "remove a registry, and the trust in its scripts")
+    info = action(actions, "info", "show a registry, or a script with its settings, files and hashes", _info)
+    add = action(actions, "add", "add a script to this project's configuration", _add)
+    override = action(actions, "override", "copy a script into this project to change it", _override)
+    for parser in (info, add, override):
+        parser.add_argument("script", help="tools/SCRIPT, or REGISTRY/tools/SCRIPT")
+    add.add_argument("--name", help="its name here (default: the registry's name for it)")
+    remove = action(actions, "remove", "remove a registry, and the trust in its scripts", _remove)
     remove.add_argument("name")
-    init = action(actions, "init", "write an example registry into a new folder")
+    init = action(actions, "init", "write an example registry into a new folder", _init)
     init.add_argument("folder", help="where to")
 
 
@@ -70,12 +71,14 @@ def registry_options(options: Parser) -> None:
 def _list(installed: InstalledRegistries, args: Namespace) -> int:
     if args.name is not None:
         return _print_scripts(installed, installed.registry(args.name).scripts, args.json)
-    rows, listed = [], []
-    for registry in installed.with_shipped():
-        runnable = f"{sum(map(installed.runs, registry.scripts))} of {len(registry.scripts)}"
-        rows.append((registry.name, registry.commit[:12], runnable, plain(registry.url)))
-        listed.append(_registry_json(installed, registry))
-    return tell(args.json, {"registries": listed}, table(rows, ("REGISTRY", "COMMIT", "TRUSTED", "FROM")))
+    rows = [_registry_json(installed, registry) for registry in installed.with_shipped()]
+    columns: Columns = {
+        "REGISTRY": "name",
+        "COMMIT": lambda row: row["commit"][:12],
+        "TRUSTED": lambda row: f"{sum(each['trusted'] for each in row['scripts'])} of {len(row['scripts'])}",
+        "FROM": "url",
+    }
+    return tell_table(args.json, {"registries": rows}, rows, columns, "No registries.")
 
 
 def _search(installed: InstalledRegistries, args: Namespace) -> int:
@@ -90,12 +93,9 @@ def _search(installed: InstalledRegistries, args: Namespace) -> int:
 
 
 def _print_scripts(installed: InstalledRegistries, scripts: Sequence[RegistryScript], as_json: bool) -> int:
-    rows = [(script.reference, _state(installed, script), plain(script.description)) for script in scripts]
-    return tell(
-        as_json,
-        {"scripts": [_script_json(installed, script) for script in scripts]},
-        table(rows, ("SCRIPT", "STATE", "DESCRIPTION")) if rows else "No scripts.",
-    )
+    rows = [_script_json(installed, script) for script in scripts]
+    columns: Columns = {"SCRIPT": "script", "STATE": _state, "DESCRIPTION": "description"}
+    return tell_table(as_json, {"scripts": rows}, rows, columns, "No scripts.")
 
 
 def _info(installed: InstalledRegistries, args: Namespace) -> int:
@@ -107,40 +107,27 @@ def _info(installed: InstalledRegistries, args: Namespace) -> int:
             print(f"  from     {plain(registry.url)}" + (f" {registry.branch}" if registry.branch else ""))
             print(f"  commit   {registry.commit}\n")
         return _print_scripts(installed, scripts, args.json)
-    script = scripts[0]
-    state = f"  state    {plain(installed.change(script) or _state(installed, script))}"
-    return tell(args.json, _script_json(installed, script), *script_lines(installed, script), state)
+    row = _script_json(installed, scripts[0])
+    state = f"  state    {plain(row['problem'] or _state(row))}"
+    return tell(args.json, row, *script_lines(installed, scripts[0]), state)
 
 
-def _state(installed: InstalledRegistries, script: RegistryScript) -> str:
-    if installed.change(script) is not None:
-        return "CHANGED here"
-    return "trusted" if installed.trusted(script) else "NOT trusted"
+def _state(row: JSON) -> str:
+    return "CHANGED here" if row["problem"] else "trusted" if row["trusted"] else "NOT trusted"
 
 
 def _registry_json(installed: InstalledRegistries, registry: Registry) -> dict[str, JSON]:
-    return {
-        "name": registry.name,
-        "url": registry.url,
-        "branch": registry.branch,
-        "commit": registry.commit,
-        "description": registry.description,
-        "scripts": [_script_json(installed, script) for script in registry.scripts],
-    }
+    scripts = [_script_json(installed, script) for script in registry.scripts]
+    return {**record_json(registry, omit=("scripts",)), "scripts": scripts}
 
 
 def _script_json(installed: InstalledRegistries, script: RegistryScript) -> dict[str, JSON]:
     return {
         "script": script.reference,
-        "kind": script.kind,
-        "name": script.name,
-        "description": script.description,
-        "tags": list(script.tags),
-        "required_config": list(script.required_config),
+        **record_json(script, omit=("registry", "sizes")),
         "sha256": script.digest,
         "trusted": installed.runs(script),
         "problem": installed.change(script),
-        "files": dict(script.files),
         "text": installed.path_of(script, f"{script.kind}.lua"),
     }
 
@@ -163,17 +150,16 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
         registry, branch = new_registry(args.name, url, args.branch), args.branch
     registry, contents, problems, _ = _fetched(registry, branch)
     installed.install(registry, contents)
-    if args.json:
-        print_json({**_registry_json(installed, registry), "left_out": list(problems)})
-        return 0
-    print(f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.")
-    for problem in problems:
-        print(f"  left out: {plain(problem)}")
-    if registry.scripts:
+    lines = [
+        f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.",
+        *(f"  left out: {plain(problem)}" for problem in problems),
+    ]
+    code = tell(args.json, {**_registry_json(installed, registry), "left_out": list(problems)}, *lines)
+    if registry.scripts and not args.json:
         print()
         _print_scripts(installed, registry.scripts, False)
         print("\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
-    return 0
+    return code
 
 
 def _trust_lines(script: RegistryScript) -> list[str]:
@@ -344,6 +330,77 @@ def _init(installed: InstalledRegistries, args: Namespace) -> int:
 # -- trust ---------------------------------------------------------------------------------------------------
 
 
+def trust_options(options: Parser) -> None:
+    """Trust this project's configuration, if it asks for more than reading its own folder, the scripts
+    that it names, and those of the .ctx folder. Review them first: each is trusted by its hash.
+
+    ctx trust --list
+    ctx trust ctx.toml
+    """
+    add = options.add_argument
+    names = "a script, the configuration, or registry:NAME/tools/SCRIPT (default: all of the project)"
+    add("names", nargs="*", metavar="NAME", help=names)
+    options.flag("--list", "only show what is trusted and what each asks for")
+    options.flag("--revoke", "stop trusting them")
+
+
+def run_trust(args: Namespace) -> int:
+    if any(name.startswith(REGISTRY_PREFIX) for name in args.names):
+        return trust_scripts(args)
+    location = project_location(args.config)
+    file = TrustFile(trust_path(os.environ))
+    digests = file.digests()
+    configured = requests_of(location)
+    pinned = scripts_of(location, digests)
+    scripts = [*pinned, *project_scripts(project_root(location.path), digests)]
+    unknown = set(args.names) - {script.name for script in scripts} - {configured.name}
+    if unknown:
+        raise BadRequest(
+            f"no {', '.join(sorted(unknown))} in .ctx/tools or .ctx/agents, "
+            f"and the configuration is {configured.name}"
+        )
+    included = not args.names or configured.name in args.names
+    picked = [
+        script
+        for script in scripts
+        if not args.names or script.name in args.names or (included and script in pinned)
+    ]
+    trusted = digests.get(trusted_as(configured.path)) == configured.digest
+    if included and configured.lines and not args.json:
+        print(f"{one_line(configured.name)} asks for more than reading its own folder:")
+        print(bullets(configured.lines), flush=True)
+    if not args.list:
+        changes = {script.path: script.digest for script in picked}
+        if included and (args.revoke or configured.lines):
+            changes[trusted_as(configured.path)] = configured.digest
+            trusted = not args.revoke
+        file.record(dict.fromkeys(changes) if args.revoke else changes)
+        picked = [script._replace(trusted=not args.revoke) for script in picked]
+    rows = [
+        (script.kind, script.name, "trusted" if script.trusted else "NOT trusted", script.digest[:16])
+        for script in picked
+    ]
+    if included:
+        state = "trusted" if trusted else "named" if configured.chosen else "NOT trusted"
+        state = state if configured.lines else "asks for nothing"
+        rows.insert(0, ("configuration", configured.name, state, configured.digest[:16]))
+    whole = trusted or configured.chosen or not configured.lines
+    reply = {
+        "configuration": {
+            "name": configured.name,
+            "sha256": configured.digest,
+            "trusted": whole,
+            "asks": configured.lines,
+        },
+        "scripts": [
+            {"kind": script.kind, "name": script.name, "sha256": script.digest, "trusted": script.trusted}
+            for script in picked
+        ],
+    }
+    notes = [] if picked else ["This project has no scripts."]
+    return tell(args.json, reply, table(rows, TRUST_HEADERS), *notes)
+
+
 def trust_scripts(args: Namespace) -> int:
     """Trusts scripts of installed registries and prints each script first. `--revoke` removes the trust,
     `--list` only lists the scripts.
@@ -367,7 +424,7 @@ def trust_scripts(args: Namespace) -> int:
         for script, trusted in rows
     ]
     listed = [{"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows]
-    return tell(args.json, {"scripts": listed}, table(states, ("KIND", "NAME", "STATE", "SHA-256")))
+    return tell(args.json, {"scripts": listed}, table(states, TRUST_HEADERS))
 
 
 def _refuse_damaged(installed: InstalledRegistries, scripts: Sequence[RegistryScript]) -> None:
@@ -392,16 +449,3 @@ def script_lines(installed: InstalledRegistries, script: RegistryScript) -> list
         f"  file     {name}  {script.sizes.get(name, 0):,} bytes  {digest[:16]}"
         for name, digest in sorted(script.files.items())
     ]
-
-
-_ACTIONS = {
-    "list": _list,
-    "install": _install,
-    "update": _update,
-    "search": _search,
-    "info": _info,
-    "add": _add,
-    "override": _override,
-    "remove": _remove,
-    "init": _init,
-}

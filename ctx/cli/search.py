@@ -1,27 +1,68 @@
-"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`: search and read documents."""
+"""`ctx search`, `ctx get`, `ctx outline` and `ctx symbol`: search and read documents.
 
+Before it reads the index, each indexes changed files for at most a second. If a server runs, it does this
+instead.
+"""
+
+import json
 import os
 import re
+import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from textwrap import wrap
 
+from ctx import files
+from ctx.cli import Parser, amount
 from ctx.cli.configuration import configuration
-from ctx.cli.freshness import Freshness, fresh_workspace
-from ctx.cli.options import Parser, amount, describe
-from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn
+from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn, without_reported
+from ctx.cli.running import of_project, servers
 from ctx.clock import parse_ms
-from ctx.connectors.base import encode_name
-from ctx.errors import BadParameter, BadRequest, NotFound
-from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, document_id
+from ctx.config import Config
+from ctx.connectors.base import ScanLog, encode_name
+from ctx.connectors.filesystem import FilesystemConnector
+from ctx.connectors.walk import RACY
+from ctx.errors import BadParameter, BadRequest, CtxError, NotFound, SourceError
+from ctx.indexing.run import read_alike, run_signature
+from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, SourceItem, document_id
+from ctx.scripts.sources import folders
+from ctx.store.base import Catalog
 from ctx.text.strings import sound
 from ctx.tools.places import Place, exact_places, place_of, resolve_sources, the_only
-from ctx.workspace import Workspace
+from ctx.workspace import Workspace, open_workspace
 
+TIME_S = 1.0
+LOCK_TIMEOUT_S = 0.2  # a process that holds the lock indexes the changes itself
+EMBEDDED_AT_MOST = 16  # chunks; each takes the bundled model 30 ms
+_TEXTLESS = "textless.json"
+_MAX_TEXTLESS_BYTES = 10_000_000
 _MIN_PREFIX = 4  # the fewest characters of a shortened id
 _SHOWN_CANDIDATES = 5
 _PASSAGES = 3  # per document
 _FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 _HEX = frozenset("0123456789abcdef-")
+
+
+@dataclass
+class Freshness:
+    """Facts about the index for the command that reads it. `notes` are for the user. `gone` has the (source,
+    source_id) of documents whose files were deleted but that are still in the index.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    gone: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass
+class _Changes:
+    """The changes in a folder: new and changed files (`items`), and the ids of deleted ones (`gone`)."""
+
+    connector: FilesystemConnector
+    items: list[SourceItem]
+    gone: set[str]
 
 
 def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str, str]) -> dict[str, JSON]:
@@ -46,28 +87,19 @@ def _tell(freshness: Freshness) -> None:
 
 
 def search_options(options: Parser) -> None:
-    describe(
-        options,
-        "Search the index. Any text is a query.",
-        "ctx search how do we rotate keys -n 5",
-        "ctx search -m hybrid -p 'src/**' -t code retry with backoff",
-        json=True,
-    )
+    """Search the index. Any text is a query.
+
+    ctx search how do we rotate keys -n 5
+    ctx search -m hybrid -p 'src/**' -t code retry with backoff
+    """
     add = options.add_argument
     add("query", nargs="+", help="what to look for")
-    add(
-        "-m",
-        "--mode",
-        choices=MODES,
-        default=AUTO,
-        help="keyword, semantic or hybrid (default: what suits the query)",
-    )
-    add(
-        "-n", "--limit", type=int, metavar="N", help="the most results (default: 12, [retrieval] final_limit)"
-    )
-    add(
-        "-s", "--source", action="append", help="only this source, by name (git:platform) or type; repeatable"
-    )
+    mode = "keyword, semantic or hybrid (default: what suits the query)"
+    add("-m", "--mode", choices=MODES, default=AUTO, help=mode)
+    limit = "the most results (default: 12, [retrieval] final_limit)"
+    add("-n", "--limit", type=int, metavar="N", help=limit)
+    source = "only this source, by name (git:platform) or type; repeatable"
+    add("-s", "--source", action="append", help=source)
     add("-p", "--path", action="append", metavar="GLOB", help="only paths like docs/** or *.py; repeatable")
     add("-t", "--type", action="append", help="only prose, code, or a media type; repeatable")
     add("--since", metavar="DATE", help="updated at or after this date (2026-01-31)")
@@ -76,8 +108,8 @@ def search_options(options: Parser) -> None:
     passages = f"the most passages per document (default: {_PASSAGES})"
     add("--per-document", type=int, metavar="N", default=_PASSAGES, help=passages)
     add("--max-tokens", type=int, metavar="N", help="leave out results beyond about this many tokens")
-    add("--prefix", action="store_true", help="the last word may be unfinished")
-    add("--explain", action="store_true", help="show how each result was ranked")
+    options.flag("--prefix", "the last word may be unfinished")
+    options.flag("--explain", "show how each result was ranked")
 
 
 def run_search(args: Namespace) -> int:
@@ -99,18 +131,14 @@ def run_search(args: Namespace) -> int:
         ]
         if not (reply["results"] or reply.get("note") or args.json):
             reply["note"] = _advice(args, workspace, bool(reply.get("partial")))
-        _print_results(reply, args)
-    return 0
-
-
-def _print_results(reply: JSON, args: Namespace) -> None:
     if args.json:
-        print_json(reply)
-        return
+        return tell(True, reply)
     for remark in ("partial", "note", "cut"):
         if reply.get(remark):
             warn(f"Note: {plain(reply[remark])}")
-    print("\n".join(_result_lines(reply["results"], explain=args.explain)) or "No results.", flush=True)
+    return tell(
+        False, reply, *(list(_result_lines(reply["results"], explain=args.explain)) or ["No results."])
+    )
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
@@ -132,6 +160,8 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
 
 def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
     bold, faint, mark, off = ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m") if styled() else ("", "", "", "")
+    columns = terminal_width()
+    width = max((columns or 80) - 4, 10)
     several = len({result["source"] for result in results}) > 1
     for number, result in enumerate(results, 1):
         section, title = _section(result).rpartition(" > ")[2], result["title"]
@@ -146,9 +176,10 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
             text = _highlighted(passage, bold, off)
             for line in text.split("\n"):
-                whole = passage.get("symbol") or line[:1].isspace()  # source lines stay as they are
-                for part in [line] if whole else _wrapped(line.split(" "), (bold, off)):
-                    yield f"    {part}"
+                # On a terminal, prose is wrapped. Source lines stay.
+                keep = columns is None or not line or passage.get("symbol") or line[0].isspace()
+                parts = [line] if keep else wrap(line, width, break_long_words=False, break_on_hyphens=False)
+                yield from (f"    {part}" for part in parts)
         if copies := result.get("also_in"):
             yield f"    {faint}also in {plain(', '.join(copy['source_id'] for copy in copies))}{off}"
         for name, reasons in result["explain"].items() if explain else ():
@@ -177,34 +208,15 @@ def _highlighted(passage: JSON, on: str, off: str) -> str:
     return marked + prose(snippet[last:])
 
 
-def _wrapped(words: list[str], codes: tuple[str, str]) -> list[str]:
-    """Joins words to lines that fit the terminal (less four columns); in a pipe, to one line. `codes` are
-    escape sequences, which take no columns.
-    """
-    columns = terminal_width()
-    if columns is None:
-        return [" ".join(words)]
-    lines, column = [""], 0
-    for word in words:
-        length = len(word) - sum(word.count(code) * len(code) for code in codes if code)
-        if lines[-1] and column + 1 + length > columns - 4:
-            lines.append("")
-        column = column + 1 + length if lines[-1] else length
-        lines[-1] += f" {word}" if lines[-1] else word
-    return lines
-
-
 # -- get -----------------------------------------------------------------------------------------------------
 
 
 def get_options(options: Parser) -> None:
-    describe(
-        options,
-        "Print a document, or some of its lines.",
-        "ctx get docs/release.md:12-30",
-        "ctx get 125af08b --body",
-        json=True,
-    )
+    """Print a document, or some of its lines.
+
+    ctx get docs/release.md:12-30
+    ctx get 125af08b --body
+    """
     add = options.add_argument
     document = (
         "an id or its first characters, or a path; path:12-30 or path:12 gives these lines, path#Name one "
@@ -215,7 +227,7 @@ def get_options(options: Parser) -> None:
     add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
     add("--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)")
     add("--max-tokens", type=amount, metavar="N", help="cut the text after about this many tokens")
-    add("--body", action="store_true", help="print only the text")
+    options.flag("--body", "print only the text")
 
 
 def run_get(args: Namespace) -> int:
@@ -315,39 +327,27 @@ def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place
 
 
 def outline_options(options: Parser) -> None:
-    describe(
-        options,
-        "List the definitions of a file, or the headings of a page.",
-        "ctx outline store.py",
-        "ctx outline store.py#Store open",
-        json=True,
-    )
+    """List the definitions of a file, or the headings of a page.
+
+    ctx outline store.py
+    ctx outline store.py#Store open
+    """
     options.add_argument("path", metavar="PATH[#NAME]", help="a file, or file#Class for the members of one")
     options.add_argument("query", nargs="*", help="only members with one of these words")
     options.add_argument("-s", "--source", help="only this source, by name (git:platform) or type (git)")
 
 
 def symbol_options(options: Parser) -> None:
-    describe(
-        options,
-        "Show where a name is defined, what it calls and where it is used.",
-        "ctx symbol Store.find",
-        "ctx symbol find -p 'src/**'",
-        json=True,
-    )
+    """Show where a name is defined, what it calls and where it is used.
+
+    ctx symbol Store.find
+    ctx symbol find -p 'src/**'
+    """
     add = options.add_argument
     add("name", help="a function, class, method or variable: find, Store.find")
     add("-p", "--path", metavar="GLOB", help="only paths like src/** or *.py")
     add("-n", "--limit", type=int, metavar="N", help="the most definitions and references (default: 30)")
     add("-s", "--source", help="only this source, by name (git:platform) or type (git)")
-
-
-def run_outline(args: Namespace) -> int:
-    return _navigate("outline", args)
-
-
-def run_symbol(args: Namespace) -> int:
-    return _navigate("symbol", args)
 
 
 def _navigate(tool: str, args: Namespace) -> int:
@@ -362,3 +362,124 @@ def _navigate(tool: str, args: Namespace) -> int:
         _tell(freshness)
         reply = _call(workspace, tool, arguments, labels)
         return tell(args.json, reply, *([] if args.json else [prose(reply["text"])]))
+
+
+run_outline, run_symbol = partial(_navigate, "outline"), partial(_navigate, "symbol")
+
+
+# -- changed files -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fresh_workspace(
+    config: Config, *, embed: bool = False, projecting: bool = True
+) -> Iterator[tuple[Workspace, Freshness]]:
+    """Yields a workspace after indexing the files that changed in its folders, and the facts about it.
+    `embed`: also embeds them. Raises `StoreError` if nothing is indexed yet.
+    """
+    with ExitStack() as stack:
+        workspace = stack.enter_context(open_workspace(config, reading=True, projecting=projecting))
+        freshness = Freshness()
+        if config.filesystems and not config.store.url and not of_project(servers(), config.root):
+            ends_s = time.monotonic() + TIME_S
+            changes = _look(workspace.catalog, config, freshness)
+            if changes:
+                left = sum(len(found.items) + len(found.gone) for found in changes)
+                try:
+                    writer = stack.enter_context(open_workspace(config))
+                    with without_reported():  # `ctx index` reports the files that cannot be read
+                        left = _index(writer, changes, ends_s, embed=embed)
+                    workspace = writer
+                except (CtxError, OSError):  # another process is writing, or the store is read-only
+                    freshness.gone |= {
+                        (found.connector.name, source_id) for found in changes for source_id in found.gone
+                    }
+                if left:
+                    have = "file has" if left == 1 else "files have"
+                    freshness.notes.append(f"{left:,} {have} changed since; run `ctx index`")
+        yield workspace, freshness
+
+
+def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Changes]:
+    """Scans the configured folders for changes since they were indexed. Adds notes to `freshness`."""
+    textless = _read_textless(config)
+    changes = []
+    for connector in folders(config):
+        last = catalog.last_run(connector.name)
+        if last is None:
+            continue  # never indexed: a search reports that
+        signature = run_signature(connector, config.chunking.max_tokens, config.chunking.overlap_tokens)
+        if not read_alike(last.signature, signature):
+            freshness.notes.append(f"{connector.name} must be read again; run `ctx index`")
+            continue
+        known = catalog.fingerprints(connector.name)
+        log = ScanLog()
+        passed = textless.get(connector.name, {})
+        try:
+            seen = list(connector.scan(known, log, brief=True))
+        except SourceError as error:
+            freshness.notes.append(error.message)
+            continue
+        items = [item for item in seen if passed.get(item.source_id) != item.fingerprint]
+        gone = known.keys() - log.unchanged - {item.source_id for item in seen}
+        gone -= {source_id for source_id in gone if source_id.startswith(tuple(log.withheld))}
+        if items or gone:
+            items.sort(key=lambda item: item.updated_ms, reverse=True)  # latest change first
+            changes.append(_Changes(connector, items, gone))
+    return changes
+
+
+def _index(workspace: Workspace, changes: Sequence[_Changes], ends_s: float, *, embed: bool) -> int:
+    """Indexes changes until `ends_s` on the monotonic clock. Returns how many files are left."""
+    indexer = workspace.indexer
+    indexer.lock_timeout_s = LOCK_TIMEOUT_S
+    left = chunks = 0
+    for found in changes:
+        read: list[SourceItem] = []
+        report = indexer.run_source(found.connector, items=partial(_changed, found, read, ends_s))
+        left += len(found.items) - len(read)
+        chunks += report.chunks
+        _remember_textless(workspace, found.connector.name, read)
+    if embed and 0 < chunks <= EMBEDDED_AT_MOST and workspace.config.embedding.provider == "local":
+        with suppress(CtxError):
+            indexer.embed(limit=chunks)
+    return left
+
+
+def _changed(
+    found: _Changes, read: list[SourceItem], ends_s: float, known: Mapping[str, str], log: ScanLog
+) -> Iterator[SourceItem]:
+    log.gone |= found.gone
+    for item in found.items:
+        if time.monotonic() >= ends_s:
+            return
+        read.append(item)
+        yield item
+
+
+def _read_textless(config: Config) -> dict[str, dict[str, str]]:
+    """The fingerprints of files that were read but not stored, because they have no text or cannot be read:
+    source -> source_id -> fingerprint. Such files need not be read again before each command.
+    """
+    try:
+        data = files.read_file(
+            os.path.join(config.folder, _TEXTLESS), beneath=config.folder, most=_MAX_TEXTLESS_BYTES
+        )
+        rows: dict[str, dict[str, str]] = json.loads(data)
+    except (OSError, ValueError):
+        return {}
+    return rows
+
+
+def _remember_textless(workspace: Workspace, source: str, read: Sequence[SourceItem]) -> None:
+    stored = workspace.catalog.fingerprints(source, [item.source_id for item in read])
+    passed = {
+        item.source_id: item.fingerprint
+        for item in read
+        if stored.get(item.source_id) != item.fingerprint and RACY not in item.fingerprint
+    }
+    if passed:
+        rows = _read_textless(workspace.config)
+        rows[source] = {**rows.get(source, {}), **passed}
+        with suppress(OSError):
+            files.replace(os.path.join(workspace.config.folder, _TEXTLESS), json.dumps(rows).encode())

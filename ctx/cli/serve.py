@@ -16,9 +16,8 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from ctx.background import Background
-from ctx.cli import command_parser
+from ctx.cli import Parser, command_parser, log_option
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
-from ctx.cli.options import Parser, describe, log_option
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
 from ctx.cli.running import Running, at_address, of_project, registered, servers, tools_over_http
 from ctx.clock import now_ms
@@ -40,24 +39,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 64
+STATE_FILE = "state.json"
 
 
 # -- serve ---------------------------------------------------------------------------------------------------
 
 
 def serve_options(options: Parser) -> None:
-    describe(
-        options,
-        "Serve REST, MCP and the page over HTTP, and keep the index up to date.",
-        "ctx serve",
-        "ctx serve --bind 127.0.0.1:7332",
-    )
+    """Serve REST, MCP and the page over HTTP, and keep the index up to date.
+
+    ctx serve
+    ctx serve --bind 127.0.0.1:7332
+    """
     add = options.add_argument
     add("what", nargs="?", metavar="mcp", default="mcp", help="`ctx serve mcp` is the same")
     add("--bind", metavar="HOST:PORT", help="instead of [server] bind")
-    add("--stdio", action="store_true", help="MCP on standard input and output instead: `ctx mcp`")
+    options.flag("--stdio", "MCP on standard input and output instead: `ctx mcp`")
     no_auth = "bind beyond this machine without a key: anyone who reaches the port can use it"
-    add("--insecure-no-auth", action="store_true", help=no_auth)
+    options.flag("--insecure-no-auth", no_auth)
     workers = "for teams: use N processes for requests and one more to index and embed"
     add("--workers", type=_worker_count, default=1, metavar="N", help=workers)
     levels = ("debug", "info", "warning", "error")
@@ -177,7 +176,10 @@ class WorkerApp:
         log_to_stderr(self.log_level, self.log_format)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         try:
-            workspace = Workspace(self.config, state=state_file(self.folder), rates=rates_file(self.folder))
+            # prometheus-client reads every `.db` of the folder
+            rates = os.path.join(self.folder, "rates.sqlite3")
+            state = os.path.join(self.folder, STATE_FILE)
+            workspace = Workspace(self.config, state=state, rates=rates)
             _ = workspace.packs, workspace.scripts
             settings = server_settings(
                 workspace, insecure_no_auth=self.insecure_no_auth, owner_key=self.owner_key
@@ -186,14 +188,6 @@ class WorkerApp:
         except CtxError as error:
             logger.error("this worker cannot start: %s", error.message)
             sys.exit(CANNOT_START)
-
-
-def state_file(folder: str) -> str:
-    return os.path.join(folder, "state.json")
-
-
-def rates_file(folder: str) -> str:
-    return os.path.join(folder, "rates.sqlite3")  # prometheus-client reads every `.db` there
 
 
 def _end_with_parent() -> None:
@@ -226,7 +220,7 @@ def serve_with_workers(
             os.environ[SHARED_FOLDER] = folder
         background = Background(workspace)
         background.start(patience_s=0.0)
-        background.publish_state(state_file(folder))
+        background.publish_state(os.path.join(folder, STATE_FILE))
         app = WorkerApp(workspace.config, folder, settings.insecure_no_auth, settings.owner_key, *log)
         try:
             Workers(app, sockets, count, announce=announce).run()
@@ -240,13 +234,12 @@ def serve_with_workers(
 
 
 def mcp_options(options: Parser) -> None:
-    describe(
-        options,
-        "Serve MCP on standard input and output, for clients that start their own servers. Without a\n"
-        "configuration it indexes the folder it is started in.",
-        "ctx mcp",
-        "ctx mcp --url https://ctx.example.org --key-env CTX_KEY",
-    )
+    """Serve MCP on standard input and output, for clients that start their own servers. Without a
+    configuration it indexes the folder it is started in.
+
+    ctx mcp
+    ctx mcp --url https://ctx.example.org --key-env CTX_KEY
+    """
     add = options.add_argument
     add(
         "--pack",
@@ -263,15 +256,22 @@ def run_mcp(args: Namespace) -> int:
     if os.isatty(0):
         warn("An MCP client starts this command; set one up with `ctx connect CLIENT`. Ctrl-C stops it.")
     if args.url:
-        return _remote(args)
+        key = os.environ.get(args.key_env) if args.key_env else None
+        if args.key_env and not key:
+            raise ConfigError(f"--key-env: the environment variable {args.key_env} is not set; export it")
+        return _proxy(Upstream(remote(args.url, args.bank), key), args.log_level)
     if args.key_env:
         raise BadRequest("--key-env needs --url: a local ctx needs no key")
     bank = args.bank or os.environ.get("CTX_BANK")
     if args.pack is None:
         config = _mcp_configuration(args.config)
         find = partial(_own_server, config, bank)
-        if (server := find()) and _answers(server):
-            return _proxy(server, args.log_level, find)
+        if server := find():
+            try:
+                if tools_over_http(server):  # not if the server's configuration disables MCP
+                    return _proxy(server, args.log_level, find)
+            except (ConnectionError, ConfigError) as error:
+                logger.warning("the server at %s is not used: %s", server.url, error)
     else:
         config = memory_configuration(args.config)
         if args.pack not in config.packs.enabled:
@@ -290,15 +290,6 @@ def _own_server(config: Config, bank: str | None) -> Upstream | None:
     if row is None or row.config != os.path.realpath(config.path or ""):
         return None
     return Upstream(remote(local(row.address), bank), row.owner_key)
-
-
-def _answers(server: Upstream) -> bool:
-    """Whether a server answers MCP requests. It does not if its configuration disables MCP."""
-    try:
-        return bool(tools_over_http(server))
-    except (ConnectionError, ConfigError) as error:
-        logger.warning("the server at %s is not used: %s", server.url, error)
-        return False
 
 
 def _mcp_configuration(explicit: str | None) -> Config:
@@ -353,14 +344,6 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
     return 0
 
 
-def _remote(args: Namespace) -> int:
-    """Forwards a client's messages to the server at `--url`. Raises `ConfigError`."""
-    key = os.environ.get(args.key_env) if args.key_env else None
-    if args.key_env and not key:
-        raise ConfigError(f"--key-env: the environment variable {args.key_env} is not set; export it")
-    return _proxy(Upstream(remote(args.url, args.bank), key), args.log_level)
-
-
 def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None] | None = None) -> int:
     from ctx.server.proxy import Proxy  # see `_serve_stdio`
     from ctx.server.stdio import client_streams, run, take_stdio
@@ -380,9 +363,11 @@ def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None]
 
 
 def openapi_options(options: Parser) -> None:
-    purpose = "Print the OpenAPI 3.1 description of this configuration's tools."
-    examples = ("ctx openapi > openapi.json", "ctx openapi --server-url https://ctx.example.org")
-    describe(options, purpose, *examples, json=True)
+    """Print the OpenAPI 3.1 description of this configuration's tools.
+
+    ctx openapi > openapi.json
+    ctx openapi --server-url https://ctx.example.org
+    """
     options.add_argument("--server-url", metavar="URL", help="the server's address (default: /)")
 
 

@@ -9,11 +9,9 @@ from urllib.parse import urlsplit
 import tomlkit
 
 from ctx import files
-from ctx.cli import command_parser
-from ctx.cli.configuration import configuration_at, keep_trust, project_location, trust_as_written
-from ctx.cli.edits import file_at
+from ctx.cli import Parser, command_parser
+from ctx.cli.configuration import configuration_at, file_at, keep_trust, project_location, trust_as_written
 from ctx.cli.index import drop_sources, run_index
-from ctx.cli.options import Parser, describe
 from ctx.cli.output import plain, tell, warn
 from ctx.config import load_config, parse_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
@@ -46,9 +44,13 @@ _LOCATORS = {"filesystem": "root", "git": "url", "web": "url", "s3": "bucket"}
 
 
 def init_options(options: Parser) -> None:
-    describe(options, "Write ctx.toml for this folder.", "ctx init", "ctx init --root docs", json=True)
+    """Write ctx.toml for this folder.
+
+    ctx init
+    ctx init --root docs
+    """
     options.add_argument("--root", default=".", help="the folder to index (default: this one)")
-    options.add_argument("--force", action="store_true", help="replace an existing configuration")
+    options.flag("--force", "replace an existing configuration")
 
 
 def run_init(args: Namespace) -> int:
@@ -111,17 +113,15 @@ def _write(path: str, text: str, *, private: bool = False) -> None:
 
 
 def add_options(options: Parser) -> None:
-    describe(
-        options,
-        "Add a source to this project's configuration, else to your own, and index it.",
-        "ctx add ~/notes",
-        "ctx add https://docs.example.com/ --name handbook",
-        json=True,
-    )
+    """Add a source to this project's configuration, else to your own, and index it.
+
+    ctx add ~/notes
+    ctx add https://docs.example.com/ --name handbook
+    """
     place = "a folder, the address of a git repository or a site, or s3://BUCKET/PREFIX"
     options.add_argument("place", metavar="PATH|URL", help=place)
     options.add_argument("--name", help="the source's name (default: from the folder or the address)")
-    options.add_argument("--no-index", action="store_true", help="only write the configuration, like --json")
+    options.flag("--no-index", "only write the configuration, like --json")
 
 
 def run_add(args: Namespace) -> int:
@@ -137,7 +137,12 @@ def run_add(args: Namespace) -> int:
     elif args.place in [*(row.url for row in config.gits), *(row.url for row in config.webs)]:
         raise Conflict(f"{plain(args.place)} is already a source")
     rows: tuple[Any, ...] = (*config.filesystems, *config.gits, *config.webs, *config.buckets)
-    name = args.name or _default_name(kind, args.place)
+    place = args.place
+    if kind == "filesystem":
+        place = os.path.realpath(os.path.expanduser(place))
+    elif kind in ("web", "s3"):
+        place = urlsplit(place).hostname or place
+    name = args.name or name_of(place)
     if any(row.name == f"{kind}:{name}" for row in rows):
         raise Conflict(f"a source called '{kind}:{plain(name)}' exists; use --name for another name")
     shown, root = shown_path(location.path), project_root(location.path)
@@ -151,12 +156,6 @@ def run_add(args: Namespace) -> int:
         return 0
     options = command_parser("index").parse_args([f"{kind}:{name}", "--config", location.path])
     return run_index(options)
-
-
-def _default_name(kind: str, place: str) -> str:
-    if kind == "filesystem":
-        return name_of(os.path.realpath(os.path.expanduser(place)))
-    return name_of((urlsplit(place).hostname or place) if kind in ("web", "s3") else place)
 
 
 def _user_location() -> Location:
@@ -245,13 +244,11 @@ def append_table(location: Location, header: str, lines: str) -> str:
 
 
 def remove_options(options: Parser) -> None:
-    describe(
-        options,
-        "Remove a source from the configuration, and its documents from the index. The files are kept.",
-        "ctx remove notes",
-        "ctx remove ~/notes",
-        json=True,
-    )
+    """Remove a source from the configuration, and its documents from the index. The files are kept.
+
+    ctx remove notes
+    ctx remove ~/notes
+    """
     options.add_argument("source", metavar="NAME|PATH|URL", help="its name, its folder or its address")
 
 

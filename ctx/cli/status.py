@@ -5,17 +5,17 @@ connected clients. `ctx log`: shows what clients searched and read.
 from argparse import Namespace
 from datetime import datetime
 
+from ctx.cli import Parser, amount
 from ctx.cli.clients import project_here
 from ctx.cli.configuration import NO_PROJECT, NO_SOURCES, configuration
 from ctx.cli.connect import client_rows
 from ctx.cli.index import replaced_models, share_line, shares_json
-from ctx.cli.options import Parser, amount, describe
-from ctx.cli.output import ago, plain, table, tell
+from ctx.cli.output import Columns, ago, plain, table, tell, tell_table
 from ctx.cli.running import servers
 from ctx.clock import iso_utc, parse_ms
 from ctx.errors import BadRequest, StoreError
 from ctx.http import local
-from ctx.memory.activity import KEPT, Entry
+from ctx.memory.activity import KEPT
 from ctx.models import JSON, Caller, oldest_pending_ms, record_json
 from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
@@ -24,13 +24,11 @@ _QUERY_CHARS = 60  # to show of a query in the log
 
 
 def status_options(options: Parser) -> None:
-    describe(
-        options,
-        "Show sources, index, memories, running servers and connected clients.",
-        "ctx status",
-        "ctx status --json",
-        json=True,
-    )
+    """Show sources, index, memories, running servers and connected clients.
+
+    ctx status
+    ctx status --json
+    """
 
 
 def run_status(args: Namespace) -> int:
@@ -132,17 +130,15 @@ def _sources_table(sources: list[JSON]) -> str:
 
 
 def log_options(options: Parser) -> None:
-    describe(
-        options,
-        "Show what clients searched and read, newest first. `!` marks searches without a good hit.",
-        "ctx log -n 50",
-        "ctx log --clear",
-        json=True,
-    )
+    """Show what clients searched and read, newest first. `!` marks searches without a good hit.
+
+    ctx log -n 50
+    ctx log --clear
+    """
     options.add_argument(
         "-n", "--limit", type=amount, default=20, metavar="N", help="how many calls (default: 20)"
     )
-    options.add_argument("--clear", action="store_true", help="delete all entries")
+    options.flag("--clear", "delete all entries")
 
 
 def run_log(args: Namespace) -> int:
@@ -154,23 +150,15 @@ def run_log(args: Namespace) -> int:
             count = activity.clear()
             return tell(args.json, {"cleared": count}, f"Deleted {counted(count, 'entry')}.")
         entries = activity.entries(min(args.limit, KEPT))
-    return tell(args.json, {"entries": [record_json(entry) for entry in entries]}, _log_table(entries))
-
-
-def _log_table(entries: list[Entry]) -> str:
-    if not entries:
-        return "No calls yet."
-    rows = [
-        (
-            datetime.fromtimestamp(entry.called_ms / 1000).strftime("%d %b %H:%M"),
-            f"{entry.client} ({entry.interface})",
-            entry.tool,
-            "!" if entry.weak else "",
-            entry.query[:_QUERY_CHARS],
-            f"{entry.hits:,}",
-            f"{entry.tokens:,}",
-            ", ".join(entry.opened),
-        )
-        for entry in entries
-    ]
-    return table(rows, ("WHEN", "CLIENT", "CALL", "", "QUERY OR PATH", "HITS", "TOKENS", "OPENED"))
+    rows = [record_json(entry) for entry in entries]
+    columns: Columns = {
+        "WHEN": lambda row: datetime.fromtimestamp(parse_ms(row["called_at"]) / 1000).strftime("%d %b %H:%M"),
+        "CLIENT": lambda row: f"{row['client']} ({row['interface']})",
+        "CALL": "tool",
+        "": lambda row: "!" if row["weak"] else "",
+        "QUERY OR PATH": lambda row: row["query"][:_QUERY_CHARS],
+        "HITS": "hits",
+        "TOKENS": "tokens",
+        "OPENED": "opened",
+    }
+    return tell_table(args.json, {"entries": rows}, rows, columns, "No calls yet.")

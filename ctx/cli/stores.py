@@ -1,19 +1,23 @@
-"""`ctx backup`, `ctx restore` and `ctx migrate`: copy whole stores."""
+"""`ctx backup`, `ctx restore` and `ctx migrate` copy whole stores. `ctx key` creates, lists and revokes the
+keys of a shared server.
+"""
 
 import os
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+from ctx.cli import Parser, action, actions_of
 from ctx.cli.configuration import configuration
-from ctx.cli.options import Parser, describe
-from ctx.cli.output import bars, plain, tell
+from ctx.cli.output import bars, plain, tell, tell_table
 from ctx.clock import iso_utc
 from ctx.cluster import needs_extra
 from ctx.config import is_database
 from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import holds_any
-from ctx.models import JSON
+from ctx.models import JSON, record_json
+from ctx.server.keys import EVERY_BANK, Keys, key_ring
 from ctx.store.folder import WriterLock
 from ctx.text.strings import counted
 from ctx.workspace import open_workspace
@@ -25,40 +29,34 @@ NOUNS: Mapping[str, str] = {"document": "document", "embedding": "embedding", "m
 
 
 def backup_options(options: Parser) -> None:
-    describe(
-        options,
-        "Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A\n"
-        "server may serve and index meanwhile.",
-        "ctx backup ~/backups/notes.ctx",
-        "ctx backup --json /mnt/nas/notes.ctx",
-        json=True,
-    )
+    """Write a snapshot of the store (documents, embeddings, memories, keys) to one file. A
+    server may serve and index meanwhile.
+
+    ctx backup ~/backups/notes.ctx
+    ctx backup --json /mnt/nas/notes.ctx
+    """
     options.add_argument("file", metavar="FILE", help="the file to write; an older backup there is replaced")
 
 
 def restore_options(options: Parser) -> None:
-    describe(
-        options,
-        "Replace this project's store with a backup and rebuild its index. The backup is checked first;\n"
-        "a store that is in use is refused.",
-        "ctx restore ~/backups/notes.ctx",
-        "ctx restore ~/backups/notes.ctx --replace",
-        json=True,
-    )
+    """Replace this project's store with a backup and rebuild its index. The backup is checked first;
+    a store that is in use is refused.
+
+    ctx restore ~/backups/notes.ctx
+    ctx restore ~/backups/notes.ctx --replace
+    """
     options.add_argument("file", metavar="FILE", help="a file that `ctx backup` wrote")
-    options.add_argument("--replace", action="store_true", help="replace the existing store")
+    options.flag("--replace", "replace the existing store")
 
 
 def migrate_options(options: Parser) -> None:
+    """Copy a store to another one with the same ids, and compare the two. It can be interrupted and
+    run again. Stop everything that writes first.
+
+    ctx migrate --to postgresql://ctx@db.example.com/ctx
+    ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db
+    """
     add = options.add_argument
-    describe(
-        options,
-        "Copy a store to another one with the same ids, and compare the two. It can be interrupted and\n"
-        "run again. Stop everything that writes first.",
-        "ctx migrate --to postgresql://ctx@db.example.com/ctx",
-        "ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db",
-        json=True,
-    )
     add("--to", metavar="STORE", help="postgresql://..., or the path of a file")
     add(
         "--from",
@@ -66,7 +64,7 @@ def migrate_options(options: Parser) -> None:
         metavar="STORE",
         help="the same (default: the store of the configuration)",
     )
-    add("--replace", action="store_true", help="drop what only the target has")
+    options.flag("--replace", "drop what only the target has")
 
 
 def run_backup(args: Namespace) -> int:
@@ -84,7 +82,7 @@ def run_backup(args: Namespace) -> int:
 
     contents = back_up(store_of(config), path)
     size = os.stat(path).st_size
-    line = f"Wrote {plain(args.file)}: {_counts(contents)}, {size / 1e6:,.1f} MB"
+    line = f"Wrote {plain(args.file)}: {_counts(contents.rows)}, {size / 1e6:,.1f} MB"
     return tell(args.json, _contents_json(contents) | {"file": path, "bytes": size}, line)
 
 
@@ -105,13 +103,13 @@ def run_restore(args: Namespace) -> int:
     return tell(
         args.json,
         _contents_json(contents) | {"not_configured": strays},
-        f"Restored {_counts(contents)}, as of {iso_utc(contents.created_ms)}",
+        f"Restored {_counts(contents.rows)}, as of {iso_utc(contents.created_ms)}",
         *(f"{plain(name)}: not configured here; its documents are kept and searched" for name in strays),
     )
 
 
-def _counts(contents: "Contents") -> str:
-    return ", ".join(counted(contents.rows.get(table, 0), noun) for table, noun in NOUNS.items())
+def _counts(rows: Mapping[str, int]) -> str:
+    return ", ".join(counted(rows.get(table, 0), noun) for table, noun in NOUNS.items())
 
 
 def _contents_json(contents: "Contents") -> dict[str, JSON]:
@@ -171,3 +169,58 @@ def _place(option: str, text: str | None, own: str) -> str:
             f"{option}: '{name}' is not supported; name postgresql://user@host/database, or a file"
         )
     return text if separator else os.path.abspath(os.path.expanduser(text))
+
+
+# -- key -----------------------------------------------------------------------------------------------------
+
+
+def key_options(options: Parser) -> None:
+    """Keys for a shared server: for everything, or for single memory banks.
+
+    ctx key create laptop
+    ctx key create ana --bank ana
+    """
+    actions = actions_of(options)
+    create = action(actions, "create", "make a key and print it once", _create)
+    create.add_argument("name", help="who or what it is for")
+    create.add_argument("--bank", action="append", default=[], help="only this memory bank (may be repeated)")
+    action(actions, "list", "list the names of keys, their banks and when they were made", _list)
+    revoke = action(actions, "revoke", "revoke a key at once", _revoke)
+    revoke.add_argument("name", help="its name or id")
+
+
+def run_key(args: Namespace) -> int:
+    config = configuration(args.config)
+    try:
+        with closing(key_ring(config)) as ring:
+            code: int = args.run(ring, args)
+            return code
+    except OSError as error:
+        raise StoreError(f"the keys in {config.folder} cannot be changed: {error.strerror}") from error
+
+
+def _create(ring: Keys, args: Namespace) -> int:
+    key, record = ring.create(args.name, args.bank or [EVERY_BANK])
+    banks = "every bank" if EVERY_BANK in record.banks else ", ".join(record.banks)
+    return tell(
+        args.json,
+        {"key": key, "id": record.id, "name": record.name, "banks": list(record.banks)},
+        key,
+        notes=[
+            f"Made '{record.name}' for {banks}. It is shown only once. Clients send it as",
+            "  Authorization: Bearer KEY",
+        ],
+    )
+
+
+def _revoke(ring: Keys, args: Namespace) -> int:
+    record = ring.revoke(args.name)
+    return tell(args.json, {"revoked": record.id}, f"Revoked '{record.name}' ({record.id}).")
+
+
+def _list(ring: Keys, args: Namespace) -> int:
+    keys = [record_json(record, omit=("sha256",)) for record in ring.list()]
+    names = ("id", "name", "banks")
+    columns = {**{name.upper(): name for name in names}, "CREATED": "created_at", "REVOKED": "revoked_at"}
+    absent = "No keys: every program on this machine can use the server. `ctx key create NAME` makes one."
+    return tell_table(args.json, {"keys": keys}, keys, columns, absent)

@@ -11,7 +11,6 @@ import struct
 import zlib
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 
 from ctx.errors import SourceError
 from ctx.formats.base import LOCKED, OLE_MARK, Parsed, clipped
@@ -30,6 +29,7 @@ from ctx.formats.table import (
     RTF,
     XLS,
     Format,
+    function_of,
 )
 from ctx.models import Content, Extracted
 from ctx.text.strings import sound
@@ -301,9 +301,7 @@ def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
             row = HTML
         else:
             row = MARKDOWN if _MARKDOWN_SIGN.search(text[:16_384]) else PLAIN
-    # Import at first use, because each reader compiles its patterns.
-    module, _, function = row.reader.partition(".")
-    return row.media_type, getattr(import_module(f"ctx.formats.{module}"), function)
+    return row.media_type, function_of(row.reader)
 
 
 def declared_type(declared: str | None) -> tuple[str | None, str | None]:

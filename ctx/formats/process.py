@@ -19,12 +19,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import NamedTuple
 
 from ctx.code.symbols import Definition
 from ctx.errors import SourceError
 from ctx.formats.base import Parsed
+from ctx.formats.table import function_of
 from ctx.models import JSON, Heading
 
 CPU_S = 30  # per document; a thousand pages take 3 s
@@ -308,8 +308,7 @@ def _answer(name: str, data: bytes) -> bytes:
     `MemoryError`.
     """
     try:
-        module, _, function = name.partition(".")
-        parsed = getattr(import_module(f"ctx.formats.{module}"), function)(data)
+        parsed = function_of(name)(data)
         return json.dumps(parsed, ensure_ascii=False).encode()
     except SourceError as error:
         reason = error.message

@@ -3,8 +3,9 @@ formats are prose.
 """
 
 import zlib
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
 
 
 class Format(NamedTuple):
@@ -91,6 +92,14 @@ FORMATS: tuple[Format, ...] = (
     _old_office("application/msword", "Word", "docx", "doc", "dot"),
     _old_office("application/vnd.ms-powerpoint", "PowerPoint", "pptx", "ppt", "pps"),
 )
+
+
+def function_of(reader: str) -> Callable[..., Any]:
+    """The function of a reader, which is imported at first use, because each reader compiles its patterns."""
+    module, _, name = reader.partition(".")
+    function: Callable[..., Any] = getattr(import_module(f"ctx.formats.{module}"), name)
+    return function
+
 
 BY_SUFFIX: Mapping[str, Format] = {suffix: row for row in FORMATS for suffix in row.suffixes}
 BY_MEDIA_TYPE: Mapping[str, Format] = {

@@ -4,12 +4,11 @@ used).
 
 import re
 from collections.abc import Sequence
-from importlib import import_module
 
 from ctx.code.outline import VALUES, blocks, candidates, enclosing, members
 from ctx.code.symbols import Definition
 from ctx.errors import BadRequest, NotFound
-from ctx.formats.table import BY_MEDIA_TYPE
+from ctx.formats.table import ASCIIDOC, BY_MEDIA_TYPE, LATEX, MARKDOWN, ORG, RST, function_of
 from ctx.models import JSON, Caller, Filters, StoredText, Symbol, record_json
 from ctx.store.record import StoredDocument
 from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
@@ -23,7 +22,7 @@ DEFAULT_LIMIT = 30  # definitions and references in a reply of `symbol`
 MAX_CALLS = 12  # called names in a reply of `symbol`
 LONG_FUNCTION = 30  # lines; a longer function is outlined by its blocks
 MAX_MEMBERS = 400
-_REPARSED = frozenset(("markdown", "rst", "asciidoc", "org", "latex"))
+_REPARSED = (MARKDOWN, RST, ASCIIDOC, ORG, LATEX)
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
 
 
@@ -111,8 +110,8 @@ def headings(stored: StoredDocument) -> list[Definition]:
     document = stored.document
     row = BY_MEDIA_TYPE.get(document.media_type)
     places: list[tuple[int, int, str]] = []  # (line, level, title)
-    if row is not None and row.reader in _REPARSED:
-        parsed = import_module(f"ctx.formats.{row.reader}").parse(document.body)
+    if row is not None and row in _REPARSED:
+        parsed = function_of(row.reader)(document.body)
         if parsed.body == document.body:
             places = [
                 (document.body.count("\n", 0, each.start) + 1, each.level, each.title)

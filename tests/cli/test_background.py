@@ -18,8 +18,7 @@ from kit import ROOT, ctx, project
 from ctx import __version__
 from ctx.cli import COMMANDS, HIDDEN, whole_parser
 from ctx.cli.docs import SHELLS
-from ctx.cli.running import Running, at_address, registered, servers
-from ctx.cli.service import unit_of
+from ctx.cli.running import Running, at_address, registered, servers, unit_of
 from ctx.errors import ConfigError
 from ctx.http import local
 

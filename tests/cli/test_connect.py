@@ -14,9 +14,8 @@ from urllib.parse import unquote
 import pytest
 from kit import ctx, project, trust
 
-from ctx.cli.clients import CLIENTS
+from ctx.cli.clients import CLIENTS, Edit
 from ctx.cli.connect import tools_too_long
-from ctx.cli.edits import Edit
 from ctx.cli.running import tools_over_stdio
 from ctx.errors import ConfigError
 
@@ -89,7 +88,7 @@ def test_an_entry_starts_ctx_by_name_in_the_project_and_is_tried_at_once(folder:
     reply = _connect(folder, "claude-code")
     assert reply.returncode == 0, reply.stderr
     assert "Connected: 6 tools, 1 document\n" in reply.stdout
-    assert "asks once whether to use it" in reply.stderr
+    assert "asks once whether to use" in reply.stdout
     text = (folder / ".mcp.json").read_text()
     assert json.loads(text) == {"mcpServers": {"ctx": {"type": "stdio", "command": "ctx", "args": ["mcp"]}}}
     again = _connect(folder, "claude-code")
@@ -336,7 +335,6 @@ def test_a_project_that_is_served_elsewhere_is_told_so(folder: Path) -> None:
         ("cursor", "--url", f"https://me:{KEY}@ctx.example"),
         ("cursor", "--url", "nonsense"),
         ("cursor", "--name", "a b"),
-        ("cursor", "--stdio", "--url", "http://x"),
         ("cursor", "--budget-tokens", "500"),
         ("windsurf", "--scope", "project"),
         ("emacs",),
@@ -377,11 +375,9 @@ def test_a_users_file_may_be_a_link_and_stays_one(folder: Path) -> None:
     assert "ctx-project" in target.read_text()
 
 
-def test_a_file_that_changed_meanwhile_or_is_write_protected_stays(tmp_path: Path) -> None:
+def test_a_write_protected_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text("new")
-    with pytest.raises(ConfigError, match="changed by another program"):
-        Edit(str(path), "old", "ours", True).apply()
     path.chmod(0o400)
     with pytest.raises(ConfigError, match="write-protected"):
         Edit(str(path), "new", "ours", True).apply()

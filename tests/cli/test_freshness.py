@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from kit import ctx, project
 
-from ctx.cli import freshness
+from ctx.cli import search
 from ctx.cli.configuration import configuration
-from ctx.cli.freshness import fresh_workspace
 from ctx.cli.running import Running, registered
+from ctx.cli.search import fresh_workspace
 from ctx.models import Caller
 from ctx.store.folder import WriterLock
 
@@ -54,7 +54,7 @@ def test_what_a_second_is_too_short_for_is_one_line_and_deleted_files_go_all_the
     for name in ("a.md", "d.md"):
         (tmp_path / "docs" / name).write_text("beta")
     (tmp_path / "docs/b.md").unlink()
-    monkeypatch.setattr(freshness, "TIME_S", -1.0)
+    monkeypatch.setattr(search, "TIME_S", -1.0)
     assert ids(config, "alpha") == (["a.md", "c.md"], ["2 files have changed since; run `ctx index`"])
     monkeypatch.undo()
     assert ids(config, "alpha beta") == (["a.md", "c.md", "d.md"], [])

@@ -45,13 +45,13 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 2000,
-    "cli": 5750,
+    "cli": 5350,
     "cluster": 2175,
     "code": 600,
     "config": 1575,
     "connectors": 3850,
     "embed": 750,
-    "formats": 3450,
+    "formats": 3475,
     "indexing": 1800,
     "lua": 1900,
     "memory": 8450,
