@@ -60,9 +60,7 @@ def open_workspace(config: Config, *, reading: bool = False, projecting: bool = 
     nothing is indexed yet. With `projecting=False`, the workspace writes no search index.
     """
     if reading and not config.stored:
-        raise StoreError(
-            "nothing is indexed yet; run `ctx index` first (or `ctx serve`, which does so automatically)"
-        )
+        raise StoreError("nothing is indexed yet; run `ctx index` first (`ctx serve` does it automatically)")
     workspace = Workspace(config, reading=reading, projecting=projecting)
     if reading and projecting and (config.store.url or workspace.plane.outdated()):
         workspace.catch_up()
@@ -131,11 +129,10 @@ class Workspace:
     @part
     def catalog(self) -> "SqliteCatalog | PostgresCatalog":
         url, path = self.config.store.url, self.config.db.path
-        catalog = (
-            open_catalog(url, path)
-            if url
-            else SqliteCatalog(path, read_only=self._reading or is_locked(path))
-        )
+        if url:
+            catalog = open_catalog(url, path)
+        else:
+            catalog = SqliteCatalog(path, read_only=self._reading or is_locked(path))
         self._opened.callback(catalog.close)
         check_whole(unfinished=catalog.unfinished(), shared=bool(url))
         return catalog
@@ -156,9 +153,8 @@ class Workspace:
     @part
     def index(self) -> SearchIndex:
         """The search index, opened for reading. It sees each version that any process publishes."""
-        return self._opened.enter_context(
-            closing(self.plane.open(lambda: key_of(self.model_switch.answering()), writable=False))
-        )
+        index = self.plane.open(lambda: key_of(self.model_switch.answering()), writable=False)
+        return self._opened.enter_context(closing(index))
 
     @part
     def embedder(self) -> Embedder | None:

@@ -36,7 +36,7 @@ class Posting(NamedTuple):
 
 class Engine:
     """One connection to the memory tables of a SQLite file, within a transaction. `PostgresEngine`
-    (ctx/cluster/memory_engine.py) overrides what differs.
+    (ctx/cluster/memory_db.py) overrides what differs.
 
     FTS5 indexes terms with the bank's number in front (`7:oauth`), so that banks share neither rows nor
     document frequencies.

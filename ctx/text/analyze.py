@@ -19,17 +19,14 @@ from itertools import pairwise
 import tantivy
 
 # Keywords that come before the name that code defines.
-DEFINING = (
-    "class", "def", "fn", "func", "function", "fun", "struct", "trait", "interface", "type", "enum", "module",
-    "const", "define",
-)  # fmt: skip
+_DEFINING = "class def fn func function fun struct trait interface type enum module const define"
+DEFINING = tuple(_DEFINING.split())
 MAX_TERM_BYTES = 72  # keeps a SHA-256 in hexadecimal (64 bytes), but drops a line of base64
 MAX_QUERY_CHARS = 4000  # a longer query, such as a pasted page, is cut: more words make results less precise
 MAX_REPEATS = 8  # how often a word may occur in all phrases of a query; a sentence has "the" six times
-# A query is treated as a pasted log if it has at least LOG_LINES lines and each word occurs LOG_REPEATS times
-# on average. In a question of a hundred words, each word occurs 1.2 times.
-LOG_LINES = 4
-LOG_REPEATS = 1.5
+# A query with so many lines in which a word occurs so often on average is a pasted log. In a question of a
+# hundred words, each word occurs 1.2 times.
+LOG_LINES, LOG_REPEATS = 4, 1.5
 
 # Lucene's English stop words, and the words that begin or phrase a question. Only queries drop them.
 _STOP_WORDS = """
@@ -40,8 +37,7 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# This pattern and that of scripts without spaces are texts, which `re` compiles at their first use: few texts
-# need them, and together they would take 4 ms of every command.
+# Like `_UNSPACED_RUN` a text, which `re` compiles at its first use: few texts need it, and it takes time.
 _SURROGATE = "[\ud800-\udfff]"
 # Matches only from the start of a word: tried at every letter, a word of 4000 letters would take a second.
 _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
@@ -77,8 +73,7 @@ _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b
 # digit (`getUser`), and the last capital before a word (`HTTPServer`, but not `URLs`).
 _HUMPS = (b"aA", b"0A", b"AAaa")
 _PLURAL = b"AAa "  # the character kinds at the end of an acronym's plural: `JWTs`
-# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul, as ranges of a regular expression. Only letters, because
-# the tokenizer ends a word at a tone mark.
+# Thai, Lao, Myanmar, Khmer, kana, Han and Hangul letters. The tokenizer ends a word at a tone mark.
 UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0eb9\u0ebb-\u0ec6\u1000-\u1036\u1038\u103b-\u103f\u1780-\u17b3\u17b6-\u17c8"
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"
@@ -93,9 +88,7 @@ UNSEEN = (
 
 
 def tokenizer(*, stemmed: bool = True) -> "tantivy.TextAnalyzer":
-    """The tantivy analyzer that `words` uses (or `plain_words` if not `stemmed`), for an index to
-    register.
-    """
+    """The tantivy analyzer of `words` (or `plain_words` if not `stemmed`), for an index to register."""
     chain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     chain = chain.filter(tantivy.Filter.remove_long(MAX_TERM_BYTES))
     chain = chain.filter(tantivy.Filter.lowercase()).filter(tantivy.Filter.ascii_fold())
