@@ -25,10 +25,13 @@ sys.path.insert(0, str(ROOT))
 
 from ctx.config import load_config  # noqa: E402
 from ctx.models import Caller  # noqa: E402
-from ctx.server.app import create_app  # noqa: E402
+from ctx.server.app import (  # noqa: E402
+    create_app,
+    server_settings,
+    services,
+)
 from ctx.server.overview import Overview  # noqa: E402
 from ctx.server.run import HttpServer, address, open_sockets  # noqa: E402
-from ctx.server.services import server_settings, services  # noqa: E402
 from ctx.workspace import Workspace, open_workspace  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"

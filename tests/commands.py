@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 MAX_REQUEST_BYTES = 100_000  # of arguments and environment, in one message
 # What an interpreter reads as it starts: with another value of these a command needs one of its own.
 STARTING = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OMP_", "OPENBLAS_")
-HEAVY = ("ctx.workspace", "ctx.server.services", "ctx.server.app", "ctx.indexing.indexer", "tantivy", "numpy")
+HEAVY = ("ctx.workspace", "ctx.server.app", "ctx.indexing.indexer", "tantivy", "numpy")
 
 
 def starting(environ: dict[str, str]) -> dict[str, str]:

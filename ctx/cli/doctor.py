@@ -391,7 +391,7 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
     every_page = "*" in server.cors_origins and not server.api_key_env
     hint = "; [server] cors_origins = [] closes it" if every_page else ""
     yield Finding("web pages", WARNING if every_page else OK, page_access(workspace, settings) + hint)
-    for warning in setting_doubts(server.allowed_hosts, server.cors_origins, server.allowed_origins):
+    for warning in setting_doubts(server):
         yield Finding("setting", WARNING, warning)
     near = is_loopback(split_bind(server.bind)[0])
     if server.allowed_hosts and near and not (server.api_key_env or _keys(workspace)):

@@ -77,9 +77,8 @@ def run_serve(args: Namespace) -> int:
     if args.stdio:
         arguments = ["--config", args.config] if args.config else []
         return run_mcp(command_parser("mcp").parse_args(arguments))
-    from ctx.server.app import create_app  # FastAPI and the SDK: 800 ms
+    from ctx.server.app import create_app, server_settings, services  # FastAPI and the SDK: 800 ms
     from ctx.server.run import serve
-    from ctx.server.services import server_settings, services
 
     level = args.log_level or ("warning" if sys.stderr.isatty() else "info")
     log_to_stderr(level, args.log_format)
@@ -94,9 +93,7 @@ def run_serve(args: Namespace) -> int:
         app = create_app(services(workspace), settings) if args.workers == 1 else None
         log = logging.getLogger("ctx.server")
         log.info("%s", page_access(workspace, settings))
-        for warning in setting_doubts(
-            settings.allowed_hosts, settings.cors_origins, settings.allowed_origins
-        ):
+        for warning in setting_doubts(settings):
             log.warning("%s", warning)
         with registered() as register:
 
@@ -169,9 +166,8 @@ class WorkerApp:
     log_format: str
 
     def __call__(self) -> "RequestMiddleware":
-        from ctx.server.app import create_app  # FastAPI and the SDK: 800 ms
+        from ctx.server.app import create_app, server_settings, services  # FastAPI and the SDK: 800 ms
         from ctx.server.run import CANNOT_START
-        from ctx.server.services import server_settings, services
 
         log_to_stderr(self.log_level, self.log_format)
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -208,7 +204,7 @@ def serve_with_workers(
     """Serves with `count` worker processes until a signal. Calls `announce` with HOST:PORT when the workers
     answer. `log` is the (level, format) of their log.
     """
-    from ctx.server.metrics import SHARED_FOLDER
+    from ctx.server.overview import SHARED_FOLDER
     from ctx.server.run import Workers, open_sockets
 
     keys = key_ring(workspace.config)
@@ -374,9 +370,9 @@ def openapi_options(options: Parser) -> None:
 def run_openapi(args: Namespace) -> int:
     if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
         raise BadRequest("--server-url must be an address such as https://ctx.example.org")
-    from ctx.server.endpoints import router  # FastAPI and the SDK: 800 ms
     from ctx.server.model_tools import listed_over_rest
     from ctx.server.openapi import describe as described
+    from ctx.server.rest import router  # FastAPI and the SDK: 800 ms
 
     with open_workspace(configuration(args.config)) as workspace:
         workspace.load_extensions()

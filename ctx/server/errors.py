@@ -103,11 +103,13 @@ def rpc_data(error: CtxError) -> dict[str, JSON]:
 
 
 def headers(error: CtxError) -> dict[str, str]:
-    """The extra reply headers for an error: `Allow`, `Retry-After` or `WWW-Authenticate`."""
+    """The extra reply headers for an error: `Allow`, `Connection`, `Retry-After` or `WWW-Authenticate`."""
     if isinstance(error, RateLimited | Busy):
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     if isinstance(error, StoreError):
         return {"retry-after": str(STORE_RETRY_S)}
+    if isinstance(error, PayloadTooLarge):
+        return {"connection": "close"}  # the rest of the body is not read
     if isinstance(error, MethodNotAllowed):
         return {"allow": ", ".join(error.allowed)}
     if isinstance(error, Unauthorized):

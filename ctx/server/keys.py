@@ -125,7 +125,10 @@ class Keys:
     def _take(self, records: Iterable[KeyRecord]) -> None:
         self._records = tuple(records)
         self._candidates = tuple(
-            (bytes.fromhex(record.sha256), _grant(record))
+            (
+                bytes.fromhex(record.sha256),
+                Grant(f"key:{record.name}", None if EVERY_BANK in record.banks else frozenset(record.banks)),
+            )
             for record in self._records
             if record.revoked_ms is None
         )
@@ -336,10 +339,6 @@ def take_over(ring: Keys, path: str) -> None:
     )
 
 
-def _grant(record: KeyRecord) -> Grant:
-    return Grant(f"key:{record.name}", None if EVERY_BANK in record.banks else frozenset(record.banks))
-
-
 def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
     """The banks of a key, sorted. Raises `BadRequest` for an empty list or a bad name."""
     chosen = tuple(sorted(set(banks)))
@@ -355,11 +354,22 @@ def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
     return (EVERY_BANK,) if EVERY_BANK in chosen else chosen
 
 
-def _record(entry: JSON) -> KeyRecord:
-    """The key in an entry of a key file.
+def _read(path: str) -> list[KeyRecord]:
+    """The keys in a key file. Raises `ConfigError` if it is not one."""
+    text = files.read_file(path, beneath=os.path.dirname(os.path.abspath(path)))
+    try:
+        content = json.loads(text)
+        if content["version"] != _FILE_VERSION:
+            raise ValueError("not a key file of this version")
+        return [_record(entry) for entry in content["keys"]]
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: not a key file; restore it, or delete it and make new keys with 'ctx key create'"
+        ) from error
 
-    Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` if the entry is not a key.
-    """
+
+def _record(entry: JSON) -> KeyRecord:
+    """The key in an entry of a key file."""
     record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
     sound = (
         isinstance(entry["banks"], list)
@@ -373,27 +383,6 @@ def _record(entry: JSON) -> KeyRecord:
     for time_ms in (record.created_ms, record.revoked_ms or 0):
         iso_utc(time_ms)
     return record
-
-
-def records_of(content: JSON) -> list[KeyRecord]:
-    """The keys in the content of a key file.
-
-    Raises `ValueError`, `LookupError`, `TypeError` or `OverflowError` if it is not a key file of this
-    version.
-    """
-    if content["version"] != _FILE_VERSION:
-        raise ValueError("not a key file of this version")
-    return [_record(entry) for entry in content["keys"]]
-
-
-def _read(path: str) -> list[KeyRecord]:
-    content = files.read_file(path, beneath=os.path.dirname(os.path.abspath(path)))
-    try:
-        return records_of(json.loads(content))
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: not a key file; restore it, or delete it and make new keys with 'ctx key create'"
-        ) from error
 
 
 def key_ring(config: Config) -> Keys:

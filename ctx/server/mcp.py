@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.caching import CacheHint
+from mcp.server.caching import CACHEABLE_METHODS, CacheHint
 from mcp.server.context import CallNext
 from mcp.server.lowlevel import Server
 
@@ -38,7 +38,14 @@ from ctx.server.mcp_shapes import (
     tool_result,
     tool_row,
 )
-from ctx.server.model_tools import index_instructions, listed, short_instructions, translated, view_of
+from ctx.server.model_tools import (
+    MARKDOWN,
+    index_instructions,
+    listed,
+    short_instructions,
+    translated,
+    view_of,
+)
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text.strings import one_line, sound
@@ -51,7 +58,8 @@ MODERN = "2026-07-28"
 PAGE = 50  # resources per page
 SAMPLE = 5000  # documents that the folders in the instructions are counted from
 COMPLETIONS = 100  # the most values the protocol allows in a completion
-LIST_TTL_MS = 60_000
+CACHED: Any = CACHEABLE_METHODS - {"resources/read"}
+CACHE_TTL_MS = 60_000
 RESOURCE_NOT_FOUND = -32002  # in the legacy era; the modern era uses INVALID_PARAMS
 RATE_LIMITED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
@@ -91,14 +99,14 @@ class Profile(NamedTuple):
         packs = None if self.packs is None else [pack.name for pack in self.packs]
         return [agent for agent in agents.list() if packs is None or agent.pack in packs]
 
-    def introduced(self, result: Any) -> Any:
-        """A handshake reply with this endpoint's description and instructions; other results unchanged."""
-        if self.packs is None or not isinstance(result, dict) or "instructions" not in result:
-            return result
-        reply = {**result, "instructions": "\n\n".join(pack.instructions for pack in self.packs)}
-        if isinstance(result.get("serverInfo"), dict):
+    def introduced(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """A handshake reply with this endpoint's description and instructions."""
+        if self.packs is None:
+            return reply
+        reply = {**reply, "instructions": "\n\n".join(pack.instructions for pack in self.packs)}
+        if "serverInfo" in reply:
             description = "; ".join(pack.dialect.description for pack in self.packs)
-            reply["serverInfo"] = {**result["serverInfo"], "description": description}
+            reply["serverInfo"] = {**reply["serverInfo"], "description": description}
         return reply
 
 
@@ -179,24 +187,13 @@ class McpServer:
         self._profile = profiles(toolbox, packs)
         self._more_instructions = (*notes, *(pack.instructions for pack in packs))
         self._told: tuple[int, str] | None = None  # cached instructions, with the catalog's seq they describe
-        instructions = "\n\n".join((short_instructions(semantic), *self._more_instructions))
-        self.server = self._build(instructions, {name for pack in packs for name in pack.dialect.methods})
-
-    def _build(self, instructions: str, methods: Iterable[str]) -> "Server[Any]":
-        hint = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
-        server: Server[Any] = Server(
+        self.server: Server[Any] = Server(
             "ctx",
             version=__version__,
             title="ctx",
             description="Search the documents of this machine and its team",
-            instructions=instructions,
-            cache_hints={
-                "tools/list": hint,
-                "prompts/list": hint,
-                "resources/list": hint,
-                "resources/templates/list": hint,
-                "server/discover": hint,
-            },
+            instructions="\n\n".join((short_instructions(semantic), *self._more_instructions)),
+            cache_hints={method: CacheHint(ttl_ms=CACHE_TTL_MS) for method in CACHED},
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -207,11 +204,10 @@ class McpServer:
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
-        for method in methods:
-            server.add_request_handler(method, types.RequestParams, self._own_method)
+        for method in {name for pack in packs for name in pack.dialect.methods}:
+            self.server.add_request_handler(method, types.RequestParams, self._own_method)
         # Replaces the SDK's OpenTelemetry middleware: ctx has no collector.
-        server.middleware[:] = [self._around]
-        return server
+        self.server.middleware[:] = [self._around]
 
     # -- around every request --------------------------------------------------------------------------------
 
@@ -220,7 +216,9 @@ class McpServer:
             return await call_next(ctx)
         auth = self._auth(ctx)
         caller = auth.caller()
-        caller = caller._replace(client=_client_of(ctx) or caller.client or "")
+        params = ctx.session.client_params  # of the handshake; None without one
+        client = one_line(params.client_info.name)[:80] if params and params.client_info else None
+        caller = caller._replace(client=client or caller.client or "")
         info = ctx.info = RequestInfo(auth, caller, self._profile(caller))
         dialect, pack = info.profile.dialect, info.profile.pack
         if pack is not None and ctx.method in pack.dialect.methods:
@@ -234,7 +232,9 @@ class McpServer:
             if ctx.method in RATE_LIMITED:
                 auth.spend()
             result = await call_next(ctx)
-            if isinstance(result, dict) and "instructions" in result and self._describes_index(info):
+            if not isinstance(result, dict) or "instructions" not in result:
+                return result
+            if info.sees_documents and any(map(view_of, self.toolbox.list())):
                 told = await self._work.searches.run(self._instructions)
                 result = {**result, "instructions": "\n\n".join((told, *self._more_instructions))}
             return info.profile.introduced(result)
@@ -243,12 +243,11 @@ class McpServer:
                 errors.log_failure(error, caller.request_id or "-")
             raise rpc_error(error, dialect) from error
         except MCPError as error:
-            if dialect is not None and dialect.details:
-                raise _with_details(error) from error
-            raise
-
-    def _describes_index(self, info: RequestInfo) -> bool:
-        return info.sees_documents and any(map(view_of, self.toolbox.list()))
+            code, message, data = error.error.code, error.error.message, error.error.data
+            if dialect is None or not dialect.details or (isinstance(data, dict) and "details" in data):
+                raise
+            details = {"details": f"{message}: {data}" if data else message}
+            raise MCPError(code=code, message=message, data=details) from error
 
     def _instructions(self) -> str:
         """Instructions for models that describe the index, or short ones if the catalog cannot be read."""
@@ -272,11 +271,9 @@ class McpServer:
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         try:
-            tool = self.toolbox.get(name)
+            schema: Mapping[str, Any] = listed(self.toolbox.get(name), self._semantic).parameters
         except CtxError:
             return None
-        view = view_of(tool)
-        schema: Mapping[str, Any] = tool.parameters if view is None else view.schema
         return schema
 
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
@@ -298,17 +295,13 @@ class McpServer:
             details = f"no tool registered with name: {shown}"
             data = {"details": details} if dialect and dialect.details else None
             raise MCPError(code=code, message=f"Unknown tool: {shown}", data=data)
-        arguments = params.arguments or {}
-        as_json = True
         steps: set[Future[None]] = set()
         caller = info.caller._replace(progress=self._progress(context, steps))
         tool: Tool | None = None
         try:
             tool = self.toolbox.get(name)
             info.auth.admit(tool)
-            arguments, as_json = translated(tool, arguments)
-            if not as_json:
-                arguments["format"] = "markdown"
+            arguments = translated(tool, params.arguments or {})
             result = await self._work.call(self.toolbox, tool, arguments, caller)
             if steps:  # send these notifications first: the stream closes after the result
                 await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
@@ -321,7 +314,7 @@ class McpServer:
             return tool_failure(
                 f"tool '{name}' failed; see request id {caller.request_id} in the server's log"
             )
-        if not as_json:
+        if view_of(tool) and arguments.get("format") == MARKDOWN:
             return text_result(result)
         pretty = dialect is not None and dialect.pretty
         return tool_result(result, tool, pretty=pretty, chunks=arguments.get("chunks") is True)
@@ -374,28 +367,22 @@ class McpServer:
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
         if not context.info.sees_documents:
             return types.ListResourceTemplatesResult(resource_templates=[])
-        return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(
-                    uri_template="ctx://doc/{id}", name="document", title="A document by its id"
-                ),
-                types.ResourceTemplate(
-                    uri_template="ctx://source/{source}/{+path}",
-                    name="source-document",
-                    title="A document by source and path",
-                ),
-            ]
+        rows = (
+            ("ctx://doc/{id}", "document", "A document by its id"),
+            ("ctx://source/{source}/{+path}", "source-document", "A document by source and path"),
         )
+        templates = [
+            types.ResourceTemplate(uri_template=uri, name=name, title=title) for uri, name, title in rows
+        ]
+        return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
-        document = (
-            await self._work.documents.run(lambda: self._document(uri))
-            if context.info.sees_documents
-            else None
-        )
+        document = None
+        if context.info.sees_documents:
+            document = await self._work.documents.run(lambda: self._document(uri))
         if document is None:
             code = types.INVALID_PARAMS if context.protocol_version >= MODERN else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message="Resource not found", data={"uri": uri[:2000]})
@@ -425,12 +412,8 @@ class McpServer:
                 name=agent.name,
                 description=agent.description or None,
                 arguments=[
-                    types.PromptArgument(
-                        name=argument.name,
-                        description=argument.description or None,
-                        required=argument.required,
-                    )
-                    for argument in agent.arguments
+                    types.PromptArgument(name=name, description=description or None, required=required)
+                    for name, description, required in agent.arguments
                 ],
             )
             for agent in context.info.profile.agents(self.agents)
@@ -472,22 +455,6 @@ class McpServer:
                 values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS
             )
         )
-
-
-def _client_of(context: Context) -> str | None:
-    """The name that the client gave in its handshake; None if this connection has not received it."""
-    params = context.session.client_params
-    return one_line(params.client_info.name)[:80] if params and params.client_info else None
-
-
-def _with_details(error: MCPError) -> MCPError:
-    """A copy of an SDK error with `data.details` added."""
-    data, message = error.error.data, error.error.message
-    if isinstance(data, dict) and "details" in data:
-        return error
-    return MCPError(
-        code=error.error.code, message=message, data={"details": f"{message}: {data}" if data else message}
-    )
 
 
 def mcp_server(

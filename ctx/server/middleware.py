@@ -12,10 +12,13 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx.config.settings import LOOPBACK_HOSTS
@@ -29,12 +32,12 @@ from ctx.errors import (
     Unauthorized,
 )
 from ctx.server import errors
-from ctx.server.policy import ACCESS, Access, Policy, host_name, own_hosts, plain_origin
-from ctx.server.zones import MATCH, Headers, Match, Routes, check_path, error_body, note
+from ctx.server.policy import ACCESS, OPEN, Access, Policy, Zone, host_name, own_hosts, plain_origin
 from ctx.tools.toolbox import Window
 
 logger = logging.getLogger(__name__)
 
+MATCH = "ctx.match"  # the key of the `Match` in the ASGI scope
 PREFLIGHT_MAX_AGE_S = 600
 # How much of a body that is too large is still read, so that the client sees the reply and not a reset.
 DRAIN_BYTES = 8 << 20
@@ -44,6 +47,8 @@ CSP = (
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
@@ -55,6 +60,31 @@ _NEEDLESS_KEY = (
     "the key you send"
 )
 _FOREIGN = "web pages of other sites need a key, or their origin in [server] allowed_origins"
+
+
+Headers = Mapping[str, str]
+
+
+class Entry(NamedTuple):
+    """A route and its zone.
+
+    `serves(method, headers)` chooses between routes with the same path. `error_body` builds the bodies of a
+    pack's errors.
+    """
+
+    route: Route
+    zone: Zone
+    serves: Callable[[str, Headers], bool] | None = None
+    error_body: errors.Shape | None = None
+
+
+class Match(NamedTuple):
+    """The route found for a request. Without a `route` the reply is 404, after all checks."""
+
+    zone: Zone = OPEN
+    route: Route | None = None
+    parameters: Mapping[str, str] = MappingProxyType({})
+    error_body: errors.Shape | None = None
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
@@ -185,15 +215,18 @@ def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
 
 class RouteMiddleware:
     """Finds the route of a request and its zone, and stores them for the other middlewares and the
-    application.
+    application, so they cannot disagree about a path. The first of `entries` that matches is used.
 
     Accepts only the `Host` names of this machine, of `bind` and of `allowed_hosts`. This blocks DNS
-    rebinding: web pages whose name resolves to this machine.
+    rebinding: web pages whose name resolves to this machine. Refuses paths with control characters, or with
+    an encoded slash, backslash or dot: no route needs them, and a proxy may interpret them differently.
     """
 
-    def __init__(self, app: ASGIApp, routes: Routes, *, bind: str, allowed_hosts: Iterable[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, entries: Iterable[Entry], *, bind: str, allowed_hosts: Iterable[str]
+    ) -> None:
         self._app = app
-        self._routes = routes
+        self._entries = list(entries)
         self._hosts = (own_hosts(bind) | set(map(host_name, allowed_hosts))) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -203,11 +236,21 @@ class RouteMiddleware:
             raise Misdirected(
                 "this server does not accept that Host; to allow it, add it to [server] allowed_hosts"
             )
-        match = self._routes.match(scope["path"], _preflighted(scope, headers) or scope["method"], headers)
+        match = self._match(scope["path"], _preflighted(scope, headers) or scope["method"], headers)
         scope[MATCH] = match
-        access.error_body = error_body(match, scope["method"])
-        check_path(scope)
+        default = errors.rpc_body if match.zone.rpc and scope["method"] == "POST" else errors.body
+        access.error_body = match.error_body or default
+        if _CONTROL.search(scope["path"]) or _ENCODED_STEP.search(scope.get("raw_path") or b""):
+            raise BadRequest("a path must not have control characters or encoded slashes or dots")
         await self._app(scope, receive, send)
+
+    def _match(self, path: str, method: str, headers: Headers) -> Match:
+        for entry in self._entries:
+            # With `match`, the `$` of the expression would allow a final newline.
+            found = entry.route.path_regex.fullmatch(path)
+            if found is not None and (entry.serves is None or entry.serves(method, headers)):
+                return Match(entry.zone, entry.route, found.groupdict(), entry.error_body)
+        return Match()
 
 
 def _preflighted(scope: Scope, headers: Headers) -> str | None:
@@ -337,7 +380,7 @@ class CallerMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
         match: Match = scope[MATCH]
-        note(access, match, access.headers)
+        access.identify(match.zone, match.parameters)
         access.closed = self._policy.closed_to(access.headers)
         shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
         self._check_key(access, _bearer(access.headers), shown=shown)
@@ -380,14 +423,7 @@ class BodySizeMiddleware:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            body = await self._read(scope[ACCESS].headers, receive)
-        except PayloadTooLarge as error:
-            # The rest of the body is not read, so the connection cannot be used again.
-            reply = errors.error_reply(error, scope[ACCESS].error_body)
-            reply.headers["connection"] = "close"
-            await reply(scope, receive, send)
-            return
+        body = await self._read(scope[ACCESS].headers, receive)
         await self._app(scope, replay(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes:

@@ -21,6 +21,7 @@ PASSAGES = 3  # per file in a search result
 MAX_SOURCES = 8  # named in the instructions
 MAX_NAMES = 6  # folders, and types, named in the instructions
 
+MARKDOWN = "markdown"
 _TEXT = {"type": "string"}
 _FORMAT = {"type": "string", "enum": ["text", "json"]}
 
@@ -113,14 +114,14 @@ def listed(tool: Tool, semantic: bool) -> Tool:
     return tool._replace(description=view.description, parameters=schema, output_schema=None)
 
 
-def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSON], bool]:
+def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     """Converts the arguments of a model to the tool's own arguments.
 
-    Also returns whether the reply should be JSON, not Markdown.
+    A tool with a view answers in the format `markdown`, unless the model wants JSON.
     """
     view = view_of(tool)
     if view is None:
-        return dict(arguments), True
+        return dict(arguments)
     also = tuple(tool.parameters["properties"])
     passed, unknown = put_right(view.schema, {**arguments}, also, strict=False)
     as_json = passed.pop("format", None) == "json"
@@ -134,9 +135,9 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> tuple[dict[str, JSO
         if narrowed:
             passed["filters"] = narrowed
         passed.setdefault("mode", AUTO)
-    if tool.name == "get" and passed.get("chunks"):
-        as_json = True
-    return passed, as_json
+    if not as_json and not (tool.name == "get" and passed.get("chunks")):
+        passed["format"] = MARKDOWN
+    return passed
 
 
 def index_instructions(

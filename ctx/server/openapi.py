@@ -4,7 +4,7 @@ FastAPI describes the fixed endpoints. The rest is generated from the registered
 always matches what the server offers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
@@ -31,19 +31,23 @@ _ERRORS = {
     500: "The tool failed",
     503: "The server is busy or its store cannot answer; see Retry-After",
 }
+_READING = (401, 403, 405, 421, 429, 500, 503)
+
+
+def _object(**properties: JSON) -> dict[str, JSON]:
+    """The schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_TEXT: JSON = {"type": "string"}
+_TEXTS: JSON = {"type": "array", "items": _TEXT}
+_OBJECT: JSON = {"type": "object"}
+_OBJECTS: JSON = {"type": "array", "items": _OBJECT}
 _ERROR = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-            "required": ["code", "message"],
-        }
-    },
-    "required": ["error"],
+    **_object(error=_object(code=_TEXT, message=_TEXT)),
     "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
 }
-_READING = (401, 403, 405, 421, 429, 500, 503)
+_PROMPT = _object(system=_TEXT, tools=_TEXTS, messages=_OBJECTS)
 
 
 def describe(
@@ -54,7 +58,7 @@ def describe(
     server_url: str = "/",
     key_needed: bool = False,
 ) -> dict[str, JSON]:
-    """The OpenAPI document of the `fixed` endpoints (endpoints.py), `tools` and `agents`.
+    """The OpenAPI document of the `fixed` endpoints (rest.py), `tools` and `agents`.
 
     `key_needed`: every request needs a key.
     """
@@ -69,11 +73,12 @@ def describe(
         routes=fixed,
     )
     schemas: dict[str, JSON] = {**document.pop("components", {}).get("schemas", {}), "Error": _ERROR}
-    paths = {path: _with_errors(item) for path, item in document.pop("paths").items()}
-    for tool in tools:
-        paths[f"/tools/{tool.name}"] = _tool_path(tool, schemas)
-    for agent in agents:
-        paths[f"/agents/{agent.name}/prompt"] = {"post": _agent_operation(agent)}
+    paths: dict[str, JSON] = document.pop("paths")
+    for operations in paths.values():
+        for operation in operations.values():
+            operation["responses"] = {"200": operation["responses"]["200"], **_failures(_READING)}
+    paths |= {f"/tools/{tool.name}": _tool_path(tool, schemas) for tool in tools}
+    paths |= {f"/agents/{agent.name}/prompt": {"post": _agent_operation(agent)} for agent in agents}
     return {
         **document,
         # `{}`: requests without a key are allowed too
@@ -93,16 +98,7 @@ def describe(
     }
 
 
-def _with_errors(item: JSON) -> JSON:
-    """The operations that FastAPI describes for one path, with the error replies of ctx."""
-    failures = {str(status): _error_reference(status) for status in _READING}
-    return {
-        method: {**operation, "responses": {"200": operation["responses"]["200"], **failures}}
-        for method, operation in item.items()
-    }
-
-
-def example(tool: Tool) -> JSON:
+def _example(tool: Tool) -> JSON:
     """Example arguments for a tool.
 
     None if a required parameter has no example, default or list of values, or if the tool has alternative
@@ -121,86 +117,65 @@ def example(tool: Tool) -> JSON:
     return arguments if not tool.alternatives else None
 
 
-def _answer(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    """The schema of a tool's reply. Adds the tool's output schema, if it has one, to `schemas`."""
-    answer: JSON = {"type": "object"} if tool.bare else {}
-    if tool.output_schema is not None:
-        schemas[f"{tool.name}_result"] = _rooted(tool.output_schema, f"{tool.name}_result")
-        answer = {"$ref": f"#/components/schemas/{tool.name}_result"}
-    if tool.bare:
-        return answer
-    return {"type": "object", "properties": {"result": answer}, "required": ["result"]}
-
-
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    parameters = _with_nulls(tool.parameters) | _choices(tool.alternatives)
-    name = f"{tool.name}_parameters"
+    """The operations of a tool. Adds the schemas of its parameters and its result to `schemas`."""
+    name, result_name = f"{tool.name}_parameters", f"{tool.name}_result"
+    schemas[name] = _rooted(_with_nulls(tool.parameters) | _choices(tool.alternatives), name)
+    answer: JSON = _OBJECT if tool.bare else {}
+    if tool.output_schema is not None:
+        schemas[result_name] = _rooted(tool.output_schema, result_name)
+        answer = {"$ref": f"#/components/schemas/{result_name}"}
+    if not tool.bare:
+        answer = _object(result=answer)
+    summary = tool.title or tool.description or tool.name
+    reading = _operation(tool.name, summary, "tools", "The tool's result", answer)
+    reading["description"] = tool.description
     content: dict[str, JSON] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    if (arguments := example(tool)) is not None:
+    if (arguments := _example(tool)) is not None:
         content["example"] = arguments
-    schemas[name] = _rooted(parameters, name)
-    answer = _answer(tool, schemas)
-    operation: dict[str, JSON] = {
-        "operationId": tool.name,
-        "summary": _summary(tool.title or tool.description or tool.name),
-        "description": tool.description,
-        "tags": ["tools"],
-        "requestBody": {
-            "required": bool(tool.parameters.get("required") or tool.alternatives),
-            "content": {"application/json": content},
-        },
-        "responses": _responses("The tool's result", answer),
-    }
+    required = bool(tool.parameters.get("required") or tool.alternatives)
+    operation = {**reading, "requestBody": _request_body(content, required)}
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
-    reading = {key: value for key, value in operation.items() if key != "requestBody"}
     # `sources` accepts GET by specification (seed 003), and POST like every other tool.
     return {"get": reading, "post": {**operation, "operationId": "sources_post"}}
 
 
 def _agent_operation(agent: Agent) -> JSON:
-    arguments: dict[str, JSON] = {
-        argument.name: {"description": argument.description} for argument in agent.arguments
-    }
-    needed = [argument.name for argument in agent.arguments if argument.required]
-    for name in needed:  # any type is allowed here, the agent checks it; but null counts as absent
-        arguments[name]["not"] = {"type": "null"}
-    schema: dict[str, JSON] = {"type": "object", "properties": arguments}
-    if needed:
-        schema["required"] = needed
-    prompt: JSON = {
+    # Any type is allowed for an argument, since the agent checks it; but null counts as absent.
+    schema: dict[str, JSON] = {
         "type": "object",
         "properties": {
-            "system": {"type": "string"},
-            "tools": {"type": "array", "items": {"type": "string"}},
-            "messages": {"type": "array", "items": {"type": "object"}},
+            name: {"description": description, **({"not": {"type": "null"}} if required else {})}
+            for name, description, required in agent.arguments
         },
-        "required": ["system", "tools", "messages"],
     }
+    if needed := [argument.name for argument in agent.arguments if argument.required]:
+        schema["required"] = needed
+    summary = agent.description or agent.name
+    operation = _operation(f"agent_{agent.name}", summary, "agents", "The agent's prompt", _PROMPT)
+    return {**operation, "requestBody": _request_body({"schema": schema}, bool(needed))}
+
+
+def _operation(id: str, summary: str, tag: str, reply: str, schema: JSON) -> dict[str, JSON]:
+    """An operation. `reply` and `schema` describe its reply."""
+    first = summary.strip().partition("\n")[0]
+    answered = {"description": reply, "content": {"application/json": {"schema": schema}}}
     return {
-        "operationId": f"agent_{agent.name}",
-        "summary": _summary(agent.description or agent.name),
-        "tags": ["agents"],
-        "requestBody": {
-            "required": bool(needed),
-            "content": {"application/json": {"schema": schema}},
-        },
-        "responses": _responses("The agent's prompt", prompt),
+        "operationId": id,
+        "summary": cut(first, SUMMARY_CHARACTERS, "..."),
+        "tags": [tag],
+        "responses": {"200": answered, **_failures(_ERRORS)},
     }
 
 
-def _responses(description: str, schema: JSON) -> JSON:
-    answered = {"description": description, "content": {"application/json": {"schema": schema}}}
-    return {"200": answered, **{str(status): _error_reference(status) for status in _ERRORS}}
+def _failures(statuses: Iterable[int]) -> dict[str, JSON]:
+    """The error replies of an operation."""
+    return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
 
 
-def _error_reference(status: int) -> JSON:
-    return {"$ref": f"#/components/responses/Error{status}"}
-
-
-def _summary(text: str) -> str:
-    first = text.strip().splitlines()[0] if text.strip() else ""
-    return cut(first, SUMMARY_CHARACTERS, "...")
+def _request_body(content: dict[str, JSON], required: bool) -> JSON:
+    return {"required": required, "content": {"application/json": content}}
 
 
 def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:

@@ -1,19 +1,23 @@
-"""The state of the server: `/health`, and for the web page the current work, last runs, ages of documents,
-search times, clients and log of calls."""
+"""The state of the server: `/health`, metrics for Prometheus, and for the web page the current work, last
+runs, ages of documents, search times, clients and log of calls."""
 
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from math import nan
+from typing import TYPE_CHECKING, Any
 
 from ctx import __version__, files
 from ctx.clock import DAY_MS, iso_utc, now_ms
 from ctx.config.find import client_name
-from ctx.errors import NotFound, StoreError
+from ctx.errors import ConfigError, NotFound, StoreError
 from ctx.models import JSON, oldest_pending_ms, record_json
-from ctx.tools.toolbox import Call
+from ctx.server.work import Work
+from ctx.tools.toolbox import Call, Toolbox
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -25,6 +29,9 @@ _MINUTES = 60  # how far back the page shows search times
 MONTHS = 12  # of 30 days each: how far back the page shows when documents changed
 _LOGGED = 500  # calls that the page shows
 _SEARCHES = 20_000  # whose times are kept: five a second for an hour
+
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # names the folder where worker processes share their metrics
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Overview:
@@ -137,12 +144,20 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     seq = None
     try:
         workspace.catalog.reach()
-        answer |= _pending(workspace)
+        answer["pending"] = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
+        if answer["pending"] and (oldest_ms := oldest_pending_ms(workspace.statuses())) is not None:
+            answer["oldest_pending_at"] = iso_utc(oldest_ms)
         seq = workspace.catalog.seq()
     except StoreError as error:
         problems.append(f"catalog: {error.message}")
     try:
-        answer |= _of_index(workspace, seq, bool(answer["pending"]))
+        if seq is not None:
+            workspace.index.reach()
+            answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
+        # The previous model answers until the configured one has caught up.
+        answering = workspace.model_switch.answering() if answer["pending"] else None
+        if answering is not None and answering.model != workspace.model:
+            answer["answering"] = answering.model
     except StoreError as error:
         problems.append(f"index: {error.message}")
     if missing := workspace.memory_loss():
@@ -172,23 +187,70 @@ def _full_disks(workspace: Workspace) -> list[str]:
     return lines
 
 
-def _of_index(workspace: Workspace, seq: int | None, pending: bool) -> dict[str, JSON]:
-    """How many writes the index is behind.
+# -- metrics -------------------------------------------------------------------------------------------------
 
-    `answering` is the previous embedding model, if it answers until the configured one has caught up.
+
+class Metrics:
+    """Metrics for Prometheus: calls by tool, interface and outcome (`[server] metrics`, the `metrics` extra).
+
+    With several worker processes, the metrics are summed through files in a shared folder.
     """
-    answer: dict[str, JSON] = {}
-    if seq is not None:
-        workspace.index.reach()
-        answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
-    answering = workspace.model_switch.answering() if pending else None
-    if answering is not None and answering.model != workspace.model:
-        answer["answering"] = answering.model
-    return answer
 
+    def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], Mapping[str, JSON]]) -> None:
+        """`health` returns the state of `/health`. Each `render` calls it for the freshness of the index.
 
-def _pending(workspace: Workspace) -> dict[str, JSON]:
-    """How many chunks have no embedding yet, and the time of the oldest."""
-    count = workspace.catalog.pending_count(workspace.model) if workspace.model else 0
-    oldest_ms = oldest_pending_ms(workspace.statuses()) if count else None
-    return {"pending": count, "oldest_pending_at": None if oldest_ms is None else iso_utc(oldest_ms)}
+        Raises `ConfigError` if prometheus-client is not installed.
+        """
+        try:
+            import prometheus_client as prometheus  # an extra; takes 60 ms, and most servers do not use it
+        except ImportError as error:
+            raise ConfigError(
+                "[server] metrics = true needs prometheus-client: pip install 'ctx-server[metrics]'"
+            ) from error
+        self._registry = self._shown = prometheus.CollectorRegistry()
+        self._render = prometheus.generate_latest
+        self.media_type = prometheus.CONTENT_TYPE_LATEST
+        if SHARED_FOLDER in os.environ:
+            from prometheus_client.multiprocess import MultiProcessCollector
+
+            self._shown = prometheus.CollectorRegistry()
+            MultiProcessCollector(self._shown)  # type: ignore[no-untyped-call]
+        own: dict[str, Any] = {"registry": self._registry}
+
+        def fresh(name: str, about: str) -> Any:
+            return prometheus.Gauge(name, about, multiprocess_mode="mostrecent", **own)
+
+        prometheus.ProcessCollector(**own)
+        prometheus.Info("ctx", "The server", **own).info({"version": __version__})
+        self._calls = prometheus.Counter(
+            "ctx_calls", "Tool calls that ended", ("tool", "door", "outcome"), **own
+        )
+        self._seconds = prometheus.Histogram(
+            "ctx_call_seconds", "How long a tool call took", ("tool", "door"), buckets=BUCKETS_S, **own
+        )
+        unfinished = prometheus.Gauge("ctx_calls_unfinished", "Calls waiting or running", ("lane",), **own)
+        for lane in (work.searches, work.documents, work.scripts):
+            unfinished.labels(lane.name).set_function(partial(getattr, lane, "unfinished"))
+        self._health = health
+        self._fresh = {
+            "pending": fresh("ctx_pending_chunks", "Chunks without an embedding"),
+            "index_behind": fresh("ctx_index_behind", "Writes that the index has not applied yet"),
+        }
+        self._degraded = fresh("ctx_degraded", "Parts of the server that do not work")
+        self._toolbox = toolbox
+        toolbox.observe(self._count)
+
+    def render(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        health = self._health()
+        for key, gauge in self._fresh.items():
+            value = health.get(key)
+            gauge.set(value if isinstance(value, int) else nan)  # unknown while the store is unavailable
+        self._degraded.set(len(health.get("degraded") or ()))
+        return self._render(self._shown)
+
+    def _count(self, call: Call) -> None:
+        # Callers can send any name: only names of real tools may become time series.
+        tool = call.tool if call.tool in self._toolbox.names() else "unknown"
+        self._calls.labels(tool, call.caller.door, call.outcome).inc()
+        self._seconds.labels(tool, call.caller.door).observe(call.duration_s)

@@ -1,19 +1,20 @@
-"""Access rules: `Policy` has the rules of a server, and `Access` applies them to one request.
+"""Access rules: `Policy` has the rules of a server, `Access` applies them to one request, and a `Zone` is a
+group of routes with the same rules.
 
 Any web page may call REST (CORS `*`, never with credentials; seed 003), within `[server] cors_origins` and
-`cross_site_tools`. MCP, the routes of packs and the metrics are private (zones.py): a web page of another
-site must be listed in `allowed_origins` or send a key. Tools of memory packs are private on every interface.
+`cross_site_tools`. MCP, the routes of packs and the metrics are private: a web page of another site must be
+listed in `allowed_origins` or send a key. Tools of memory packs are private on every interface.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ctx.config.settings import LOOPBACK_HOSTS
-from ctx.errors import ConfigError, NotFound, OriginNotAllowed, Unauthorized
+from ctx.config.settings import LOOPBACK_HOSTS, Server
+from ctx.errors import BadRequest, ConfigError, NotFound, OriginNotAllowed, Unauthorized
 from ctx.http import is_everywhere, is_loopback, split_bind, url_host
-from ctx.models import RESERVED_BANKS, Caller
+from ctx.models import BANK, BANK_RULE, RESERVED_BANKS, Caller
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
@@ -36,21 +37,17 @@ class PackPolicy(NamedTuple):
     at_banks: bool = False  # serves /mcp/{bank} and X-Bank-Id (hindsight)
 
 
-class ServerSettings(NamedTuple):
-    """Server settings. `bind` is HOST:PORT; `api_keys` are plain keys with access to everything."""
+@dataclass(kw_only=True)
+class ServerSettings(Server):
+    """The keys of `[server]`, and what is not in the configuration.
 
-    bind: str = "127.0.0.1:7331"
-    allowed_hosts: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ("*",)
-    cross_site_tools: str = "all"  # all | read_only
-    allowed_origins: tuple[str, ...] = ()
+    `api_keys` are plain keys with access to everything.
+    """
+
     api_keys: tuple[str, ...] = ()
     owner_key: str = ""  # for other `ctx` commands of the same user; full access, makes no key necessary
     packs: tuple[PackPolicy, ...] = ()
-    rate_limit_per_minute: int = 0  # 0: none
-    max_body_bytes: int = 1 << 20
     insecure_no_auth: bool = False
-    metrics: bool = False
 
 
 def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
@@ -138,16 +135,6 @@ class Policy:
         """Whether the pack's tools need a key."""
         return bool(pack.keys) or pack.key_required or self.closed or self.ring_closed or not self.loopback
 
-    def bank_locked(self) -> bool:
-        """Whether any request that names a bank needs a key."""
-        return self.ring_closed or any(self.locked(pack) for pack in self.packs.values() if pack.at_banks)
-
-    def mcp_locked(self) -> bool:
-        """Whether `/mcp` without a bank needs a key: it also serves the pack that serves banks, and needs
-        a key if that pack has one (seed 000).
-        """
-        return any(pack.at_banks and pack.keys for pack in self.packs.values())
-
 
 @dataclass(slots=True)
 class Access:
@@ -171,6 +158,22 @@ class Access:
     session_id: str | None = None
     spender: str = ""
 
+    def identify(self, zone: "Zone", parameters: Mapping[str, str]) -> None:
+        """Stores the interface, pack, bank and session of a request. `parameters` are those of its path.
+
+        Raises `BadRequest` for a bad bank name.
+        """
+        self.door = zone.door
+        self.session_id = self.headers.get("x-session-id", "")[:128] or None
+        named = parameters if zone.rpc else {}
+        self.pack = named.get("pack")
+        self.bank = bank = named.get("bank") or self.headers.get("x-bank-id")
+        self.bank_fixed = bank is not None  # a request with a bank uses it for every tool
+        if bank == "":
+            raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
+        if bank is not None and not BANK.fullmatch(bank):
+            raise BadRequest(f"a bank's name has {BANK_RULE}")
+
     def settle(self, client: tuple[str, int] | None) -> None:
         """Sets the name that calls are counted under, and the bank if the key is for a single one.
 
@@ -183,11 +186,6 @@ class Access:
         self.spender = keyless if grant is None else grant.name
         if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
             self.bank = next(iter(grant.banks))
-
-    @property
-    def keyed(self) -> bool:
-        """Whether the request has a valid key, or no key is needed."""
-        return self.grant is not None or not self.closed
 
     def admit(self, tool: Tool) -> None:
         """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not call this tool."""
@@ -262,10 +260,6 @@ class Access:
         if self.policy.has_keys and (self.grant is None or not self.grant.whole):
             raise Unauthorized("send 'Authorization: Bearer KEY'", presented=self.grant is not None)
 
-    def opens_bank(self, bank: str) -> bool:
-        """Whether the caller's key gives access to this bank. True for a caller without a key."""
-        return self.grant is None or self.grant.covers(bank)
-
     def admit_mcp(self) -> None:
         """Checks that this caller may use MCP, and the pack or bank in the request.
 
@@ -278,14 +272,16 @@ class Access:
             return
         if self.bank_fixed and self.bank in RESERVED_BANKS:
             raise NotFound(f"/mcp/{self.bank} is not a bank: the name is reserved")
-        if self.grant is None and not self.bank_fixed and self.policy.mcp_locked():
-            raise Unauthorized("send 'Authorization: Bearer KEY'")
-        if self.bank is None:
-            return
-        if self.grant is None and self.policy.bank_locked():
-            raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
         if self.grant is not None and not self.grant.covers(self.bank):
             raise Unauthorized("this key is not valid for this bank", presented=True)
+        if self.grant is not None:
+            return
+        at_banks = [pack for pack in self.policy.packs.values() if pack.at_banks]
+        if self.bank_fixed and (self.policy.ring_closed or any(map(self.policy.locked, at_banks))):
+            raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
+        # Without a bank, `/mcp` also serves these packs: it needs a key if one of them has a key (seed 000).
+        if not self.bank_fixed and any(pack.keys for pack in at_banks):
+            raise Unauthorized("send 'Authorization: Bearer KEY'")
 
     def _admit_effect(self, subject: str) -> None:
         if self.foreign and (self.grant is None or not self.grant.whole):
@@ -346,24 +342,22 @@ def _effect_open(named: bool, settings: ServerSettings) -> bool:
     return named and settings.cross_site_tools == "all"
 
 
-def setting_doubts(
-    allowed_hosts: Sequence[str], cors_origins: Sequence[str], allowed_origins: Sequence[str]
-) -> list[str]:
-    """Warnings about entries of these `[server]` lists that can never match a request."""
+def setting_doubts(server: Server) -> list[str]:
+    """Warnings about entries in the lists of `[server]` that can never match a request."""
     lines = [
         f"[server] allowed_hosts: '{one_line(host)}' is not a host (write it as box.lan)"
-        for host in allowed_hosts
+        for host in server.allowed_hosts
         if not host_name(host)
     ]
-    if "*" in allowed_origins:
+    if "*" in server.allowed_origins:
         lines.append(
             "[server] allowed_origins: '*' is not allowed; list the origins that may call MCP and the "
             "memory packs, or give them a key"
         )
     lines += [
         f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
-        for key, entries in (("cors_origins", cors_origins), ("allowed_origins", allowed_origins))
-        for entry in entries
+        for key in ("cors_origins", "allowed_origins")
+        for entry in getattr(server, key)
         if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(plain_origin(entry))
     ]
     return lines
@@ -375,3 +369,30 @@ def host_name(host: str) -> str:
     """
     match = _HOST.fullmatch(host.strip())
     return match[1].lower().rstrip(".") if match else ""
+
+
+# -- zones ---------------------------------------------------------------------------------------------------
+
+
+class Zone(NamedTuple):
+    """A group of routes, and who may call them.
+
+    `private`: a web page of another site must be listed in `allowed_origins` or send a key; if false, CORS
+    decides. `admit` raises an error for a caller that may not use these routes.
+    """
+
+    private: bool
+    admit: Callable[[Access], None] = lambda access: None
+    shown: bool = False  # may be read without a key, even on a closed server
+    counted: bool = False  # every request counts against the caller's rate
+    rpc: bool = False  # MCP: errors of a POST are in JSON-RPC format, and the path may name a bank or pack
+    door: str = "rest"
+
+
+OPEN = Zone(private=False)
+CALLS = Zone(private=False, counted=True)
+SHOWN = Zone(private=False, shown=True)
+PAGE = Zone(private=True, admit=Access.admit_documents)  # used by the server's own page and by Prometheus
+LOG = Zone(private=True, admit=Access.admit_log)
+MCP = Zone(private=True, admit=Access.admit_mcp, rpc=True, door="mcp")
+PACK = Zone(private=True)  # each route checks its caller itself

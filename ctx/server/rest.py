@@ -1,32 +1,378 @@
-"""REST: `/tools/{name}`, `/agents/{name}/prompt`, and the routes of packs (docs/http-api.md).
+"""REST and the web page: tools, agents, lists, health, descriptions, and the routes of packs
+(docs/http-api.md).
 
-These are plain Starlette routes, because tools and agents are registered while the server runs, and the
-Toolbox checks the arguments for all interfaces. The fixed endpoints use FastAPI (endpoints.py).
+The endpoints are FastAPI routes. Tools and agents are registered while the server runs, and the Toolbox
+checks the arguments for all interfaces, so the routes of tools, agents and packs declare none to FastAPI.
+The response models are only for the OpenAPI description. The handlers encode the replies with errors.py,
+because pydantic rejects lone surrogates, which come from file names that are not UTF-8.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import orjson
-from starlette import requests
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ctx.errors import BadRequest, CtxError
+from ctx import __version__
+from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.models import JSON, Caller
-from ctx.server import errors
-from ctx.server.policy import ACCESS, Access
+from ctx.server.errors import encode, json_reply, method_not_allowed
+from ctx.server.middleware import Entry
+from ctx.server.model_tools import listed_over_rest, llms_txt
+from ctx.server.openapi import describe
+from ctx.server.overview import Metrics, Overview
+from ctx.server.policy import ACCESS, CALLS, LOG, OPEN, PACK, PAGE, SHOWN, Access, Zone
 from ctx.server.work import Lane, Work
-from ctx.server.zones import PACK, Entry
-from ctx.tools.toolbox import Agents, Toolbox
+from ctx.tools.toolbox import Agent, Tool
+
+if TYPE_CHECKING:
+    from ctx.server.app import Services
 
 T = TypeVar("T")
 
 MAX_DEPTH = 64  # of nested values in a body
+MAX_BANKS = 500  # shown by the page
+PAGE_FOLDER = os.path.join(os.path.dirname(__file__), "page")
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+}
+_DESCRIPTOR = {
+    "name": "ctx",
+    "version": __version__,
+    "mcp": ["/", "/mcp", "/mcp/{bank}"],
+    "rest": "/tools/list",
+    "openapi": "/openapi.json",
+    "health": "/health",
+}
+ZONES: Mapping[str, Zone] = {
+    "/": SHOWN,  # requests of MCP clients have another entry (app.py)
+    "/activity": PAGE,
+    "/agents/list": CALLS,
+    "/agents/{name}/prompt": CALLS,
+    "/banks": PACK,
+    "/clients": PAGE,
+    "/health": SHOWN,
+    "/llms.txt": OPEN,
+    "/log": LOG,
+    "/metrics": PAGE,
+    "/openapi.json": OPEN,
+    "/page/{name}": SHOWN,
+    "/tools/list": CALLS,
+    "/tools/sources": CALLS,
+    "/tools/{name}": CALLS,
+}
+"""The zone of each endpoint. The server does not start if one is missing."""
+
+
+class Endpoint(APIRoute):
+    """A FastAPI route with our 405 error and with HEAD: it runs as GET, and the server drops the body."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, allowed = scope["method"], tuple(sorted(self.methods or ()))
+        if method == "HEAD" and "GET" in allowed:
+            scope = {**scope, "method": "GET"}
+        elif method not in allowed:
+            head = ("HEAD",) if "GET" in allowed else ()
+            raise method_not_allowed(scope["path"], method, (*allowed, *head))
+        await super().handle(scope, receive, send)
+
+
+class ToolRow(BaseModel):
+    name: str
+    description: str
+    builtin: bool
+    parameters: dict[str, Any]
+
+
+class ToolList(BaseModel):
+    tools: list[ToolRow]
+
+
+class AgentRow(BaseModel):
+    name: str
+    description: str
+    tools: list[str]
+    source: str
+    arguments: list[dict[str, Any]]
+
+
+class AgentList(BaseModel):
+    agents: list[AgentRow]
+
+
+class HealthState(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    status: str
+
+
+router = APIRouter(route_class=Endpoint, generate_unique_id_function=lambda route: route.name)
+# For the page, other formats, and what openapi.py describes.
+hidden_router = APIRouter(route_class=Endpoint, include_in_schema=False)
+
+
+def entries(*, metrics: bool) -> list[Entry]:
+    """The endpoints of the server itself. They read the `state` of the application (app.py)."""
+    return [
+        Entry(route, ZONES[route.path])
+        for route in (*router.routes, *hidden_router.routes)
+        if isinstance(route, Endpoint) and (metrics or route.path != "/metrics")
+    ]
+
+
+# -- requests ------------------------------------------------------------------------------------------------
+
+
+def _services(request: Request) -> "Services":
+    services: Services = request.app.state.services
+    return services
+
+
+def _work(request: Request) -> Work:
+    work: Work = request.app.state.work
+    return work
+
+
+def _access(request: Request) -> Access:
+    access: Access = request.scope[ACCESS]
+    return access
+
+
+async def _arguments(request: Request) -> dict[str, JSON]:
+    """The JSON object in the body; `{}` if there is no body. Raises `BadRequest`."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+    # Web pages may send forms and text/plain without a preflight, so these must never run a tool.
+    if (body or kind) and not is_json:
+        raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
+    if not body:
+        return {}
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    if _deeper_than(value, MAX_DEPTH):
+        raise BadRequest(f"the body is nested more than {MAX_DEPTH} deep")
+    return value
+
+
+def _deeper_than(value: JSON, depth: int) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list) and (not depth or any(_deeper_than(item, depth - 1) for item in value))
+
+
+async def _while_connected(request: Request, lane: Lane, answer: Awaitable[T]) -> T:
+    """Awaits `answer` and returns its result.
+
+    While the lane is crowded, a call is cancelled if its client disconnects.
+    """
+    if not lane.crowded:
+        return await answer
+    calling = asyncio.ensure_future(answer)
+    leaving = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((calling, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if calling.done():
+            return calling.result()
+        raise ClientDisconnect
+    finally:
+        calling.cancel()
+        leaving.cancel()
+
+
+# -- tools and agents ----------------------------------------------------------------------------------------
+
+
+def _tools(request: Request) -> list[Tool]:
+    """The tools that the caller may see."""
+    services, shows = _services(request), _access(request).shows
+    tools = services.toolbox.list()
+    return [listed_over_rest(tool, services.semantic) for tool in tools if shows(tool.pack)]
+
+
+def _agents(request: Request) -> list[Agent]:
+    """The agents that the caller may see."""
+    shows = _access(request).shows
+    return [agent for agent in _services(request).agents.list() if shows(agent.pack)]
+
+
+@router.get("/tools/list", response_model=ToolList, summary="List the tools", tags=["tools"])
+async def list_tools(request: Request) -> Response:
+    rows = [{name: getattr(tool, name) for name in ToolRow.model_fields} for tool in _tools(request)]
+    return json_reply({"tools": rows})
+
+
+@router.get("/agents/list", response_model=AgentList, summary="List the agents", tags=["agents"])
+async def list_agents(request: Request) -> Response:
+    rows = [
+        {
+            "name": agent.name,
+            "description": agent.description,
+            "tools": list(agent.tools),
+            "source": agent.source,
+            "arguments": [argument._asdict() for argument in agent.arguments],
+        }
+        for agent in _agents(request)
+    ]
+    return json_reply({"agents": rows})
+
+
+@hidden_router.post("/tools/{name}")
+@hidden_router.api_route("/tools/sources", methods=["GET", "POST"])  # added first, so it is matched first
+async def call_tool(request: Request) -> Response:
+    toolbox, work, access = _services(request).toolbox, _work(request), _access(request)
+    tool = toolbox.get(request.path_params.get("name", "sources"))
+    access.admit(tool)
+    answer = work.call(toolbox, tool, await _arguments(request), access.caller())
+    result = await _while_connected(request, work.lane(tool), answer)
+    return json_reply(result if tool.bare else {"result": result})
+
+
+@hidden_router.post("/agents/{name}/prompt")
+async def prompt(request: Request, name: str) -> Response:
+    agents, work, access = _services(request).agents, _work(request), _access(request)
+    agent = next((agent for agent in agents.list() if agent.name == name), None)
+    if agent is not None:
+        access.admit_agent(agent)
+    answer = work.prompt(agents, agent, name, await _arguments(request), access.caller())
+    resolved = await _while_connected(request, work.agent_lane(agent), answer)
+    return json_reply(resolved._asdict())
+
+
+# -- the server ----------------------------------------------------------------------------------------------
+
+
+FRESHNESS = "Whether the server is running and how fresh its index is"
+
+
+@router.get("/health", response_model=HealthState, summary=FRESHNESS, tags=["server"])
+async def health(request: Request) -> Response:
+    # Names of sources and folders are hidden from pages of other sites, and from callers who may not read
+    # documents.
+    access = _access(request)
+    state = await _work(request).probes.run(_services(request).health)
+    keyed = access.grant is not None or not access.closed
+    whole = keyed and access.shows(None) and not access.foreign
+    return json_reply(state if whole else {"status": state["status"]})
+
+
+@hidden_router.get("/activity")
+async def activity(request: Request) -> Response:
+    return json_reply(await _work(request).probes.run(_overview(request).activity))
+
+
+@hidden_router.get("/clients")
+async def clients(request: Request, url: str = "") -> Response:
+    return json_reply(await _work(request).probes.run(partial(_overview(request).clients, url)))
+
+
+@hidden_router.api_route("/log", methods=["GET", "DELETE"])
+async def log(request: Request) -> Response:
+    """The latest calls of clients; `DELETE` clears the log."""
+    overview = _overview(request)
+    answer = overview.clear_log if request.method == "DELETE" else overview.log
+    return json_reply(await _work(request).probes.run(answer))
+
+
+@hidden_router.get("/banks")
+async def banks(request: Request) -> Response:
+    # A key for some banks lists only those banks.
+    access = _access(request)
+    pack = _overview(request).pack_at_banks()
+    if pack is None:
+        raise NotFound("no memory pack with banks is enabled")
+    access.admit_pack(pack.name)
+    counts = await _work(request).probes.run(pack.bank_counts)
+    rows = [
+        {"bank": bank, "memories": count}
+        for bank, count in counts.items()
+        if access.grant is None or access.grant.covers(bank)
+    ]
+    return json_reply({"banks": rows[:MAX_BANKS], "total": len(rows), "default": pack.default_bank})
+
+
+def _overview(request: Request) -> Overview:
+    overview = _services(request).overview
+    if overview is None:
+        raise NotFound("this server has no overview")
+    return overview
+
+
+@hidden_router.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    tools, agents, key_needed = _tools(request), _agents(request), request.app.state.key_needed
+
+    def text() -> bytes:
+        return encode(describe(tools, agents, router.routes, key_needed=key_needed))
+
+    return Response(await _work(request).probes.run(text), media_type="application/json")
+
+
+@hidden_router.get("/llms.txt")
+async def llms(request: Request) -> Response:
+    words = llms_txt(_tools(request), _services(request).semantic)
+    return Response(words, media_type="text/plain; charset=utf-8")
+
+
+@hidden_router.get("/")
+async def root(request: Request) -> Response:
+    # Browsers get the page, other clients a short description. MCP requests never come here (app.py).
+    page: Mapping[str, bytes] = request.app.state.page
+    browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
+    response = _page_reply(page, "index.html") if browser else json_reply(_DESCRIPTOR)
+    response.headers["vary"] = "Accept"
+    return response
+
+
+@hidden_router.get("/page/{name}")
+async def page_file(request: Request, name: str) -> Response:
+    page: Mapping[str, bytes] = request.app.state.page
+    if name not in page:
+        raise NotFound(f"the page has no file called {name[:80]}")
+    return _page_reply(page, name)
+
+
+def _page_reply(page: Mapping[str, bytes], name: str) -> Response:
+    return Response(page[name], headers={"content-type": _PAGE_TYPES[os.path.splitext(name)[1]]})
+
+
+def read_page(folder: str) -> dict[str, bytes]:
+    """The contents of the page's files, by file name.
+
+    Requests are looked up in this dictionary, so a request path cannot reach files outside of the folder.
+    """
+    page: dict[str, bytes] = {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if os.path.splitext(name)[1] in _PAGE_TYPES:
+            with open(os.path.join(folder, name), "rb") as file:
+                page[name] = file.read()
+    return page
+
+
+@hidden_router.get("/metrics")  # served if `[server] metrics` is on
+async def metrics(request: Request) -> Response:
+    figures: Metrics = request.app.state.metrics
+    return Response(await asyncio.to_thread(figures.render), headers={"content-type": figures.media_type})
+
+
+# -- packs ---------------------------------------------------------------------------------------------------
 
 
 class PackRoute(NamedTuple):
@@ -45,101 +391,6 @@ class PackRoute(NamedTuple):
     error_body: Callable[[CtxError], JSON] | None = None
 
 
-class Request(requests.Request):
-    """An HTTP request with the caller's `Access` and its parameters."""
-
-    @property
-    def access(self) -> Access:
-        access: Access = self.scope[ACCESS]
-        return access
-
-    def texts(self) -> dict[str, list[str]]:
-        """The parameters of the path and the query string by name. The path takes precedence."""
-        texts = parse_qs(self.scope["query_string"].decode("latin-1"))
-        return {**texts, **{name: [value] for name, value in self.path_params.items()}}
-
-    async def arguments(self) -> dict[str, JSON]:
-        """The JSON object in the body; `{}` if there is no body. Raises `BadRequest`."""
-        body = await self.body()
-        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-        # Web pages may send forms and text/plain without a preflight, so these must never run a tool.
-        if (body or kind) and not _is_json(kind):
-            raise BadRequest("send the arguments as JSON, with 'Content-Type: application/json'")
-        return _object_in(body) if body else {}
-
-    async def while_connected(self, lane: Lane, answer: Awaitable[T]) -> T:
-        """Awaits `answer` and returns its result.
-
-        While all threads of the lane are busy, a call is cancelled if its client disconnects.
-        """
-        if not lane.crowded:
-            return await answer
-        calling = asyncio.ensure_future(answer)
-        leaving = asyncio.ensure_future(self.receive())
-        try:
-            await asyncio.wait((calling, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if calling.done():
-                return calling.result()
-            raise ClientDisconnect
-        finally:
-            calling.cancel()
-            leaving.cancel()
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Resource:
-    """The handlers of a path, by method. HEAD uses the handler of GET; other methods get 405 with `Allow`."""
-
-    def __init__(self, **handlers: Handler) -> None:
-        self._handlers = {method.upper(): handler for method, handler in handlers.items()}
-        head = ("HEAD",) if "GET" in self._handlers else ()
-        self.methods = (*self._handlers, *head)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = scope["method"]
-        handler = self._handlers.get("GET" if method == "HEAD" else method)
-        if handler is None:
-            raise errors.method_not_allowed(scope["path"], method, self.methods)
-        response = await handler(Request(scope, receive))
-        await response(scope, receive, send)
-
-
-def tool_routes(toolbox: Toolbox, work: Work) -> list[Route]:
-    """The routes `/tools/{name}` and `/tools/sources`. The latter allows GET too."""
-
-    async def call(request: Request) -> Response:
-        tool = toolbox.get(request.path_params.get("name", "sources"))
-        request.access.admit(tool)
-        arguments = await request.arguments()
-        answer = work.call(toolbox, tool, arguments, request.access.caller())
-        result = await request.while_connected(work.lane(tool), answer)
-        return errors.json_reply(result if tool.bare else {"result": result})
-
-    return [
-        Route("/tools/sources", Resource(get=call, post=call)),
-        Route("/tools/{name}", Resource(post=call)),
-    ]
-
-
-def agent_routes(agents: Agents, work: Work) -> list[Route]:
-    """The route `/agents/{name}/prompt`."""
-
-    async def prompt(request: Request) -> Response:
-        name = request.path_params["name"]
-        agent = next((agent for agent in agents.list() if agent.name == name), None)
-        if agent is not None:
-            request.access.admit_agent(agent)
-        arguments = await request.arguments()
-        caller = request.access.caller()
-        answer = work.prompt(agents, agent, name, arguments, caller)
-        resolved = await request.while_connected(work.agent_lane(agent), answer)
-        return errors.json_reply(resolved._asdict())
-
-    return [Route("/agents/{name}/prompt", Resource(post=prompt))]
-
-
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
     """The routes of packs, with one entry for each path."""
     by_path: dict[str, list[PackRoute]] = {}
@@ -147,7 +398,7 @@ def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
         by_path.setdefault(route.path, []).append(route)
     return [
         Entry(
-            Route(path, Resource(**{route.method.lower(): _pack_handler(route, work) for route in group})),
+            _pack_endpoint(path, {route.method: route for route in group}, work),
             PACK,
             error_body=next((route.error_body for route in group if route.error_body), None),
         )
@@ -155,48 +406,17 @@ def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
     ]
 
 
-def _pack_handler(route: PackRoute, work: Work) -> Handler:
+def _pack_endpoint(path: str, by_method: Mapping[str, PackRoute], work: Work) -> Endpoint:
     async def answer(request: Request) -> Response:
-        request.access.admit_pack(route.pack, required=route.keyed)
-        request.access.spend()
-        arguments = await request.arguments()
-        caller = request.access.caller(pack=route.pack)
-        texts = request.texts()
+        route, access = by_method[request.method], _access(request)
+        access.admit_pack(route.pack, required=route.keyed)
+        access.spend()
+        arguments = await _arguments(request)
+        caller = access.caller(pack=route.pack)
+        # The parameters of the path take precedence over those of the query string.
+        texts = parse_qs(request.scope["query_string"].decode("latin-1"))
+        texts |= {name: [value] for name, value in request.path_params.items()}
         share = (f"{route.method} {route.path}", caller.share)
-        return errors.json_reply(
-            await work.scripts.run(lambda: route.answer(texts, arguments, caller), share)
-        )
+        return json_reply(await work.scripts.run(lambda: route.answer(texts, arguments, caller), share))
 
-    return answer
-
-
-def _is_json(kind: str) -> bool:
-    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
-
-
-def _object_in(body: bytes) -> dict[str, JSON]:
-    """The JSON object of a body. Raises `BadRequest`."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    if _deeper_than(value, MAX_DEPTH):
-        raise BadRequest(f"the body is nested more than {MAX_DEPTH} deep")
-    return value
-
-
-def _deeper_than(value: JSON, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth):
-        level = [
-            item
-            for parent in level
-            if isinstance(parent, dict | list)
-            for item in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(item, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+    return Endpoint(path, answer, methods=list(by_method))

@@ -84,20 +84,9 @@ def next_vacant(bind: str) -> str | None:
 
 
 def _open(host: str, port: int) -> socket.socket:
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = addresses[0]
-    opened = socket.socket(family, kind, protocol)
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        opened.bind(address)
-        # Listen now, before the store is opened, so that of two servers started at once the second fails.
-        opened.listen(BACKLOG)
-    except OSError:
-        opened.close()
-        raise
-    return opened
+    # It listens now, before the store is opened, so that of two servers started at once the second fails.
+    family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server(where, family=family, backlog=BACKLOG)
 
 
 def address(opened: socket.socket) -> str:

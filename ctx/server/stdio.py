@@ -36,6 +36,13 @@ logger = logging.getLogger(__name__)
 LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has ended (`echo ... | ctx mcp`)
 ANNOUNCE_DELAY_S = 0.02  # merges the announcements of a reload, which replaces several tools
 
+_HANDSHAKE: dict[str, JSON] = {
+    "protocolVersion": "2024-11-05",
+    "capabilities": {},
+    "clientInfo": {"name": "unknown", "version": "0"},
+}
+"""The parameters of an `initialize` request that has none."""
+
 Incoming = Any  # a stream of SessionMessage; the SDK has no public name for its type
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
@@ -94,7 +101,8 @@ async def client_streams(
     `lenient`: completes an `initialize` without parameters, which the client of Claude Recall sends.
     """
     outgoing, replies = anyio.create_memory_object_stream[SessionMessage]()
-    pending = _Pending()
+    pending: set[JSON] = set()  # the ids of requests without a reply
+    answered = asyncio.Event()
 
     async def valid_lines() -> AsyncIterator[str]:
         async for line in _lines(source):
@@ -103,17 +111,28 @@ async def client_streams(
             except MessageFault as fault:
                 await outgoing.send(SessionMessage(fault.reply()))
                 continue
-            if lenient and message.get("method") == "initialize":
-                _complete(message)
-            pending.note_request(message)
+            method, id = message.get("method"), message.get("id")
+            if method == "initialize" and lenient:
+                message["params"] = {**_HANDSHAKE, **(message.get("params") or {})}
+            if method == "notifications/cancelled":  # a cancelled request gets no reply
+                cancelled = (message.get("params") or {}).get("requestId")
+                if isinstance(cancelled, str | int):
+                    pending.discard(cancelled)
+            elif method is not None and id is not None and method != "subscriptions/listen":
+                pending.add(id)
             yield json.dumps(message)
-        await pending.wait(LAST_REPLIES_S)
+        with anyio.move_on_after(LAST_REPLIES_S):
+            while pending:
+                answered.clear()
+                await answered.wait()
 
     async def send_replies() -> None:
         async with replies, writing:
             async for reply in replies:
                 await writing.send(reply)
-                pending.note_reply(reply.message)
+                if isinstance(reply.message, types.JSONRPCResponse | types.JSONRPCError):
+                    pending.discard(reply.message.id)
+                    answered.set()
 
     stdin: Any = valid_lines()
     async with (
@@ -149,49 +168,6 @@ async def _lines(source: TextIO) -> AsyncIterator[str]:
     while (line := await arrived.get()) is not None:
         if line.strip():
             yield line
-
-
-class _Pending:
-    """The requests that have no reply yet."""
-
-    def __init__(self) -> None:
-        self._ids: set[str | int] = set()
-        self._changed = asyncio.Event()
-
-    def note_request(self, message: dict[str, JSON]) -> None:
-        method, id = message.get("method"), message.get("id")
-        if method == "notifications/cancelled":  # a cancelled request gets no reply
-            params = message.get("params") or {}
-            cancelled = params.get("requestId")
-            self._end(cancelled if isinstance(cancelled, str | int) else None)
-        elif method is not None and id is not None and method != "subscriptions/listen":
-            self._ids.add(id)
-
-    def note_reply(self, message: types.JSONRPCMessage) -> None:
-        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            self._end(message.id)
-
-    def _end(self, id: str | int | None) -> None:
-        if id is not None:
-            self._ids.discard(id)
-            self._changed.set()
-
-    async def wait(self, timeout_s: float) -> None:
-        """Waits until every request has its reply, at most `timeout_s`."""
-        with anyio.move_on_after(timeout_s):
-            while self._ids:
-                self._changed.clear()
-                await self._changed.wait()
-
-
-def _complete(handshake: dict[str, JSON]) -> None:
-    """Adds the parameters that an `initialize` request lacks."""
-    handshake["params"] = {
-        "protocolVersion": "2024-11-05",
-        "capabilities": {},
-        "clientInfo": {"name": "unknown", "version": "0"},
-        **(handshake.get("params") or {}),
-    }
 
 
 def _announce_changes(mcp: McpServer) -> None:

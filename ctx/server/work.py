@@ -10,7 +10,6 @@ import asyncio
 import os
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -48,13 +47,13 @@ class Lane:
         self._closed = False
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._shares = Shares(threads)  # of calls in the queue or a thread
-        self._aside: deque[tuple[Share, asyncio.Future[None]]] = deque()  # calls whose share is used up
-        self._aside_shares = Shares(waiting)
+        self._aside = Shares(waiting)  # of calls whose share of the threads is used up
+        self._freed = asyncio.Event()  # a share was given back, or the lane was closed
 
     @property
     def crowded(self) -> bool:
-        """Whether a call made now might have to wait for a thread."""
-        return self.unfinished >= self._threads or bool(self._aside)
+        """Whether a call made now might have to wait: one tool can use half of the threads."""
+        return self.unfinished >= self._threads // 2
 
     async def run(self, function: Callable[[], T], share: Share = NO_SHARE) -> T:
         """Calls `function` in a thread and returns its result. Raises `Busy` if the queue is full.
@@ -63,7 +62,7 @@ class Lane:
         """
         if self._closed or self.unfinished >= self._capacity:
             raise Busy("the server is busy; try again shortly")
-        if not (self._shares.allow(*share) or self._aside_shares.allow(*share)):
+        if not (self._shares.allow(*share) or self._aside.allow(*share)):
             raise Busy("too many calls of this tool or by this caller are already waiting; try again shortly")
         self.unfinished += 1
         try:
@@ -89,38 +88,22 @@ class Lane:
 
     async def _take_share(self, share: Share) -> None:
         """Takes a share. Waits until one is free."""
-        if self._shares.allow(*share):
-            self._shares.acquire(*share)
-            return
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (share, granted)
-        self._aside.append(entry)
-        self._aside_shares.acquire(*share)
-        try:
-            await granted
-        except asyncio.CancelledError:
-            if entry in self._aside:
-                self._aside.remove(entry)
-            else:
-                self._give_back(share)
-            raise
-        finally:
-            self._aside_shares.release(*share)
-
-    def _give_back(self, share: Share) -> None:
-        """Releases a share, and gives it to the first waiting call that may take it."""
-        self._shares.release(*share)
-        for entry in self._aside:
-            waiting, granted = entry
-            if self._shares.allow(*waiting):
-                self._shares.acquire(*waiting)
-                self._aside.remove(entry)
-                granted.set_result(None)
-                return
+        if not self._shares.allow(*share):
+            self._aside.acquire(*share)
+            try:
+                while not self._shares.allow(*share):
+                    self._freed.clear()
+                    await self._freed.wait()
+                    if self._closed:
+                        raise Busy("the server is stopping")
+            finally:
+                self._aside.release(*share)
+        self._shares.acquire(*share)
 
     def _end(self, share: Share) -> None:
         self.unfinished -= 1
-        self._give_back(share)
+        self._shares.release(*share)
+        self._freed.set()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -137,8 +120,7 @@ class Lane:
     def close(self) -> None:
         """Ends the idle threads. Running calls are not interrupted."""
         self._closed = True
-        while self._aside:
-            self._aside.popleft()[1].set_exception(Busy("the server is stopping"))
+        self._freed.set()
         for _ in range(self._started):
             self._jobs.put(None)
 

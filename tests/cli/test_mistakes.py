@@ -310,7 +310,7 @@ def test_figures_without_their_library_are_told_with_its_name(monkeypatch: pytes
     import sys
 
     from ctx.errors import ConfigError
-    from ctx.server.metrics import Metrics
+    from ctx.server.overview import Metrics
     from ctx.server.work import Work
     from ctx.tools.toolbox import Toolbox
 
@@ -334,8 +334,7 @@ def test_a_mistaken_request_is_told_what_it_should_be(
     from kit import workspace
     from starlette.testclient import TestClient
 
-    from ctx.server.app import create_app
-    from ctx.server.services import server_settings, services
+    from ctx.server.app import create_app, server_settings, services
 
     with workspace(indexed / "ctx.toml") as space:
         app = create_app(services(space), server_settings(space))

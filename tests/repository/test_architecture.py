@@ -57,7 +57,7 @@ BUDGETS = {
     "memory": 8450,
     "scripts": 1675,
     "search": 1800,
-    "server": 3400,
+    "server": 3200,
     "store": 2950,
     "text": 475,
     "tools": 1525,

@@ -11,11 +11,10 @@ from tabs import running_browser
 
 from ctx.errors import NotFound, ScriptTimeout, ToolError
 from ctx.models import JSON, Caller
-from ctx.server.app import create_app
+from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
 from ctx.server.run import HttpServer, address, open_sockets
-from ctx.server.services import Services
 from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox
 
 

@@ -9,7 +9,6 @@ import httpx
 from ctx.models import JSON
 from ctx.server.mcp import MODERN, McpServer
 from ctx.server.mcp_http import McpEndpoint, http_auth
-from ctx.server.services import Endpoint
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.tools.toolbox import Agents, Toolbox
@@ -30,7 +29,7 @@ def no_catalog() -> Catalog:
 
 def mcp_over(
     toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog
-) -> Callable[[Work], Endpoint]:
+) -> Callable[[Work], McpEndpoint]:
     """MCP for `Services.mcp`."""
     return lambda work: McpEndpoint(McpServer(toolbox, agents, catalog, work, auth=http_auth))
 

@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from ctx.models import JSON, Caller
+from ctx.server.app import Services
 from ctx.server.middleware import RequestMiddleware
 from ctx.server.overview import Overview, health
 from ctx.server.policy import ACCESS
 from ctx.server.run import HttpServer
-from ctx.server.services import Services
 from ctx.server.work import Work
 from ctx.tools.toolbox import Annotations, Tool, Toolbox
 from ctx.workspace import Workspace

@@ -10,8 +10,8 @@ from serving import Serve, failure, whole
 
 from ctx.memory.activity import Activity, file_activity
 from ctx.models import Caller
+from ctx.server.app import services
 from ctx.server.policy import ServerSettings
-from ctx.server.services import services
 from ctx.workspace import Workspace
 
 AGENT = Caller("mcp", client="claude-code")

@@ -10,7 +10,7 @@ from kit import project, workspace
 from mcp_doors import ACCEPT, HELLO, answered, message
 from serving import Serve, Served
 
-from ctx.server.services import mcp_endpoint, services
+from ctx.server.app import mcp_endpoint, services
 from ctx.workspace import Workspace
 
 BODY = "# Authentication\n\nJWT tokens are signed.\n"

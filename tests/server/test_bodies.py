@@ -6,7 +6,7 @@ import pytest
 from faults import eventually
 from serving import Serve
 
-from ctx.server.services import Services
+from ctx.server.app import Services
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["at once", "behind the body"])

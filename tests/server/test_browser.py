@@ -15,9 +15,9 @@ from serving import EchoEndpoint, Serve, Served
 from tabs import running_browser
 
 from ctx.models import JSON
+from ctx.server.app import Services
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.services import Services
 
 pytestmark = [
     pytest.mark.slow,

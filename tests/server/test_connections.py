@@ -9,7 +9,7 @@ import pytest
 from serving import ANYTHING, Serve, waiting
 
 from ctx.models import JSON
-from ctx.server.services import Services
+from ctx.server.app import Services
 from ctx.tools.toolbox import Agents, Tool, Toolbox
 
 

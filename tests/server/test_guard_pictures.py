@@ -3,7 +3,7 @@
 import pytest
 from serving import Serve, failure
 
-from ctx.server.services import Services
+from ctx.server.app import Services
 
 FOREIGN_PICTURE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
 

@@ -5,8 +5,8 @@ import socket
 import pytest
 from serving import Serve, failure, rpc_failure
 
+from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
-from ctx.server.services import Services
 
 
 @pytest.mark.parametrize("path", ["/tools/whoami", "/mcp", "/"])

@@ -9,9 +9,9 @@ from mcp_doors import ACCEPT, HELLO, answered, mcp_over, message, stateless
 from serving import ANYTHING, Serve
 
 from ctx.models import JSON, Caller
+from ctx.server.app import Services
 from ctx.server.mcp import MODERN
 from ctx.server.policy import ServerSettings
-from ctx.server.services import Services
 from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.toolbox import Tool
 

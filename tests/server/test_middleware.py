@@ -7,10 +7,10 @@ import pytest
 from serving import Serve, failure, rpc_failure
 
 from ctx.models import JSON
+from ctx.server.app import Services
 from ctx.server.keys import KeyRing
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.services import Services
 
 EVIL = "https://evil.example"
 VAULT = ServerSettings(packs=(PackPolicy("vault", keys=("vault-key",)),))

@@ -13,7 +13,7 @@ from kit import project, workspace
 from serving import ANYTHING, Serve, whole
 
 from ctx.models import JSON, Caller
-from ctx.server.services import Services
+from ctx.server.app import Services
 from ctx.tools.toolbox import Agent, Agents, Prompt, Tool
 
 

@@ -7,7 +7,7 @@ import pytest
 from kit import MEMORIES, project, workspace
 from serving import Serve, failure
 
-from ctx.server.services import server_settings, services
+from ctx.server.app import server_settings, services
 from ctx.workspace import Workspace
 
 

@@ -9,7 +9,7 @@ import pytest
 from real_clients import SCRIPTS, node
 
 from ctx.models import JSON
-from ctx.server.endpoints import PAGE
+from ctx.server.rest import PAGE_FOLDER
 
 LONG = 100_000
 PATIENCE_S = 60.0  # for all of them; the slowest takes 0.3 s, and by a square or a cube of its length hours
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0  # for all of them; the slowest takes 0.3 s, and by a square o
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """The page's modules, said to be modules."""
-    folder = Path(shutil.copytree(PAGE, tmp_path / "page"))
+    folder = Path(shutil.copytree(PAGE_FOLDER, tmp_path / "page"))
     (folder / "package.json").write_text('{"type": "module"}')
     return folder
 

@@ -11,7 +11,7 @@ from serving import Serve
 from tabs import Tab
 
 from ctx.errors import NotFound
-from ctx.server.services import services
+from ctx.server.app import services
 from ctx.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients, pytest.mark.timeout(300)]

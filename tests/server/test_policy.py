@@ -52,7 +52,10 @@ def test_an_invalid_bind_is_refused(bind: str) -> None:
 def test_settings_that_match_no_request_are_reported(
     hosts: list[str], cors: list[str], origins: list[str], words: str
 ) -> None:
-    (doubt,) = setting_doubts(hosts, cors, origins)
+    settings = ServerSettings(
+        allowed_hosts=tuple(hosts), cors_origins=tuple(cors), allowed_origins=tuple(origins)
+    )
+    (doubt,) = setting_doubts(settings)
     assert words in doubt
 
 

@@ -19,9 +19,9 @@ from serving import Serve
 
 from ctx.errors import ConfigError
 from ctx.http import Upstream, remote
+from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.proxy import Proxy
-from ctx.server.services import Services
 from ctx.server.stdio import client_streams
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

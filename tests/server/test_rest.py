@@ -11,9 +11,9 @@ from serving import ANYTHING, Serve, failure
 
 from ctx.errors import EmbeddingsDisabled
 from ctx.models import JSON, Caller
+from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.services import Services
 from ctx.server.work import Work
 from ctx.tools.toolbox import Agents, Tool, Toolbox
 

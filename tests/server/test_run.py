@@ -16,10 +16,9 @@ from serving import Serve, failure, waiting
 
 from ctx.errors import ConfigError, StoreError
 from ctx.server import run
-from ctx.server.app import create_app
+from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.server.run import address, open_sockets
-from ctx.server.services import Services
 from ctx.tools.toolbox import Agents, Toolbox
 
 
@@ -85,7 +84,7 @@ import time
 from ctx.tools.toolbox import Agents
 from ctx.server import run
 from ctx.server.app import begin_behind_answers, create_app
-from ctx.server.services import Services
+from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.tools.toolbox import Toolbox
 

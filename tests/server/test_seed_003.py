@@ -17,7 +17,7 @@ from serving import ANYTHING, Serve, failure, whole
 
 from ctx.errors import ScriptTimeout, ToolError
 from ctx.models import JSON, Caller
-from ctx.server.services import Services
+from ctx.server.app import Services
 from ctx.tools.toolbox import Tool
 from ctx.workspace import Workspace
 

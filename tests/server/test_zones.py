@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from serving import EchoEndpoint, Serve, Served, failure
 
-from ctx.server.app import create_app
+from ctx.server.app import Services, create_app
 from ctx.server.policy import PackPolicy, ServerSettings
 from ctx.server.rest import PackRoute
-from ctx.server.services import Services
 from ctx.tools.toolbox import Agents, Tool, Toolbox
 
 EVIL = "https://evil.example"

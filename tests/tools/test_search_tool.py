@@ -132,7 +132,7 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
 @pytest.mark.parametrize("filters", ["abc", 5, "[1]"])
 def test_filters_that_are_no_object_are_named_to_a_model(space: Workspace, filters: JSON) -> None:
     tool = next(tool for tool in space.toolbox.list() if tool.name == "search")
-    arguments, _ = translated(tool, {"query": "word", "filters": filters})
+    arguments = translated(tool, {"query": "word", "filters": filters})
     with pytest.raises(BadRequest, match="'filters' must be of type 'object'"):
         space.toolbox.call("search", arguments, Caller("mcp"))
 
