@@ -61,7 +61,6 @@ _NEEDLESS_KEY = (
 )
 _FOREIGN = "web pages of other sites need a key, or their origin in [server] allowed_origins"
 
-
 Headers = Mapping[str, str]
 
 
@@ -247,9 +246,9 @@ class RouteMiddleware:
     def _match(self, path: str, method: str, headers: Headers) -> Match:
         for entry in self._entries:
             # With `match`, the `$` of the expression would allow a final newline.
-            found = entry.route.path_regex.fullmatch(path)
-            if found is not None and (entry.serves is None or entry.serves(method, headers)):
-                return Match(entry.zone, entry.route, found.groupdict(), entry.error_body)
+            path_match = entry.route.path_regex.fullmatch(path)
+            if path_match is not None and (entry.serves is None or entry.serves(method, headers)):
+                return Match(entry.zone, entry.route, path_match.groupdict(), entry.error_body)
         return Match()
 
 

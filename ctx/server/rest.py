@@ -81,14 +81,17 @@ ZONES: Mapping[str, Zone] = {
 class Endpoint(APIRoute):
     """A FastAPI route with our 405 error and with HEAD: it runs as GET, and the server drops the body."""
 
+    def __init__(
+        self, path: str, endpoint: Callable[..., Any], *, methods: list[str], **options: Any
+    ) -> None:
+        super().__init__(path, endpoint, methods=methods, **options)
+        self.allowed = (*methods, "HEAD") if "GET" in methods else tuple(methods)
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, allowed = scope["method"], tuple(sorted(self.methods or ()))
-        if method == "HEAD" and "GET" in allowed:
-            scope = {**scope, "method": "GET"}
-        elif method not in allowed:
-            head = ("HEAD",) if "GET" in allowed else ()
-            raise method_not_allowed(scope["path"], method, (*allowed, *head))
-        await super().handle(scope, receive, send)
+        method = scope["method"]
+        if method not in self.allowed:
+            raise method_not_allowed(scope["path"], method, self.allowed)
+        await super().handle({**scope, "method": "GET"} if method == "HEAD" else scope, receive, send)
 
 
 class ToolRow(BaseModel):
@@ -283,7 +286,7 @@ async def clients(request: Request, url: str = "") -> Response:
     return json_reply(await _work(request).probes.run(partial(_overview(request).clients, url)))
 
 
-@hidden_router.api_route("/log", methods=["GET", "DELETE"])
+@hidden_router.api_route("/log", methods=["DELETE", "GET"])
 async def log(request: Request) -> Response:
     """The latest calls of clients; `DELETE` clears the log."""
     overview = _overview(request)
