@@ -14,9 +14,9 @@ VENDORED = "vendored folder"
 WORKTREE = "linked worktree"
 
 _LOCK_FILES = """
-    package-lock.json npm-shrinkwrap.json pnpm-lock.yaml pnpm-lock.yml packages.lock.json
-    go.sum go.work.sum package.resolved gradle.lockfile buildscript-gradle.lockfile
-    .terraform.lock.hcl conda-lock.yml cabal.project.freeze bun.lockb
+    npm-shrinkwrap.json pnpm-lock.yaml pnpm-lock.yml conda-lock.yml go.sum go.work.sum package.resolved
+    gradle.lockfile buildscript-gradle.lockfile .terraform.lock.hcl cabal.project.freeze cartfile.resolved
+    bun.lockb .pnp.cjs .pnp.loader.mjs
 """
 _PRIVATE_NAMES = """
     .npmrc .netrc _netrc .pypirc .git-credentials .htpasswd .pgpass .my.cnf .s3cfg .boto .dockercfg
@@ -28,6 +28,7 @@ _BACKUP_SUFFIXES = "bak bck orig rej swp swo tmp crdownload part"
 _SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
 # Formats that hold secrets. A page or a program called `credentials` explains or reads them.
 _SETTINGS = "json yml yaml ini toml xml conf cfg properties plist env enc txt csv bak old"
+_LOCK_NAME = re.compile(r"pylock(?:\..+)?\.toml|.+-lock\.json|.+\.lock\.(?:json|ya?ml|toml)")
 _WEB = ("js", "mjs", "cjs", "css", "ts", "jsx", "tsx")
 _BINARY = """
     png jpg jpeg jpe gif bmp ico icns webp avif heic heif tif tiff psd xcf ai eps svg svgz indd sketch
@@ -51,7 +52,7 @@ _BY_SUFFIX = {
     **dict.fromkeys(_BINARY.split(), BINARY),
     **dict.fromkeys(_KEY_SUFFIXES.split(), SECRET),
     **dict.fromkeys(_BACKUP_SUFFIXES.split(), BACKUP),
-    "lock": LOCK_FILE,
+    **dict.fromkeys(("lock", "locked"), LOCK_FILE),
 }
 
 
@@ -66,6 +67,10 @@ def left_out(name: str) -> str | None:
     if not stem:  # no dot, or a name that begins with its only one
         stem, suffix = (name, "") if name[:1] != "." else ("", suffix)
     if (name.startswith(".env") and not name[4:5].isalpha()) or name == ".envrc":
+        return SECRET
+    if _LOCK_NAME.fullmatch(name):
+        return LOCK_FILE
+    if name.startswith(".") and name.endswith(("_history", "credentials", "secrets", ".vars")):
         return SECRET
     is_key = name.startswith("id_") and (not suffix or name.startswith(_SSH_KEYS))
     holds_settings = not suffix or suffix in _SETTINGS.split()

@@ -105,6 +105,8 @@ class Walk:
         """The scope of a folder with its own ignore files; None if it must not be entered."""
         if prefix and any(marker in names for marker in CACHE_MARKERS):
             return None
+        if prefix and all(name in names for name in ("HEAD", "objects", "refs")):  # a bare repository of git
+            return None
         patterns: list[Pattern] = []
         try:
             if prefix and ".git" in names:

@@ -146,6 +146,7 @@ def _shown(value: JSON, indent: str) -> str:
 # -- CSV and TSV ---------------------------------------------------------------------------------------------
 
 _SEPARATORS = ",;\t|"
+_NAMED_SEPARATOR = re.compile(r"sep=([,;\t|])\r?\n")  # the first line that Excel writes and reads
 _BLANKS = True  # a cell in quotation marks may have a blank in front
 _SAMPLE_CHARS = 65_536
 _SAMPLE_ROWS = 10
@@ -158,6 +159,8 @@ def parse_table(text: str) -> Parsed:
     change.
     """
     separator = max(_SEPARATORS, key=lambda mark: _columns(text, mark))
+    if named := _NAMED_SEPARATOR.match(text):
+        separator, text = named[1], "\n" + text[named.end() :]
     if _columns(text, separator)[1] < 2:
         return Parsed(text)
     reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=_BLANKS)

@@ -56,7 +56,7 @@ ASCIIDOC = Format(
 LATEX = Format(
     "text/x-tex", "markup.parse_latex", ("tex", "latex", "ltx"), ("application/x-latex", "application/x-tex")
 )
-CSV = Format("text/csv", "data.parse_table", ("csv",), version=6)
+CSV = Format("text/csv", "data.parse_table", ("csv",), version=7)
 TSV = Format("text/tab-separated-values", "data.parse_table", ("tsv", "tab"), version=6)
 JSON = Format("application/json", "data.parse_json", ("json", "canvas", "geojson"), version=3)
 JSON_LINES = Format(

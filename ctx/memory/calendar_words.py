@@ -18,6 +18,7 @@ NUMBERS = {
     **{name: count for count, name in enumerate(_NUMBERS.split(), 1)},
     "a": 1,
     "an": 1,
+    "several": 3,
     "couple of": 2,
     "a couple of": 2,
     "few": 3,
@@ -90,10 +91,16 @@ _PHRASES = {
         "pasado mañana": "the day after tomorrow",
         "la mañana": "the morning",
         "esta mañana": "today",
+        "esta tarde": "today",
+        "esta noche": "today",
+        "dentro de": "in",
     },
     "fr": {
         "avant-hier": "the day before yesterday",
         "après-demain": "the day after tomorrow",
+        "ce matin": "today",
+        "cet après-midi": "today",
+        "ce soir": "today",
         "aujourd'hui": "today",
         "aujourd’hui": "today",
     },
@@ -106,6 +113,22 @@ def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict
     return re.compile(rf"\b(?:{'|'.join(sorted(english, key=len, reverse=True))})\b"), english
 
 
+# Calendar words that only this language has. A short text may have no other sign of its language.
+_ONLY_IN = {
+    "es": re.compile(
+        r"\b(?:ayer|anoche|anteayer|hoy|mañana|hace|dentro de|enero|febrero|junio|julio|septiembre|octubre"
+        r"|noviembre|diciembre|lunes|martes|miércoles|jueves|viernes|sábado)\b"
+    ),
+    "fr": re.compile(
+        r"\b(?:demain|aujourd['’]hui|avant-hier|il y a|janvier|février|avril|juillet|août|septembre|octobre"
+        r"|novembre|décembre|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche)\b"
+    ),
+}
+# "Morgen" is "tomorrow", but not in "am Morgen", "heute Morgen" or "Montag Morgen".
+_MORGEN = re.compile(
+    r"(?<!\bam )(?<!\bguten )(?<!\bjeden )(?<!\bdiesen )(?<!\bde[rnm] )(?<!\bheute )(?<!\bgestern )(?<!tag )"
+    r"(?<!woch )\bmorgen\b"
+)
 _ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
 # Rewrites word orders that are not English after the words were translated: "il y a three days".
 _ROMANCE_ORDER = (
@@ -122,6 +145,7 @@ _RANGE = re.compile(
     rf"({_NAMED_MONTH})\b"
 )
 _DAY_AND_MONTH = re.compile(r"\b(am|vom|seit|bis|zum)\s+(\d{1,2})\.\s?(\d{1,2})\.(?!\s?\d)")
+_SLASHES = re.compile(r"(?<![\w/])(\d{1,4})/(\d{1,2})/(\d{1,4})(?![\w/])")
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 
 
@@ -157,10 +181,14 @@ _IS = {
     "es": "es son está vence vencen plazo hasta cita tengo tenemos hay empieza termina",
     "fr": "est sont ai avons doit dois commence finit échéance prévu prévue jusqu",
 }
-# "-ed" and the German participle. German nouns begin with a capital and do not match.
+# "-ed", the German participle, the Spanish preterite (but not the future in -ré) and the French perfect.
+# German nouns begin with a capital and do not match.
 _WAS_FORMS = {
     "en": r"|\b[a-z]{3,}ed\b",
     "de": r"|\b[a-zäöüß]*(?:ge|ver|be|er|ent|zer)[a-zäöüß]{2,}(?:t|en)\b|\b[a-zäöüß]+iert\b",
+    "es": r"|\b(?!aquí|así|allí|ahí|café)\w{2,}(?<![aei]r)[éíó]\b|\b\w+(?:aron|ieron)\b",
+    "fr": r"|\b(?:ai|as|a|avons|avez|ont)\s+"
+    r"(?:\w+ée?s?|vu|lu|eu|reçu|perdu|vendu|dit|fait|mis|pris|écrit|fini)\b",
 }
 
 
@@ -186,7 +214,7 @@ RECURRING = re.compile(
 
 def tense(text: str) -> str | None:
     """Whether a text is about the future ("ahead") or the past ("past"); None if it does not say."""
-    will_be, was, present = _TENSES[language(text)]
+    will_be, was, present = _TENSES[_calendar_language(text.lower())]
     if will_be.search(text):
         return "ahead"
     # Present words such as "booked" and "beginnt" look like past forms, so they are not counted.
@@ -195,20 +223,40 @@ def tense(text: str) -> str | None:
     return "ahead" if present.search(text) else None
 
 
+def _calendar_language(text: str) -> str:
+    """The language of a text in lower case; if nothing else shows it, that of its calendar words."""
+    name = language(text)
+    matches = (other for other, words in _ONLY_IN.items() if name == "en" and words.search(composed(text)))
+    return next(matches, name)
+
+
 def in_english(text: str) -> str:
     """Translates the words for dates and times in a text to English. The text must be in lower case."""
     text = _DAY_MONTH_YEAR.sub(lambda day: f"{day[3]}-{int(day[2]):02d}-{int(day[1]):02d}", composed(text))
+    text = _SLASHES.sub(_with_dashes, text)
     text = _SPELT_DAY.sub(_in_digits, text)
     text = _DAY_AND_MONTH.sub(_with_month, text)
-    name = language(text)
+    name = _calendar_language(text)
     if name in _ROMANCE:
         form, words = _ROMANCE[name]
         text = form.sub(lambda match: words[match[0]], text)
         for order, english in _ROMANCE_ORDER:
             text = order.sub(english, text)
     else:
+        text = _MORGEN.sub("tomorrow", text) if name == "de" else text
         text = _GERMAN.sub(lambda match: _ENGLISH_OF[match[0]], text)
     return _RANGE.sub(_of_two_days, text)
+
+
+def _with_dashes(match: re.Match[str]) -> str:
+    """A date with slashes as an ISO date, unless day and month could be exchanged ("11/03/2026")."""
+    first, second, third = map(int, match.groups())
+    if first > 999:
+        year, month, day = first, second, third
+    else:
+        year, month, day = (third, second, first) if first > len(MONTHS) else (third, first, second)
+    is_clear = year > 999 and (year == first or max(first, second) > len(MONTHS))
+    return f"{year}-{month:02d}-{day:02d}" if is_clear else match[0]
 
 
 def _in_digits(match: re.Match[str]) -> str:

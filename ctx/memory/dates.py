@@ -39,7 +39,7 @@ _Read = Callable[[re.Match[str], Seen], Window | None]
 _month = (
     r"(?P<month>" + "|".join(f"{name}|{name[:3]}\\.?" for name in MONTHS if name != "may") + "|may|sept\\.?)"
 )
-_unit = r"(?P<unit>hour|day|week|month|year)s?"
+_unit = r"(?P<unit>minute|hour|day|week|month|year)s?"
 _POINT = (
     r"(?:\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
     r"|\d{4}-\d{2}(?![-\d])|(?:(?:\d{1,2}(?:st|nd|rd|th)?\s+)?[a-z]{3,9}\.?(?:\s+\d{1,2}(?:st|nd|rd"
@@ -160,13 +160,25 @@ def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
     ]
     if "day" not in match.groupdict():  # compare with the current month
         today = today.replace(day=1)
-    if seen.tense == "ahead":
+    return _nearest(candidates, today, seen.tense)
+
+
+def _nearest(candidates: list[datetime], today: datetime, tense: str | None) -> datetime:
+    """The candidate that is nearest to today, on the side that the tense requires."""
+    if tense == "ahead":
         candidates = [candidate for candidate in candidates if candidate >= today]
-    elif seen.tense == "past":
+    elif tense == "past":
         candidates = [candidate for candidate in candidates if candidate <= today]
     if not candidates:
         raise ValueError("no month of that name has such a day")
     return min(candidates, key=lambda candidate: (abs(candidate - today), candidate))
+
+
+def _day_of_month(match: re.Match[str], seen: Seen) -> Window:
+    day, today = int(match["day"]), _day(seen.now_ms)
+    months = (_month_after(today, shift) for shift in range(-2, 3))
+    days = [first.replace(day=day) for first in months if day <= monthrange(first.year, first.month)[1]]
+    return _days(_nearest(days, today, seen.tense))
 
 
 def _year(match: re.Match[str], seen: Seen) -> Window:
@@ -207,9 +219,13 @@ def _units_after(first: datetime, unit: str, count: int) -> datetime:
 def _last_weekday(match: re.Match[str], seen: Seen) -> Window:
     today = _day(seen.now_ms)
     ahead = WEEKDAYS.index(match["weekday"]) - today.weekday()
-    side = "next" if match["side"] in ("on", "am") and seen.tense == "ahead" else match["side"]
+    side = "next" if match["side"] in ("on", "am", "") and seen.tense == "ahead" else match["side"]
     days = {"next": ahead % 7 or 7, "this": ahead}.get(side, ahead % 7 - 7)
     return _days(today + timedelta(days=days))
+
+
+def _bare_weekday(match: re.Match[str], seen: Seen) -> Window | None:
+    return _last_weekday(match, seen) if seen.tense else None  # it may be the next or the last one
 
 
 def _weekdays_ago(match: re.Match[str], seen: Seen) -> Window:
@@ -233,7 +249,7 @@ def _ahead(match: re.Match[str], seen: Seen) -> Window:
     if unit in ("month", "year"):
         first = _units_after(_day(seen.now_ms), unit, count)
         return _span(first, _month_after(first))
-    return _days(_day(seen.now_ms) + timedelta(**{f"{unit}s": count}))
+    return _days(_day(_ms(_moment(seen.now_ms) + timedelta(**{f"{unit}s": count}))))
 
 
 def _back(moment: datetime, count: int, unit: str) -> datetime:
@@ -246,7 +262,7 @@ def _back(moment: datetime, count: int, unit: str) -> datetime:
 def _ago(match: re.Match[str], seen: Seen) -> Window:
     unit = match["unit"]
     moment = _back(_moment(seen.now_ms), _count(match), unit)
-    if unit == "hour":
+    if unit in ("minute", "hour"):
         hour = moment.replace(minute=0, second=0, microsecond=0)
         return _span(hour, hour + timedelta(hours=1))
     if unit == "week":  # "two weeks ago" is accurate to a few days
@@ -296,11 +312,15 @@ _NEAR_DAYS = {
     "today": 0,
     "tonight": 0,
     "this morning": 0,
+    "this afternoon": 0,
+    "this evening": 0,
     "yesterday": -1,
     "last night": -1,
     "the day before yesterday": -2,
+    "day before yesterday": -2,
     "tomorrow": 1,
     "the day after tomorrow": 2,
+    "day after tomorrow": 2,
 }
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 _WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)})"
@@ -353,9 +373,18 @@ _SINGLES = _compiled(
         _season,
     ),
     (rf"\b(?:in|within)\s+{NUMBER}\s+{_unit}\b(?!\s+ago)", _ahead),
-    (rf"\b{NUMBER}\s+{_unit}\s+ago\b", _ago),
+    (rf"\b{NUMBER}\s+{_unit}\s+(?:ago|back)\b", _ago),
     (rf"\b{NUMBER}\s+{_WEEKDAY}s?\s+ago\b", _weekdays_ago),
     (rf"^\s*(?P<side>){_WEEKDAY}\s*$", _last_weekday),
+    (
+        rf"(?<!\bto )\b(?P<side>){_WEEKDAY}(?=\s+(?:morning|afternoon|evening|night|at)\b|[.!?]?\s*$)",
+        _bare_weekday,
+    ),
+    (
+        r"\b(?:on|by)\s+the\s+(?P<day>[1-9]|[12]\d|3[01])(?:st|nd|rd|th)"
+        r"(?=\s*(?:[.,;!?)]|$)|\s+(?:at|in|from|i|we|he|she|they|it|and|my|our)\b)",
+        _day_of_month,
+    ),
     (r"\b(?:the|this)\s+past\s+(?P<unit>week|month|year)\b", _recent),
     (rf"\bvor\s+{NUMBER}\s+{_unit}\b", _ago),
     (rf"\b(?:past|last|previous)\s+{NUMBER}\s+{_unit}\b", _recent),

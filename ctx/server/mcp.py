@@ -28,6 +28,7 @@ from ctx.memory.dialects.pack import Pack
 from ctx.models import Caller, CallProgress, document_id
 from ctx.server import errors
 from ctx.server.mcp_shapes import (
+    complete_params,
     cursor_of,
     cursor_text,
     params_fault,
@@ -226,6 +227,7 @@ class McpServer:
             answer = await self._work.probes.run(lambda: pack.method_answer(ctx.method, caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
         try:
+            complete_params(ctx.method, ctx.params)
             fault = params_fault(ctx.method, ctx.params or {})
             if fault is not None:
                 raise MCPError(code=types.INVALID_PARAMS, message=f"Invalid params: {fault}")

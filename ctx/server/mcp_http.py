@@ -73,7 +73,7 @@ class McpEndpoint:
 
 
 def _check_version(version: str | None, message: dict[str, JSON]) -> None:
-    if version is None or version in KNOWN_PROTOCOL_VERSIONS or message.get("method") == "initialize":
+    if not version or version in KNOWN_PROTOCOL_VERSIONS or message.get("method") == "initialize":
         return
     if types.PROTOCOL_VERSION_META_KEY in _meta(message):
         return  # a request of the modern era: the SDK checks its version
@@ -97,4 +97,5 @@ def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
     if message.get("method") == "initialize" and types.PROTOCOL_VERSION_META_KEY not in _meta(message):
         dropped.add(VERSION)
     headers = [pair for pair in scope["headers"] if pair[0].decode("latin-1").lower() not in dropped]
+    headers = [pair for pair in headers if pair != (VERSION.encode(), b"")]
     return {**scope, "headers": [*headers, (b"accept", b"application/json, text/event-stream")]}

@@ -10,6 +10,7 @@ from typing import Any
 import mcp_types as types
 import orjson
 from mcp import MCPError
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ctx.errors import CtxError
 from ctx.memory.dialects.base import Dialect
@@ -158,6 +159,23 @@ def read_message(text: str | bytes) -> dict[str, JSON]:
 
 
 _REQUIRED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+_HANDSHAKE: dict[str, JSON] = {
+    "protocolVersion": LATEST_HANDSHAKE_VERSION,
+    "capabilities": {},
+    "clientInfo": {"name": "unknown", "version": ""},
+}
+
+
+def complete_params(method: str, params: Any) -> None:
+    """Adds what simple clients leave out of `initialize`, and reads arguments that they send as JSON text."""
+    if method == "initialize" and isinstance(params, dict):
+        for name, value in _HANDSHAKE.items():
+            params.setdefault(name, value)
+    if method == "tools/call" and isinstance(params, dict) and isinstance(params.get("arguments"), str):
+        with suppress(ValueError, RecursionError):
+            params["arguments"] = json.loads(params["arguments"])
 
 
 def params_fault(method: str, params: Mapping[str, JSON]) -> str | None:

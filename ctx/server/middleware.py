@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -244,9 +245,10 @@ class RouteMiddleware:
         await self._app(scope, receive, send)
 
     def _match(self, path: str, method: str, headers: Headers) -> Match:
-        for entry in self._entries:
+        tidy = re.sub("//+", "/", path)  # proxies may add slashes
+        for spelling, entry in product(dict.fromkeys((path, tidy, tidy.rstrip("/"))), self._entries):
             # With `match`, the `$` of the expression would allow a final newline.
-            path_match = entry.route.path_regex.fullmatch(path)
+            path_match = entry.route.path_regex.fullmatch(spelling)
             if path_match is not None and (entry.serves is None or entry.serves(method, headers)):
                 return Match(entry.zone, entry.route, path_match.groupdict(), entry.error_body)
         return Match()

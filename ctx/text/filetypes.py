@@ -121,10 +121,13 @@ def is_code(media_type: str) -> bool:
 
 
 def in_family(media_type: str, family: str) -> bool:
-    """Whether a media type belongs to a family. `family` is `prose`, `code` or a single media type."""
+    """Whether a media type belongs to a family. `family` is `prose`, `code` or a single media type, in any
+    case.
+    """
+    family = family.strip().lower()
     if family == "prose":
         return is_prose(media_type)
-    return is_code(media_type) if family == "code" else media_type == family.lower()
+    return is_code(media_type) if family == "code" else media_type == family
 
 
 def role(stem: str, siblings: Siblings) -> str | None:

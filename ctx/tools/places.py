@@ -121,6 +121,11 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
             readings.append((f"{match[1]}:{match[2]}", None, int(match[4]), int(match[4])))
         readings.append((match[1], None, int(match[2]), int(match[4] or match[2])))
     readings += [(path, symbol, None, None) for path, symbol in symbols_of(text)]
+    if "::" in text:  # `test_app.py::TestApp::test_get`, as pytest and ctags write it
+        path, _, symbol = text.partition("::")
+        readings.append((path, symbol.replace("::", "."), None, None))
+    if (bare := text.strip("`'\"").removeprefix("file://")) != text:
+        readings += _readings(bare)
     if "\\" in text:
         readings += _readings(_DRIVE.sub("", text.replace("\\", "/")))
     return readings

@@ -365,13 +365,18 @@ def _parsed(rule: JSON, value: JSON) -> JSON:
     the schema names, the fields are parsed, and empty texts and nulls count as absent.
     """
     rule = as_table(rule)
+    if rule.get("type") == "string":
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            value = value[0]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
     if isinstance(value, str):
         if value.lower() in rule.get("enum", ()):
             return value.lower()
         # The schema may allow a text or a list of texts.
         kind = "array" if "anyOf" in rule and value[:1] == "[" else rule.get("type")
         if kind not in ("array", "object"):
-            return _scalar(kind, value)
+            return _scalar(kind, value.strip().removesuffix(".0") if kind == "integer" else value)
         try:
             parsed = json.loads(value)
         except (ValueError, RecursionError):

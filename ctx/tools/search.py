@@ -168,7 +168,7 @@ def _unknown_types(types: Sequence[str]) -> list[str]:
         f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; "
         "the files of one language are a path: *.py"
         for name in types
-        if name not in FAMILIES and "/" not in name
+        if name.strip().lower() not in FAMILIES and "/" not in name
     ]
 
 

@@ -29,6 +29,10 @@ def test_the_separator_is_the_one_that_every_line_has(name: str, mark: str) -> N
     assert read(text, name).body.split("\n")[1] == "name: Ada; sum: 3.5"
 
 
+def test_the_separator_that_excel_names_is_no_row() -> None:
+    assert read("sep=;\r\nname;sum\r\nAda;3,5\r\n", "a.csv").body == "\nname | sum\nname: Ada; sum: 3,5"
+
+
 @pytest.mark.parametrize("mark", [",", ";", "|"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_quoted_cell_may_hold_separators_and_lines_and_every_row_keeps_its_line(

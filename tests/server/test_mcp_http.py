@@ -58,6 +58,19 @@ def test_a_body_of_another_type_is_refused_with_the_mend(
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("path", ["/mcp", "//mcp", "/mcp//"])
+def test_a_handshake_may_leave_out_its_parameters_and_a_proxy_may_double_slashes(
+    serve: Serve, mcp: Services, path: str
+) -> None:
+    served = serve(mcp)
+    headers = {**ACCEPT, "mcp-protocol-version": ""}
+    hello = message("initialize", {})
+    assert answered(served.client.post(path, json=hello, headers=headers))["result"]["serverInfo"]
+    arguments = json.dumps({"query": "clang"})
+    call = message("tools/call", {"name": "search", "arguments": arguments})
+    assert not answered(served.client.post(path, json=call, headers=headers))["result"]["isError"]
+
+
 def test_the_bare_curl_of_the_published_documentation_is_answered(serve: Serve, mcp: Services) -> None:
     # Seed 000: no handshake, no session, curl's own Accept, the key and the bank in headers.
     served = serve(mcp, ServerSettings(api_keys=("your-secret-key",)))

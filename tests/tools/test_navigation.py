@@ -154,7 +154,12 @@ def test_an_unclear_name_lists_its_candidates_and_an_unknown_path_what_is_near(s
 
 @pytest.mark.parametrize(
     "asked",
-    [{"id": "src/store.py"}, {"path": "src\\store.py"}, {"path": "C:\\work\\src\\store.py"}],
+    [
+        {"id": "src/store.py"},
+        *({"path": "src\\store.py"}, {"path": "C:\\work\\src\\store.py"}),
+        *({"path": "file:///work/src/store.py"}, {"path": "`src/store.py`"}),
+        {"path": "src/store.py::lookup"},
+    ],
 )
 def test_get_takes_a_path_as_id_and_as_windows_writes_it(space: Workspace, asked: dict[str, str]) -> None:
     assert call(space, "get", **asked)["source_id"] == "src/store.py"
