@@ -212,7 +212,7 @@ def test_an_unfinished_word_is_completed_and_not_corrected(tab: Tab) -> None:
     tab.until("location.hash.includes('authenticatio')")
     tab.page.locator(".result", has_text="auth/tokens.md").wait_for()
     tab.until("document.getElementById('status').textContent.includes(' in ')")
-    assert tab.page.locator("#notice").is_hidden()
+    tab.page.locator("#notice").wait_for(state="hidden")
 
 
 def test_activity_shows_what_was_asked_and_marks_what_found_nothing(tab: Tab, served: Served) -> None:
@@ -236,7 +236,7 @@ def test_activity_shows_what_was_asked_and_marks_what_found_nothing(tab: Tab, se
     assert "wombat no good hit" in weak
     assert "opened auth/tokens.md" in search
     tab.page.get_by_role("button", name="No good hit").click()
-    assert tab.page.locator(".call").count() == 1
+    tab.until("document.querySelectorAll('.call').length === 1")
     assert served.client.delete("/log").json()["cleared"] >= 3
 
 
