@@ -163,13 +163,28 @@ def counts_of(connection: sqlite3.Connection) -> tuple[int, int]:
     return int(memories), int(changes)
 
 
-def stored_counts(path: str) -> tuple[int, int]:
-    """`counts_of` for a file; zeros if it does not exist or has no memories yet. Raises `StoreError`."""
+@contextmanager
+def opened(path: str) -> Iterator[sqlite3.Connection | None]:
+    """A connection that reads a file; None if the file does not exist or is empty. Raises `StoreError`."""
     if not os.path.isfile(path) or not os.stat(path).st_size:
-        return 0, 0
+        yield None
+        return
     with closing(connect(path, read_only=True)) as connection, translating():
-        tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'")
-        return counts_of(connection) if tables.fetchone()[0] else (0, 0)
+        yield connection
+
+
+def counts_in(connection: sqlite3.Connection | None) -> tuple[int, int]:
+    """`counts_of` for a connection of `opened`; zeros if there are no memories yet."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
+    if connection is None or not connection.execute(tables).fetchone()[0]:
+        return 0, 0
+    return counts_of(connection)
+
+
+def stored_counts(path: str) -> tuple[int, int]:
+    """`counts_in` for a file. Raises `StoreError`."""
+    with opened(path) as connection:
+        return counts_in(connection)
 
 
 class Ledger:

@@ -18,7 +18,7 @@ from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, project
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
 from ctx.memory import split
-from ctx.memory.copies import RESTORED, Ledger, check_unused, stored_counts
+from ctx.memory.copies import RESTORED, Ledger, check_unused, counts_in, opened, stored_counts
 from ctx.store.schema import connect, discard_copy, is_damage, translating
 from ctx.text.strings import counted
 
@@ -201,8 +201,9 @@ def loss(memory: str) -> str | None:
     if ledger.read() is None:
         return None
     try:
-        with ledger.held() as page:  # locked, so that no process is between a commit and its count
-            memories, changes = stored_counts(memory)
+        # Locked after the file is opened, so that no process is between a commit and its count.
+        with opened(memory) as connection, ledger.held() as page:
+            memories, changes = counts_in(connection)
     except StoreError as error:
         return f"the memories cannot be read: {error.message}" if is_damage(error) else None
     except OSError:

@@ -8,7 +8,9 @@ const state = { entries: [], shown: "" };
 export async function open() {
   setTitle("Activity");
   try {
-    state.entries = (await call("log")).entries;
+    const { entries } = await call("log");
+    if (entries.length && JSON.stringify(entries) === JSON.stringify(state.entries)) return; // a click on the old list would be lost
+    state.entries = entries;
   } catch (error) {
     state.entries = [];
     draw();
