@@ -208,6 +208,7 @@ def test_results_come_with_a_preview_and_are_walked_by_j_and_k(tab: Tab, space: 
 
 
 def test_an_unfinished_word_is_completed_and_not_corrected(tab: Tab) -> None:
+    tab.wait_for_focus("query")  # before, the box is not shown
     tab.page.locator("#query").press_sequentially("authenticatio", delay=5)
     tab.until("location.hash.includes('authenticatio')")
     tab.page.locator(".result", has_text="auth/tokens.md").wait_for()

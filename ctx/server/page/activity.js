@@ -8,9 +8,7 @@ const state = { entries: [], shown: "" };
 export async function open() {
   setTitle("Activity");
   try {
-    const { entries } = await call("log");
-    if (entries.length && JSON.stringify(entries) === JSON.stringify(state.entries)) return; // a click on the old list would be lost
-    state.entries = entries;
+    state.entries = (await call("log")).entries;
   } catch (error) {
     state.entries = [];
     draw();

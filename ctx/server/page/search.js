@@ -29,7 +29,7 @@ export function open(place, { first, changed, again }) {
   state.open = true;
   const words = place.query.get("q") || "";
   if (again) state.key = null; // and what is being typed stays
-  else if (!first || words || !find("query").value) fill(place.query, words); // else it was typed while the page loaded
+  else fill(place.query, words);
   const drawn = search();
   const opener = state.opener;
   state.opener = null;
