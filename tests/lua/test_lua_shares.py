@@ -49,7 +49,8 @@ def test_a_looping_script_leaves_half_of_the_sandbox_to_the_others(small: Watche
     assert small.run(tool(QUICK, name="quick"), poor_host, 10.0) == "at once"
     with pytest.raises(Busy, match="too many calls of tool 'loop'"):
         small.run(tool(LOOP, name="loop"), poor_host, 10.0)
-    assert all(isinstance(error, ToolError) for error in flood.end())
+    # On a slow machine, a call that waits may give up (`Busy`) before the sandbox is closed.
+    assert all(isinstance(error, ToolError | Busy) for error in flood.end())
     assert running(small, 0)
 
 
