@@ -114,6 +114,15 @@ def listed(tool: Tool, semantic: bool) -> Tool:
     return tool._replace(description=view.description, parameters=schema, output_schema=None)
 
 
+def _as_text(rule: JSON, value: JSON) -> JSON:
+    """A value as text if the schema wants one and a model sent a number or a list of one text."""
+    if (rule or {}).get("type") != "string":
+        return value
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return value[0]
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     """Converts the arguments of a model to the tool's own arguments.
 
@@ -123,7 +132,8 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     if view is None:
         return dict(arguments)
     also = tuple(tool.parameters["properties"])
-    passed, unknown = put_right(view.schema, {**arguments}, also, strict=False)
+    texts = {name: _as_text(view.schema["properties"].get(name), value) for name, value in arguments.items()}
+    passed, unknown = put_right(view.schema, texts, also, strict=False)
     as_json = passed.pop("format", None) == "json"
     passed |= {name: arguments[name] for name in unknown}  # the tool reports that it ignores them
     passed = {**view.defaults, **passed}

@@ -365,11 +365,6 @@ def _parsed(rule: JSON, value: JSON) -> JSON:
     the schema names, the fields are parsed, and empty texts and nulls count as absent.
     """
     rule = as_table(rule)
-    if rule.get("type") == "string":
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-            value = value[0]
-        elif isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)
     if isinstance(value, str):
         if value.lower() in rule.get("enum", ()):
             return value.lower()

@@ -137,6 +137,16 @@ def test_filters_that_are_no_object_are_named_to_a_model(space: Workspace, filte
         space.toolbox.call("search", arguments, Caller("mcp"))
 
 
+@pytest.mark.parametrize(
+    ("query", "meant"), [(404, "404"), (["clang"], "clang"), (["a", "b"], ["a", "b"]), (True, True)]
+)
+def test_a_number_or_a_list_of_one_text_is_a_query_of_a_model(
+    space: Workspace, query: JSON, meant: JSON
+) -> None:
+    tool = next(tool for tool in space.toolbox.list() if tool.name == "search")
+    assert translated(tool, {"query": query})["query"] == meant
+
+
 def test_a_path_or_type_that_no_document_has_is_told(space: Workspace) -> None:
     reply = search(space, "blueprint", filters={"path": ["nowhere/**", "sr"], "type": "prose"})
     assert reply == {
