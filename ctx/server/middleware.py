@@ -246,7 +246,7 @@ class RouteMiddleware:
 
     def _match(self, path: str, method: str, headers: Headers) -> Match:
         tidy = re.sub("//+", "/", path)  # proxies may add slashes
-        for spelling, entry in product(dict.fromkeys((path, tidy, tidy.rstrip("/"))), self._entries):
+        for spelling, entry in product(dict.fromkeys((path, tidy)), self._entries):
             # With `match`, the `$` of the expression would allow a final newline.
             path_match = entry.route.path_regex.fullmatch(spelling)
             if path_match is not None and (entry.serves is None or entry.serves(method, headers)):
