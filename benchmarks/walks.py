@@ -18,6 +18,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from _common import wait_until_idle
+
 CONFIG = """
 [connectors.filesystem.docs]
 root = "./docs"
@@ -27,7 +29,8 @@ bind = "127.0.0.1:{port}"
 enabled = ["hindsight"]
 """
 PORT = 17431
-# Records the files of functions that are called. SIGUSR1 writes them to a file and begins anew.
+# Records the files of functions that are called. On SIGUSR1 it writes them to a file and starts an
+# empty list.
 TRACER = """
 import os, runpy, signal, sys, threading
 home = os.path.dirname(__import__("ctx").__file__)
@@ -87,12 +90,7 @@ def walks(folder: Path) -> dict[str, list[str]]:
     traced = {"ctx search": (folder / "traced").read_text().split()}
     server = start(folder, "serve")
     try:
-        while True:
-            try:
-                ask("/health")
-                break
-            except OSError:
-                time.sleep(0.2)
+        wait_until_idle(f"127.0.0.1:{PORT}")
         requests = {
             "POST /tools/search": ("/tools/search", {"query": "otters", "mode": "hybrid"}),
             "retain": ("/tools/retain", {"content": "Ann likes otters."}),

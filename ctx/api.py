@@ -25,12 +25,15 @@ class Hits(list[SearchResult]):
     def __init__(self, query: str, reply: SearchReply) -> None:
         super().__init__(reply.results)
         self.query = query
-        self.results = reply.results
         self.partial = reply.partial
         self.note = reply.note
 
+    @property
+    def results(self) -> list[SearchResult]:
+        return list(self)
+
     def __repr__(self) -> str:
-        rows = [f"<{len(self)} hits for {self.query!r}>", *map(repr, self.results)]
+        rows = [f"<{len(self)} hits for {self.query!r}>", *map(repr, self)]
         return "\n  ".join(rows)
 
 

@@ -128,8 +128,6 @@ class Background:
         self._jobs.append((thread, stopping))
 
 
-logger = logging.getLogger(__name__)
-
 CONFIGURATION_LOOK_S = 1.0  # time between two checks of the configuration file
 INDEX_LOOK_S = 1.0  # time between two checks of the index
 LEFT_BEHIND_LOOKS = 3  # after this many checks without progress, no other process is updating the index

@@ -269,7 +269,11 @@ class Entry:
 def entries(parent: str) -> list[Entry]:
     """The data folders of all projects, sorted by name."""
     rows = []
-    for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError:
+        return []
+    for name in names:
         folder = os.path.join(parent, name)
         if (record := read_record(folder)) is not None:
             project = Project(record.path, record.path, record.folder, "")

@@ -53,8 +53,8 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """The hooks that ctx writes for a client. `user` is the path of the user's file for hooks, `project` that
-    of a project's file. On the event `recall`, the client runs `ctx memory recall`; likewise on `capture`.
+    """The hooks that ctx writes for a client, into the user's file `user` or the project's file `project`. On
+    the event `recall` the client runs `ctx memory recall`, and on `capture` it runs `ctx memory capture`.
     """
 
     user: str

@@ -213,7 +213,7 @@ def _index(workspace: Workspace, fix: bool) -> Findings:
     if not workspace.catalog.stats()["documents"]:
         return
     behind = workspace.behind()
-    problems = workspace.indexer.mend(adopt=True) if fix else workspace.index.check()
+    problems = workspace.indexer.rebuild_damaged(adopt=True) if fix else workspace.index.check()
     if fix and behind:
         workspace.indexer.repair()
     if problems and not fix:

@@ -59,11 +59,7 @@ def index_options(options: Parser) -> None:
     options.flag("--dry-run", "show what would change, write nothing")
     options.flag("--watch", "keep running and follow the sources until Ctrl-C")
     options.flag("--no-embed", "keyword index only; the next run or a server embeds")
-    add(
-        "--prune",
-        action="store_true",
-        help="drop the documents of sources that are not configured (any more)",
-    )
+    options.flag("--prune", "drop the documents of sources that are not configured (any more)")
     options.flag("--take-over", "take over documents of another configuration or machine")
     add("--since", metavar="DATE", help="only what was updated at or after this date")
     add("--until", metavar="DATE", help="only what was updated at or before this date")

@@ -337,7 +337,9 @@ def _takes_folder(args: Namespace) -> bool:
 def _export(workspace: Workspace, args: Namespace) -> int:
     bank = _bank(workspace.memory, args.bank)
     if _takes_folder(args):
-        return _report_folder(args, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)})
+        return _report_folder(
+            args, args.bank, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)}
+        )
     count, form = 0, export_form(args.output)
     with open_output(args.output) as out:
         for line in bank.export():
@@ -353,10 +355,10 @@ def _sync(workspace: Workspace, args: Namespace) -> int:
     replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
     if not args.dry_run:  # the export depends on the import
         replies["export"] = folder.export()
-    return _report_folder(args, replies)
+    return _report_folder(args, args.bank, replies)
 
 
-def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
+def _report_folder(args: Namespace, bank: str, replies: dict[str, JSON]) -> int:
     """Prints the results of a folder's import and export. Returns 1 if there are conflicts, else 0."""
     conflicts: dict[str, str] = {}
     for reply in replies.values():  # the import's reasons take precedence
@@ -371,7 +373,6 @@ def _report_folder(args: Namespace, replies: dict[str, JSON]) -> int:
     if imported.get("conflicts") and args.prune:
         notes.append("Nothing was forgotten: fix these first.")
     notes += [f"  {plain(path)}: {plain(reason)}" for path, reason in list(conflicts.items())[:_SHOWN]]
-    bank = DEFAULT_BANK if args.bank is None else args.bank
     return tell(args.json, {"bank": bank, **replies}, *lines, notes=notes, code=1 if conflicts else 0)
 
 
@@ -381,7 +382,9 @@ def _import(workspace: Workspace, args: Namespace) -> int:
         if not os.path.isdir(args.folder):
             raise BadRequest(f"--folder: there is no folder {plain(args.folder)}")
         folder = Folder(workspace.memory.bank(target, BY_HAND), args.folder)
-        return _report_folder(args, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)})
+        return _report_folder(
+            args, target, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
+        )
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(

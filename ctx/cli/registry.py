@@ -124,7 +124,7 @@ def _registry_json(installed: InstalledRegistries, registry: Registry) -> dict[s
 def _script_json(installed: InstalledRegistries, script: RegistryScript) -> dict[str, JSON]:
     return {
         "script": script.reference,
-        **record_json(script, omit=("registry", "sizes")),
+        **record_json(script, omit=("registry", "origins", "sizes")),
         "sha256": script.digest,
         "trusted": installed.runs(script),
         "problem": installed.change(script),

@@ -42,6 +42,7 @@ _MAX_TEXTLESS_BYTES = 10_000_000
 _MIN_PREFIX = 4  # the fewest characters of a shortened id
 _SHOWN_CANDIDATES = 5
 _PASSAGES = 3  # per document
+_ON, _OFF = "\x01", "\x02"  # begin and end bold text until it is wrapped; `prose` lets neither through
 _FIELDS = ("title", "source", "source_id", "source_url", "updated_at", "author", "content_type", "id")
 _HEX = frozenset("0123456789abcdef-")
 
@@ -174,12 +175,12 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
         for passage in (result, *result.get("passages", ())):
             heading = f"  {faint}› {plain(_section(passage))}{off}" if _section(passage) else ""
             yield f"    {mark}{plain(result['source_id'])}:{passage['start_line']}{off}{heading}"
-            text = _highlighted(passage, bold, off)
+            text = _highlighted(passage, _ON if bold else "", _OFF)
             for line in text.split("\n"):
                 # On a terminal, prose is wrapped. Source lines stay.
                 keep = columns is None or not line or passage.get("symbol") or line[0].isspace()
                 parts = [line] if keep else wrap(line, width, break_long_words=False, break_on_hyphens=False)
-                yield from (f"    {part}" for part in parts)
+                yield from (f"    {part.replace(_ON, bold).replace(_OFF, off)}" for part in parts)
         if copies := result.get("also_in"):
             yield f"    {faint}also in {plain(', '.join(copy['source_id'] for copy in copies))}{off}"
         for name, reasons in result["explain"].items() if explain else ():

@@ -23,7 +23,7 @@ from ctx.store.write import Write
 COMPONENT = "catalog"
 OLDEST_VERSION = 6  # of the tables; earlier versions are of builds before the first release
 TABLES = (
-    native_tables("".join((sqlite.TABLES, *sqlite.MIGRATIONS[1:])))
+    native_tables("".join((sqlite.TABLES, *sqlite.MIGRATIONS[1:3])))  # later ones are migrations here, too
     + """
     DROP INDEX document_size;
     -- The machine that stored it, for a source that can differ between machines; else ''.

@@ -350,8 +350,8 @@ class Database:
                 )
             if 0 < version < oldest:
                 raise StoreError(
-                    f"the tables in the database are of an early ctx ({component} version {version}): run "
-                    "the previous build of ctx once with it, which upgrades them"
+                    f"an early build of ctx made the tables in the database ({component} version {version}): "
+                    "run the previous build once with this database to upgrade them"
                 )
             for sql in migrations[version - oldest + 1 if version else 0 :]:
                 connection.native.execute(sql.encode())

@@ -121,9 +121,10 @@ def block_around(lines: Sequence[str], first: int, last: int, number: int) -> tu
             return block
         depth = _indentation(lines[start - 1])
         end = next((n for n in range(start + 1, last + 1) if _indentation(lines[n - 1]) <= depth), last + 1)
-        if end > last or any(
-            map(str.isalnum, lines[end - 1])
-        ):  # not a closing bracket, but the next statement
+        # The line at `end` belongs to the block only if it is a closing bracket.
+        if end > last or any(map(str.isalnum, lines[end - 1])):
+            end -= 1
+        while not lines[end - 1].strip():
             end -= 1
         if end - start >= WHOLE_LINES:
             return block

@@ -177,13 +177,15 @@ def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "
             yield _WORDS[full].format(_readable(value, rule, root), url=_shown(table.get("url")), who=who)
 
 
-def _outside(*closed: str) -> "_Check":
+_Check = Callable[[JSON, Table, str], bool]  # takes a value, its table and the project's folder
+
+
+def _outside(*closed: str) -> _Check:
     """A check of a path: whether it is outside the project or in one of the `closed` folders."""
     return lambda value, table, root: isinstance(value, str) and not inside(value, root, closed)
 
 
-# Guarded key -> whether it needs trust with this value, which is not the default, in this table.
-_Check = Callable[[JSON, Table, str], bool]
+# Guarded key -> whether a value that is not the default needs trust.
 _MATTERS: dict[str, _Check] = {
     "db.path": _outside(".git"),
     "index.ca_file": _outside(".git"),
@@ -290,12 +292,10 @@ class NotTrusted(ToolError):
 
 
 class Voucher(Protocol):
-    """Decides whether a script may run. `mend` is advice that ends the message about a missing script
-    file.
-    """
+    """Decides whether a script may run. `advice` is added to the error message for a missing script file."""
 
     @property
-    def mend(self) -> str: ...
+    def advice(self) -> str: ...
 
     def refusal(self, path: str, text: bytes, where: str) -> str | None:
         """The reason why this text may not run; None if it may run. `where` is the script's name in messages.
@@ -321,13 +321,20 @@ class ProjectScript(NamedTuple):
 class TrustFile:
     """The file with the hashes of trusted texts."""
 
-    mend = ""
+    advice = ""
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._cached: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
 
-    def digests(self) -> dict[str, str]:
+    def digests(self) -> Mapping[str, str]:
         """path -> hash of the trusted texts. Raises `ConfigError` if the file is damaged."""
+        stamp = self.stamp()
+        if self._cached[0] != stamp:
+            self._cached = (stamp, self._read())
+        return self._cached[1]
+
+    def _read(self) -> Mapping[str, str]:
         try:
             entries = json.loads(files.read_file(self.path))["trusted"]
             return {str(path): str(digest) for path, digest in entries.items()}

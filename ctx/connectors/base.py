@@ -72,10 +72,10 @@ class ScanLog:
     def problem(self, source_id: str, message: str) -> None:
         self.problems.append(Problem(source_id, message))
 
-    def break_off(self, reason: str, mend: str = GOES_ON) -> None:
-        """Record that the scan stopped early because of `reason`. `mend` says what continues it."""
+    def break_off(self, reason: str, advice: str = GOES_ON) -> None:
+        """Record that the scan stopped early because of `reason`. `advice` says what continues it."""
         self.complete = False
-        self.problem("", f"{reason}: {mend}; this run deletes nothing")
+        self.problem("", f"{reason}: {advice}; this run deletes nothing")
 
     def note(self, source_id: str, message: str) -> None:
         self.notes.append(Problem(source_id, message))

@@ -222,7 +222,7 @@ _PORT = re.compile(r":\d*\Z")
 
 
 class Submodule(NamedTuple):
-    """A folder that stands for another repository at the commit `oid`."""
+    """A folder whose content is the commit `oid` of another repository."""
 
     path: str  # from the top of the outer repository
     oid: str

@@ -343,12 +343,12 @@ class GitConnector:
                 max_bytes=self.max_file_bytes,
                 timeout_s=self.timeout_s,
             )
-        mend = (
+        advice = (
             "`git lfs` is not installed"
             if self.lfs
             else "`lfs = true` fetches it where `git lfs` is installed"
         )
-        log.note(entry.source_id, f"not indexed: a Git LFS pointer, whose file is kept elsewhere; {mend}")
+        log.note(entry.source_id, f"not indexed: a Git LFS pointer, whose file is kept elsewhere; {advice}")
         return b""
 
 

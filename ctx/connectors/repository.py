@@ -97,19 +97,19 @@ class Repository:
                 raise SourceError(f"{self.name}: the branch could not be fetched; try again")
             tip = tip._replace(oid=oid)  # the branch may have moved since `_ask`
         if os.path.exists(os.path.join(self.git.repository, "shallow")):
-            reason, mend = (
+            reason, advice = (
                 "the remote serves no partial copies, so its history was cut",
                 "`shallow = false` fetches everything",
             )
             if self.remote.is_cut:
-                reason, mend = (
+                reason, advice = (
                     "the remote's own history is cut",
                     "`git fetch --unshallow` there brings all of it",
                 )
             log.note(
                 "",
                 f"{reason}: a file that has not changed since the first index run bears the date of the "
-                f"commit that was newest then; {mend}",
+                f"commit that was newest then; {advice}",
             )
         return tip
 

@@ -120,8 +120,8 @@ class S3Connector:
                     yield from self._changed(store, known, log)
                 except _Late:
                     # If a scan read nothing new, the next one would stop at the same place.
-                    mend = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
-                    log.break_off(f"the scan took longer than timeout_s ({self.timeout_s:g} s)", mend)
+                    advice = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
+                    log.break_off(f"the scan took longer than timeout_s ({self.timeout_s:g} s)", advice)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
             raise SourceError(f"{self.name}: {reason}. {KEPT}") from error
@@ -348,8 +348,8 @@ def _object(element: Element) -> _Object:
     )
 
 
-_MENDS = {
-    "NoSuchBucket": "there is no such bucket: mend `bucket` or `endpoint_url`",
+_ADVICE = {
+    "NoSuchBucket": "there is no such bucket: correct `bucket` or `endpoint_url`",
     "AccessDenied": "access is denied: the keys need s3:ListBucket and s3:GetObject on it",
     "InvalidAccessKeyId": "the store does not know the access key",
     "SignatureDoesNotMatch": "the store does not accept the signature: the secret key is wrong, or `region`",
@@ -372,4 +372,4 @@ def _refused(reply: Reply, region: str) -> SourceError:
         return SourceError(f'the bucket is in another region: set region = "{actual}"')
     if reply.status == 403 and not code:
         code = "AccessDenied"
-    return SourceError(_MENDS.get(code) or f"the store answers {reply.status}{f' ({code})' if code else ''}")
+    return SourceError(_ADVICE.get(code) or f"the store answers {reply.status}{f' ({code})' if code else ''}")

@@ -70,7 +70,7 @@ def rules_of(path: str) -> list[Pattern]:
     with open(fd, "rb", buffering=0) as file:
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         if not is_file and ours:
-            raise SourceError(f"{os.path.basename(path)} is no file")
+            raise SourceError(f"{os.path.basename(path)} is not a regular file")
         try:
             data = read_most(file.read, MAX_RULE_FILE_BYTES + 1) if is_file else b""
         except OSError as error:

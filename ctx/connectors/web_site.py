@@ -183,7 +183,7 @@ class Links:
             self._take(visit.links)
 
     def kept(self, links: Sequence[str]) -> tuple[str, ...] | None:
-        """The links of a page, to be stored; None if there is no room left."""
+        """The links of a page in the form in which they are stored; None if the journal is full."""
         addresses = self._addresses
         size = sum(_LINK_BYTES if link in addresses else _ADDRESS_BYTES + len(link) for link in links)
         return self._take(links) if size <= self._room else None

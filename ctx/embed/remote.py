@@ -203,8 +203,8 @@ class _HttpEmbedder:
                     patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s
                 )
             if attempt == patience.retries:
-                mend = self._start_it if cause is not None else ""
-                raise EmbedderError(f"{problem}, after {counted(attempt + 1, 'try')}{mend}") from cause
+                advice = self._start_it if cause is not None else ""
+                raise EmbedderError(f"{problem}, after {counted(attempt + 1, 'try')}{advice}") from cause
             logger.info(
                 "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s",
                 self._service,
@@ -283,12 +283,12 @@ class _HttpEmbedder:
         if 300 <= status < 400:
             answer = f"{self._service} at {self._host} answered HTTP {status}"
             return f"{answer}, a redirect: set [embedding] url to its target"
-        mend = {
+        advice = {
             401: "; check the API key in the variable named by [embedding] api_key_env",
             403: "; check the API key in the variable named by [embedding] api_key_env",
             404: f"; is [embedding] url right, and does the service have the model '{self.name}'?",
         }.get(status, "")
-        return f"{self._service} at {self._host} answered HTTP {status}{mend}"
+        return f"{self._service} at {self._host} answered HTTP {status}{advice}"
 
 
 class OllamaEmbedder(_HttpEmbedder):

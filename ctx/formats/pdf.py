@@ -80,10 +80,10 @@ def _unbroken(pages: list[str]) -> list[str]:
     if not any(_BREAK in page for page in pages):
         return pages
     words = {word.lower() for page in pages for word in _WORD.findall(page)}
-    return ["".join(_mended(page.split(_BREAK), words)) for page in pages]
+    return ["".join(_joined(page.split(_BREAK), words)) for page in pages]
 
 
-def _mended(pieces: list[str], words: set[str]) -> Iterator[str]:
+def _joined(pieces: list[str], words: set[str]) -> Iterator[str]:
     for piece, following in pairwise(pieces):
         yield piece
         before = _WORD.findall(piece[-_MAX_WORD_CHARS:]) if piece[-1:].isalnum() else []

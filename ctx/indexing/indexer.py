@@ -383,7 +383,7 @@ class Indexer:
         with self.writing() as index:
             index.catch_up(self.catalog)
 
-    def mend(self, *, adopt: bool = False) -> list[str]:
+    def rebuild_damaged(self, *, adopt: bool = False) -> list[str]:
         """Checks the whole index and rebuilds it if there are problems. Returns one line per problem. With
         `adopt`, also rebuilds an index that belongs to another catalog.
         """
@@ -393,7 +393,7 @@ class Indexer:
                 index.adopt()
             if problems:
                 for problem in problems:
-                    logger.warning("index is mended problem=%s", problem)
+                    logger.warning("the index is rebuilt reason=%s", problem)
                 index.catch_up(self.catalog)
         return problems
 

@@ -59,10 +59,10 @@ class ModelSwitch:
         if configured is None:
             return None
         name = self.published()
-        if name is None or name == configured.model:
-            self._predecessors.clear()  # not closed: a running query may use it
-            return configured
         with self._lock:
+            if name is None or name == configured.model:
+                self._predecessors.clear()  # not closed: a running query may use it
+                return configured
             if name not in self._predecessors:
                 self._predecessors[name] = self._opened(name)
             return self._predecessors[name] or configured

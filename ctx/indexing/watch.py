@@ -206,7 +206,7 @@ class Watcher:
         self._look_due = False
         self._looked_s = time.monotonic()
         try:
-            self.indexer.mend()
+            self.indexer.rebuild_damaged()
         except CtxError as error:
             logger.warning("the index could not be checked reason=%s", error.message)
 

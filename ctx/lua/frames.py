@@ -57,7 +57,7 @@ class Deadline:
 
 
 class ItemProblem(NamedTuple):
-    """Stands for an item of a scan that cannot be written as JSON."""
+    """Replaces an item of a scan that cannot be written as JSON."""
 
     message: str
 

@@ -23,7 +23,7 @@ return function(env, context)
     end,
   })
   context.bank = context.bank or {}
-  for _, name in next, { "exists", "ensure", "config" } do context.bank[name] = remote("bank." .. name) end
+  for _, name in next, { "exists", "config" } do context.bank[name] = remote("bank." .. name) end
   env.error = setmetatable({
     throw = function(fields)
       fields = optional_table(fields, "throw", 1) or {}

@@ -120,7 +120,13 @@ def bring_up_to_date(connection: Connection) -> None:
 
 def check_version(connection: Connection) -> None:
     """Raises `StoreError` if the tables have another version than the current one."""
-    if schema_version(connection, COMPONENT) != len(MIGRATIONS):
+    version = schema_version(connection, COMPONENT)
+    if not version:
+        raise StoreError(
+            "there are no memories yet, and their file is read-only here. Run `ctx memory banks` as a user "
+            "who can write it to create them"
+        )
+    if version != len(MIGRATIONS):
         raise StoreError(
             "the memories have the format of another version of ctx, and their file is read-only here. Run "
             "`ctx memory banks` as a user who can write it to update them"

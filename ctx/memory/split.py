@@ -104,24 +104,6 @@ def take_over(catalog: str, keys: str, memory: str, refusal: Known, *, leave: bo
         ) from error
 
 
-def divide(catalog: str, memory: str) -> None:
-    """Moves the tables of `catalog` to `memory`. No other process may have them open.
-
-    Raises `StoreError`, `OSError`.
-    """
-    begin_copy(memory)
-    with (
-        closing(sqlite3.connect(catalog, isolation_level=None)) as old,
-        closing(sqlite3.connect(memory, isolation_level=None)) as new,
-        translating(),
-    ):
-        old.execute("PRAGMA journal_mode = DELETE")
-        old.execute("BEGIN IMMEDIATE")
-        _copy(old, new)
-        _drop(old)
-        old.execute("COMMIT")
-
-
 def unasked(catalog: str, known: bool) -> str | None:
     """The reason why this catalog's memories must not be moved without a command; None if they may.
 

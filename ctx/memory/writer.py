@@ -160,11 +160,13 @@ class Writer(Reader):
         """
         run = self.connection.execute
         home, theirs, members = self.bank_no, other.bank_no, listed(nos)
-        self._live, self._live_terms = run(
+        live, live_terms = run(
             "SELECT count(*), CAST(coalesce(sum(term_count), 0) AS BIGINT) FROM memories"
             f" WHERE no {IN_NUMBERS} AND deleted_ms IS NULL",
             (members,),
         ).fetchone()
+        self._live += live
+        self._live_terms += live_terms
         self.engine.move_words(nos, theirs, home)
         run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no {IN_NUMBERS}", (home, self.op_no, members))
         run(

@@ -226,7 +226,7 @@ class Scripts:
 
     def _drop_deleted(self) -> None:
         for entry in self._all():
-            if not entry.script.named and entry.script.stamp() is None:
+            if not entry.script.named and not os.path.exists(entry.script.path):
                 with self._lock:
                     del self._entries[entry.kind, entry.script.name]
                 self._registry(entry.kind).remove(entry.script.name)

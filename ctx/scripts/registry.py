@@ -228,8 +228,8 @@ class _RegistryTrust:
         self._reference = reference
 
     @property
-    def mend(self) -> str:
-        """The end of the error message for a script whose file is missing."""
+    def advice(self) -> str:
+        """What the error message for a missing script file adds."""
         script = self._installed.recorded(self._reference)
         if script is not None:
             return f"; `ctx registry install {script.registry}` restores it"

@@ -91,8 +91,8 @@ class ScriptFile(NamedTuple):
             with open(self.path, "rb") as file:
                 text = file.read(MAX_SCRIPT_BYTES + 1)
         except OSError as error:
-            mend = "" if self.vouched_by is None else self.vouched_by.mend
-            raise ToolError(f"{self.where} cannot be read: {error.strerror}{mend}") from error
+            advice = "" if self.vouched_by is None else self.vouched_by.advice
+            raise ToolError(f"{self.where} cannot be read: {error.strerror}{advice}") from error
         if len(text) > MAX_SCRIPT_BYTES:
             raise ToolError(f"{self.where} is larger than {MAX_SCRIPT_BYTES:,} bytes")
         if self.vouched_by is not None:

@@ -111,10 +111,10 @@ def _values(source: Filesystem | Git | Web | S3, *, without: Collection[str]) ->
 
 def _own_file(config_path: str | None, root: str) -> tuple[str, ...]:
     """A pattern that excludes the configuration file if it is below `root`, because it may contain a key."""
-    inside = "" if config_path is None else os.path.relpath(config_path, root)
-    if not inside or inside.startswith(".."):
+    relative = "" if config_path is None else os.path.relpath(config_path, root)
+    if not relative or relative.startswith(".."):
         return ()
-    return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in inside.replace(os.sep, "/")),)
+    return ("/" + "".join("?" if char in "*?[]{}!\\" else char for char in relative.replace(os.sep, "/")),)
 
 
 # -- scripts as connectors -----------------------------------------------------------------------------------

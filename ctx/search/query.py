@@ -163,7 +163,7 @@ def unknown_words_note(words: Words) -> str | None:
 
 def _and_inside(glob: str) -> list[str]:
     """The glob; if it is a path, which may be that of a folder, also a glob for the files in it."""
-    path = glob.strip().removeprefix("./").rstrip("/")
+    path = glob.strip().rstrip("/").removeprefix("./")
     return [glob, path, f"{path}/**"] if path and not re.search(r"[*?[{]", path) else [glob]
 
 

@@ -264,9 +264,10 @@ class Searcher:
             elif may_be_misspelt(word) and typos < _MAX_TYPOS:
                 typos += 1
                 neighbour = self._index.resembling(one_letter_off(word))
-            stem = analyze.words(neighbour)[0] if neighbour else ""
-            if len(neighbour or "") > len(word) and word.startswith(stem) and analyze.words(stem) == [stem]:
-                neighbour = stem  # for "kunden", "kunde" and not "kundent", which only has the same stem
+                if neighbour is not None and len(neighbour) > len(word):
+                    base = analyze.words(neighbour)[0]
+                    if word.startswith(base) and analyze.words(base) == [base]:
+                        neighbour = base  # for "kunden", "kunde" and not "kundent", which has the same stem
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")

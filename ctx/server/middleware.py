@@ -13,7 +13,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -246,11 +245,12 @@ class RouteMiddleware:
 
     def _match(self, path: str, method: str, headers: Headers) -> Match:
         tidy = re.sub("//+", "/", path)  # proxies may add slashes
-        for spelling, entry in product(dict.fromkeys((path, tidy)), self._entries):
-            # With `match`, the `$` of the expression would allow a final newline.
-            path_match = entry.route.path_regex.fullmatch(spelling)
-            if path_match is not None and (entry.serves is None or entry.serves(method, headers)):
-                return Match(entry.zone, entry.route, path_match.groupdict(), entry.error_body)
+        for spelling in dict.fromkeys((path, tidy)):
+            for entry in self._entries:
+                # With `match`, the `$` of the expression would allow a final newline.
+                path_match = entry.route.path_regex.fullmatch(spelling)
+                if path_match is not None and (entry.serves is None or entry.serves(method, headers)):
+                    return Match(entry.zone, entry.route, path_match.groupdict(), entry.error_body)
         return Match()
 
 

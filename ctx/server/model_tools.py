@@ -85,7 +85,7 @@ VIEWS: Mapping[str, View] = {
         "Where a name is defined, what it calls, and every line that refers to it.",
         {
             "name": _about("find or Store.find"),
-            "path": _about("glob"),
+            "path": _about("folder or glob"),
             "source": _TEXT,
             "limit": {"type": "integer"},
             "format": _FORMAT,
@@ -132,7 +132,7 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     if view is None:
         return dict(arguments)
     also = tuple(tool.parameters["properties"])
-    texts = {name: _as_text(view.schema["properties"].get(name), value) for name, value in arguments.items()}
+    texts = {name: _as_text(view.properties.get(name), value) for name, value in arguments.items()}
     passed, unknown = put_right(view.schema, texts, also, strict=False)
     as_json = passed.pop("format", None) == "json"
     passed |= {name: arguments[name] for name in unknown}  # the tool reports that it ignores them

@@ -36,12 +36,7 @@ logger = logging.getLogger(__name__)
 LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has ended (`echo ... | ctx mcp`)
 ANNOUNCE_DELAY_S = 0.02  # merges the announcements of a reload, which replaces several tools
 
-_HANDSHAKE: dict[str, JSON] = {
-    "protocolVersion": "2024-11-05",
-    "capabilities": {},
-    "clientInfo": {"name": "unknown", "version": "0"},
-}
-"""The parameters of an `initialize` request that has none."""
+_OLDEST_VERSION = "2024-11-05"  # for an `initialize` that names no version
 
 Incoming = Any  # a stream of SessionMessage; the SDK has no public name for its type
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -113,7 +108,7 @@ async def client_streams(
                 continue
             method, id = message.get("method"), message.get("id")
             if method == "initialize" and lenient:
-                message["params"] = {**_HANDSHAKE, **(message.get("params") or {})}
+                message["params"] = {"protocolVersion": _OLDEST_VERSION, **(message.get("params") or {})}
             if method == "notifications/cancelled":  # a cancelled request gets no reply
                 cancelled = (message.get("params") or {}).get("requestId")
                 if isinstance(cancelled, str | int):

@@ -1,7 +1,6 @@
 """Replies of the document tools as compact Markdown, for models and terminals."""
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ctx.code.outline import Weight, best_lines, block_around, enclosing
@@ -21,7 +20,7 @@ MEASURED_LINES = 150  # lines of a symbol in which to look for words of the quer
 # except the first one of each of the LEADING best files.
 FLOOR = 0.5
 LEADING = 3
-LONG = 60  # lines from which on a definition's best block is named
+LONG = 60  # lines; a longer definition names its best block
 
 
 class _Shown(NamedTuple):
@@ -69,7 +68,7 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
 def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
     lines = document.body.split("\n")
     seen: set[tuple[int, int]] = set()
-    told: set[int] = set()  # lines shown already
+    listed: set[int] = set()  # the numbers of the lines shown already
     for passage in (row, *row.get("passages", ())):
         first, last = passage["start_line"], passage["end_line"]
         if not is_code(document.media_type):
@@ -85,26 +84,32 @@ def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
             continue
         seen.add((first, last))
         best = best_lines(lines, first, last, matcher.share_in, LINES)
-        fresh = [line for line in best if line[0] not in told]
-        told.update(number for number, _ in fresh)
+        fresh = [line for line in best if line[0] not in listed]
+        listed.update(number for number, _ in fresh)
         if not best:
-            yield _code(document, around, (first, last), [], matcher)
+            yield _code(document, lines, around, (first, last), [], matcher)
         # Lines of an inner definition, such as a method of a class, are listed under it.
-        for definition, group in groupby(fresh, lambda line: enclosing(document.definitions, line[0])):
+        groups: dict[Definition | None, list[tuple[int, str]]] = {}
+        for line in fresh:
+            groups.setdefault(enclosing(document.definitions, line[0]), []).append(line)
+        for definition, group in groups.items():
             span = (definition.start_line, definition.end_line) if definition else (first, last)
             seen.add(span)
-            yield _code(document, definition, span, list(group), matcher)
+            yield _code(document, lines, definition, span, group, matcher)
 
 
 def _code(
     document: Document,
+    lines: Sequence[str],
     definition: Definition | None,
     span: tuple[int, int],
     best: list[tuple[int, str]],
     matcher: Matcher,
 ) -> _Shown:
-    """The range and name of a definition and its best lines; in a long one, also the block to read first."""
-    lines, (first, last) = document.body.split("\n"), span
+    """The range and name of a definition and its best lines; in a long one, also the block to read first.
+    `lines` are those of the document.
+    """
+    first, last = span
     label = f"  {definition.kind} {definition.qualified}" if definition else ""
     if best and last - first >= LONG:
         block = block_around(lines, first, last, best[0][0])

@@ -180,7 +180,7 @@ def symbol_tool(library: Library) -> Tool:
         {
             "name": text_schema("A function, class, method or variable: find, Store.find", 200),
             "source": text_schema("Only this source, by name or type", 500),
-            "path": text_schema("Only paths that match a glob (src/**, *.py)", 500),
+            "path": text_schema("Only paths in a folder (src) or that match a glob (*.py)", 500),
             "limit": {
                 "type": "integer",
                 "minimum": 1,

@@ -348,7 +348,7 @@ def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
 
 
 def _scalar(kind: JSON, text: str) -> JSON:
-    """The boolean or number in a text, if the schema wants one; the text itself if it is not readable so."""
+    """The boolean or number in a text, if the schema wants one; the text itself if it is not one."""
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind not in ("integer", "number"):
@@ -361,7 +361,7 @@ def _scalar(kind: JSON, text: str) -> JSON:
 
 
 def _parsed(rule: JSON, value: JSON) -> JSON:
-    """The value in the type that its schema wants, if it is a text of such a value. In an object whose fields
+    """Parses a text into the type that its schema wants. In an object whose fields
     the schema names, the fields are parsed, and empty texts and nulls count as absent.
     """
     rule = as_table(rule)

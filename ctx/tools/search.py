@@ -198,7 +198,7 @@ def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str,
                 del passage["symbol"]
     for row, explained in zip(results, reply.explain or (), strict=False):
         row["explain"] = explained
-    count = fitting([len(str(row)) for row in results], max_tokens)
+    count = len(results) if max_tokens is None else fitting([len(str(row)) for row in results], max_tokens)
     answer: dict[str, JSON] = {"results": results[:count]}
     if count < len(results):
         answer["cut"] = (

@@ -54,7 +54,7 @@ BUDGETS = {
     "formats": 3475,
     "indexing": 1800,
     "lua": 1900,
-    "memory": 8500,
+    "memory": 8525,
     "scripts": 1675,
     "search": 1800,
     "server": 3225,

@@ -53,6 +53,19 @@ def test_a_line_is_listed_once_under_its_innermost_definition(tmp_path: Path) ->
     assert lines[lines.index(trout[0]) - 1].endswith("around.inside")
 
 
+def test_a_definition_around_another_is_listed_once(tmp_path: Path) -> None:
+    text = "class Otter:\n    salmon_eaten = 1\n\n    def eat(self):\n        salmon_left()\n\n    salmon_rest = 2\n"
+    with workspace(project(tmp_path, {"otter.py": text}, CONFIG)) as space:
+        space.indexer.run()
+        reply = space.toolbox.call("search", {"query": "salmon", "mode": "keyword"}, Caller("test"))
+        lines = search_text(reply, "salmon", space.searcher, space.catalog).splitlines()
+    assert [line.split("  ")[-1] for line in lines if "|" not in line] == [
+        "otter.py",
+        "class Otter",
+        "method Otter.eat",
+    ]
+
+
 def test_a_long_definition_names_the_block_around_its_best_lines(tmp_path: Path) -> None:
     lines = shown(tmp_path, "move to the salmon river")
     first = POND.split("\n").index("        if otters:") + 1

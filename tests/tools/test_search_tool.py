@@ -122,9 +122,11 @@ def test_paths_and_types_narrow_a_search(space: Workspace) -> None:
         "tests/test_app.py",
         "data.json",
     }
-    for folder in ("guide", "guide/", "./guide"):
+    for folder in ("guide", "guide/", "./guide", "./guide/"):
         assert paths(search(space, "kubernetes", filters={"path": folder})) == ["guide/install.md"]
         assert paths(search(space, "blueprint", filters={"path": folder})) == []
+    for everywhere in (".", "./", "/"):
+        assert paths(search(space, "kubernetes", filters={"path": everywhere})) == ["guide/install.md"]
     assert paths(search(space, "blueprint", filters={"type": "prose"})) == ["a.md"]
     assert paths(search(space, "blueprint", filters={"type": "application/json"})) == ["data.json"]
 

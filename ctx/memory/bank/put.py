@@ -66,7 +66,11 @@ class Putting(Searching):
         alias = given_name("alias", alias)
         arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
         request = Request.of(idempotency_key, "put", arguments)
-        memory = self._draft({**fields, "text": text}, self._following_ms())
+        with self._view() as view:
+            if (reply := request.answered(view)) is not None:
+                return reply
+            now_ms = view.following_ms(self._now())
+        memory = self._draft({**fields, "text": text}, now_ms)
         dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
         [vectors] = self._embedding.packed([memory.text])
         close = self.similar(memory, vectors)
@@ -147,7 +151,10 @@ class Putting(Searching):
         if supersedes:
             arguments["supersedes"] = list(supersedes)
         request = Request.of(idempotency_key, "put_many", arguments)
-        now_ms = self._following_ms()
+        with self._view() as view:
+            if (reply := request.answered(view)) is not None:
+                return reply
+            now_ms = view.following_ms(self._now())
         if container is None:
             drafts = [self._draft(item, now_ms) for item in items]
         else:
@@ -256,10 +263,6 @@ class Putting(Searching):
                     writer.patch(member, {"valid_to_ms": end_ms, "superseded_by": memory.id})
             replaced.append(older)
         return replaced
-
-    def _following_ms(self) -> int:
-        with self._view() as view:
-            return view.following_ms(self._now())
 
     def _draft(self, fields: dict[str, JSON], now_ms: int) -> Memory:
         columns, flags = self._screened(checked({**fields, "text": fields.get("text")}))
