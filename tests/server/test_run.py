@@ -38,6 +38,14 @@ def test_a_stop_with_a_running_call_answers_it_503(serve: Serve, toolbox: Toolbo
     release.set()
 
 
+def test_a_reply_on_a_kept_connection_does_not_wait_for_an_acknowledgement() -> None:
+    (listening,) = open_sockets("127.0.0.1:0")
+    with listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_busy_port_is_refused_with_the_mend() -> None:
     (first,) = open_sockets("127.0.0.1:0")
     with first, pytest.raises(ConfigError, match=r"in use by another program.*\[server\] bind"):
