@@ -49,6 +49,7 @@ class Surroundings(Protocol):
 
 
 MAX_CANDIDATES = 10_000  # maximum hits to request from one index, even if they are of few documents
+MAX_COPIES = 200  # of results; if there are more, a page is not filled up
 DEEPER = 4  # factor for the number of hits requested if a page is beyond the current ranking
 EVERYTHING = Filters()
 _QUOTED = re.compile(r'"[^"]+"')
@@ -323,12 +324,14 @@ class Searcher:
 
     def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
         """The first `count` answers with their results. A result with the same passage as an earlier one of
-        its source is added to that one as a copy.
+        its source is added to that one as a copy. After `MAX_COPIES` copies it stops, even with fewer results.
         """
         ranked = self._answers(request, rows, count)
         answers: list[tuple[_Answer, SearchResult]] = []
         places: dict[tuple[str, str], int] = {}
+        examined = 0
         while len(answers) < count and (batch := list(islice(ranked, count - len(answers)))):
+            examined += len(batch)
             results = passages.results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
             for answer, result in zip(batch, results, strict=True):
                 passage_text = _said(result)
@@ -341,6 +344,8 @@ class Searcher:
                 first, earlier = answers[position]
                 copy = Copy(result.id, result.source, result.source_id)
                 answers[position] = (first, earlier._replace(also_in=(*earlier.also_in, copy)))
+            if examined >= count + MAX_COPIES:
+                break
         return answers
 
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:

@@ -16,7 +16,7 @@ from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.formats.code import definitions_by_patterns
 from ctx.indexing.chunk import chunk
 from ctx.models import Chunk, Document, Extracted, Filters, document_id, embedding_text, text_hash
-from ctx.search.searcher import Searcher
+from ctx.search.searcher import MAX_COPIES, Searcher
 from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
 from ctx.tools.places import resolve_sources
@@ -203,6 +203,12 @@ def test_documents_that_say_the_same_are_one_result(store: Store) -> None:
     assert copies == {first: {f"man/{n}.md" for n in range(5)} - {first}, "a.md": set()}
     again = [store.searcher().search(query, limit=1, offset=n).results[0].source_id for n in range(2)]
     assert again == [first, "a.md"]
+
+
+def test_a_thousand_copies_are_not_all_read(store: Store) -> None:
+    store.put(*(page(f"man/{n}.md", f"# Page {n}\n\n{SAID}\n") for n in range(1000)))
+    (result,) = store.searcher().search("otter one-file-system mounted pond").results
+    assert MAX_COPIES / 2 < len(result.also_in) < 2 * MAX_COPIES
 
 
 def test_as_many_documents_come_as_asked_for_though_one_has_most_chunks(store: Store) -> None:
