@@ -30,7 +30,7 @@ from ctx.indexing.run import read_alike, run_signature
 from ctx.models import AUTO, COMMITS, JSON, MODES, Caller, SourceItem, document_id
 from ctx.scripts.sources import folders
 from ctx.store.base import Catalog
-from ctx.text.strings import sound
+from ctx.text.strings import first_few, sound
 from ctx.tools.places import Place, exact_places, place_of, resolve_sources, the_only
 from ctx.workspace import Workspace, open_workspace
 
@@ -182,7 +182,7 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
                 parts = [line] if keep else wrap(line, width, break_long_words=False, break_on_hyphens=False)
                 yield from (f"    {part.replace(_ON, bold).replace(_OFF, off)}" for part in parts)
         if copies := result.get("also_in"):
-            yield f"    {faint}also in {plain(', '.join(copy['source_id'] for copy in copies))}{off}"
+            yield f"    {faint}also in {plain(first_few([copy['source_id'] for copy in copies]))}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"
 

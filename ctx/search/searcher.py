@@ -324,7 +324,8 @@ class Searcher:
 
     def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
         """The first `count` answers with their results. A result with the same passage as an earlier one of
-        its source is added to that one as a copy. After `MAX_COPIES` copies it stops, even with fewer results.
+        its source is added to that one as a copy. After `MAX_COPIES` copies it stops, even with fewer
+        results.
         """
         ranked = self._answers(request, rows, count)
         answers: list[tuple[_Answer, SearchResult]] = []

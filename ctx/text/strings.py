@@ -2,7 +2,7 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _RUN = ("javascript", "vbscript", "data")  # URL schemes that run code or hold content
 _LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"  # also the tab, which changes the layout of a line
@@ -54,6 +54,12 @@ def counted(count: int, noun: str) -> str:
     """A count with its noun in the right form: `1 document`, `2 documents`, `2 memories`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """The first names in one line: `a.md, b.md, c.md and 12 more`."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -10,7 +10,7 @@ from ctx.search.searcher import Searcher
 from ctx.search.snippets import Matcher
 from ctx.store.base import Catalog
 from ctx.text.filetypes import is_code
-from ctx.text.strings import counted
+from ctx.text.strings import counted, first_few
 from ctx.tools.toolbox import Tool
 
 LINES = 3  # lines to show per symbol
@@ -45,7 +45,7 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
         if stored is not None:
             document = stored.document
             place = f"{document.source} {document.source_id}" if several else document.source_id
-            copies = ", ".join(copy["source_id"] for copy in row.get("also_in", ()))
+            copies = first_few([copy["source_id"] for copy in row.get("also_in", ())])
             files.append((place, list(_shown(row, document, matcher)), copies))
     least = FLOOR * max((each.share for _, shown, _ in files for each in shown), default=0.0)
     for rank, (place, shown, copies) in enumerate(files):

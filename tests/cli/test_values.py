@@ -12,7 +12,7 @@ from ctx.cli.index import change_lines
 from ctx.connectors.walk import may_still_change
 from ctx.errors import BadRequest
 from ctx.indexing.status import Change, IndexReport
-from ctx.text.strings import counted
+from ctx.text.strings import counted, first_few
 
 SCHEMA = {
     "type": "object",
@@ -125,3 +125,9 @@ def test_a_long_run_knows_its_total_and_a_short_one_is_not_counted_first(tmp_pat
         (report,) = space.indexer.run(progress=lambda *report: reports.append(report))
         assert (report.added, reports) == (1, [])
         assert report.changes == (Change("added", "new.md"),)
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    assert first_few(["a.md"]) == "a.md"
+    assert first_few([f"{n}.md" for n in range(3)]) == "0.md, 1.md, 2.md"
+    assert first_few([f"{n}.md" for n in range(1203)]) == "0.md, 1.md, 2.md and 1,200 more"
