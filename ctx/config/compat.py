@@ -55,35 +55,6 @@ GENERAL = (
 
 # -- wrong and foreign keys ----------------------------------------------------------------------------------
 
-# A wrong or foreign name of a key -> our keys. The first of our keys that the table allows and the user has
-# not set is suggested: `path` in a git source may mean its url or its root.
-_SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("sources", "source"), ("connectors",)),
-    "search": ("retrieval",),
-    "database": ("db",),
-    **dict.fromkeys(("http", "https", "sites", "website", "crawl"), ("web", "server")),
-    **dict.fromkeys(("file", "files"), ("filesystem", "include_globs")),
-    **dict.fromkeys(("local", "folders"), ("filesystem",)),
-    **dict.fromkeys(("github", "gitlab", "repos", "repositories"), ("git",)),
-    **dict.fromkeys(("aws", "minio", "buckets"), ("s3",)),
-    "lua": ("script",),
-    **dict.fromkeys(("path", "paths"), ("url", "root", "bucket")),
-    **dict.fromkeys(("dir", "directory", "folder", "base"), ("root", "prefix", "tools_dir", "path")),
-    **dict.fromkeys(("remote", "repo", "repository", "uri", "address", "site"), ("url", "bind")),
-    **dict.fromkeys(("ref", "tag", "commit", "revision"), ("branch",)),
-    **dict.fromkeys(("include", "includes", "glob", "globs", "patterns"), ("include_globs",)),
-    **dict.fromkeys(("exclude", "excludes", "ignore", "ignored"), ("exclude_globs",)),
-    **dict.fromkeys(("port", "host", "listen"), ("bind",)),
-    "endpoint": ("endpoint_url", "url", "base_url"),
-    "base_url": ("url",),
-    **dict.fromkeys(("api_key", "key", "token"), ("api_key_env",)),
-    **dict.fromkeys(("limit", "top_k", "k"), ("final_limit",)),
-    "alpha": ("hybrid_alpha",),
-    **dict.fromkeys(("dimensions", "dimension"), ("dims",)),
-    **dict.fromkeys(("timeout", "timeout_s", "timeout_seconds"), ("timeout_s", "timeout_secs", "timeout")),
-    **dict.fromkeys(("chunk_size", "size"), ("max_tokens",)),
-    **dict.fromkeys(("overlap", "chunk_overlap"), ("overlap_tokens",)),
-}
 _MOST_TABLES = 3  # if more tables have the key, naming them does not help
 
 
@@ -92,14 +63,8 @@ def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collect
 
     `section` is the table's name ("" for the top level), and `choices` are its allowed keys.
     """
-    candidates = (name for name in _SYNONYMS.get(key.lower(), ()) if name in choices and name not in table)
-    match = next(candidates, None)
-    if not isinstance(table[key], dict):
-        return f"did you mean '{match}'?" if match else did_you_mean(key, choices)
-    if match:
-        inner = [name for name, value in table[key].items() if isinstance(value, dict)] if section else []
-        return f"did you mean [{'.'.join((*filter(None, (section,)), match, *inner[:1]))}]?"
-    groups = [] if section else [name for name in NAMED_SECTIONS if name.endswith(f".{key}")]
+    is_table = isinstance(table[key], dict) and not section
+    groups = [name for name in NAMED_SECTIONS if name.endswith(f".{key}")] if is_table else []
     return f"did you mean [{'] or ['.join(groups)}]?" if groups else did_you_mean(key, choices)
 
 
@@ -107,7 +72,7 @@ def tables_with(key: str, table: Mapping[str, JSON], choices: Collection[str]) -
     """The names of the other tables that allow the unknown key `key`; empty if the key looks like a
     misspelling.
     """
-    if isinstance(table[key], dict) or key == "name" or key.lower() in _SYNONYMS or nearest(key, choices):
+    if isinstance(table[key], dict) or key == "name" or nearest(key, choices):
         return []
     tables = [
         *(name for name, section in {**SECTIONS, "memory.llm": Llm}.items() if key in keys_of(section)),

@@ -29,10 +29,6 @@ _GROUPS = {
     for group in ("connectors", "tools", "agents")
 }
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_NO_OWN_PACKS = (
-    "custom packs are no longer supported; make each of its tools a Lua tool with a memory bank: "
-    '[tools.script.NAME] path = "...", memory_bank = "default"'
-)
 _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
@@ -260,18 +256,12 @@ class _Reader:
             self.report(f"packs.{name}", "", f'the pack is not enabled; add it: [packs] enabled = ["{name}"]')
         packs = {}
         for name in enabled:
-            label, table = f"packs.{name}", tables.get(name, {})
-            if "path" in table:
-                self.report(label, "path", _NO_OWN_PACKS)
-            elif name not in SHIPPED_PACKS:
+            if name in SHIPPED_PACKS:
+                values = self.values(tables.get(name, {}), settings.PackSettings, f"packs.{name}")
+                packs[name] = settings.PackSettings(**values)
+            else:
                 hint = did_you_mean(name, SHIPPED_PACKS)
                 self.report("packs", "enabled", f"no pack is called '{name}'; {hint}")
-            if "sessions_file" in table:
-                note = "has no effect: sessions are kept with the memories"
-                self.warnings.append(f"{self.place(label, 'sessions_file')}: [{label}] sessions_file: {note}")
-            if name in SHIPPED_PACKS:
-                entries = {key: value for key, value in table.items() if key != "path"}
-                packs[name] = settings.PackSettings(**self.values(entries, settings.PackSettings, label))
         return packs
 
     def own_database(self, db: settings.Db) -> settings.Db:

@@ -249,7 +249,6 @@ class PackSettings:
         shown=100,
         unset="the pack's own",
     )
-    sessions_file: str | None = guarded(None, "without effect: sessions are kept with the memories")
 
 
 @dataclass(kw_only=True)

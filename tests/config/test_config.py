@@ -150,7 +150,6 @@ def test_a_key_in_the_wrong_table_is_told_where_it_belongs(tmp_path: Path, text:
         ("[tools.script.x]\npath = './gone.lua'", "no such file: ./gone.lua"),
         ("[packs.sekha]\napi_key_env = 'K'", 'add it: [packs] enabled = ["sekha"]'),
         ("[packs]\nenabled = ['sekah']", "did you mean 'sekha'?"),
-        ("[packs]\nenabled = ['diary']\n[packs.diary]\npath = './diary'", "[tools.script.NAME] path"),
         ("[packs]\nenabled = ['sekha']\n[packs.sekha]\nprofle = 'seed'", "did you mean 'profile'?"),
         ("[packs]\nenabled = ['sekha']\n[packs.sekha]\napi_key_env = 7", "must be a string"),
         ("[packs]\nenabled = ['sekha']\n[packs.sekha]\nrate_limit_per_minute = -1", "must be between 0"),
