@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from ctx.config.settings import SHIPPED_MODEL, Embedding
 from ctx.embed.base import Embedder
 from ctx.embed.local import LocalEmbedder
-from ctx.errors import ConfigError
 
 __all__ = ["Embedder", "open_embedder"]
 
@@ -22,18 +21,13 @@ def open_embedder(settings: Embedding, environ: Mapping[str, str]) -> Embedder |
     if provider == "disabled":
         return None
     if provider == "local":
-        return LocalEmbedder(model or SHIPPED_MODEL, dims=settings.dims, threads=settings.threads or None)
+        return LocalEmbedder(model or SHIPPED_MODEL, threads=settings.threads or None)
     from ctx.embed.remote import OllamaEmbedder, OpenAIEmbedder  # numpy: 70 ms
 
-    services = {"ollama": OllamaEmbedder, "openai": OpenAIEmbedder}
-    if provider not in services:
-        choices = ", ".join(("local", *services, "disabled"))
-        raise ConfigError(f"[embedding] provider: unknown '{provider}' (known: {choices})")
-    if not model or not settings.dims:
-        raise ConfigError(f"[embedding] provider '{provider}' needs model and dims")
-    return services[provider](
-        model,
-        settings.dims,
+    service = OllamaEmbedder if provider == "ollama" else OpenAIEmbedder
+    return service(
+        model or "",  # the configuration requires both for these providers
+        settings.dims or 0,
         url=settings.url,
         api_key=environ.get(settings.key_variable) if settings.key_variable else None,
         batch_size=settings.batch_size,

@@ -1,4 +1,4 @@
-"""Runs embedding models on this machine: the shipped model on onnxruntime, and other models with fastembed.
+"""Runs embedding models on this machine: those in a folder on onnxruntime, others with fastembed.
 
 Both use one single-threaded onnxruntime session, which embeds one window at a time. So the data stays in the
 processor's cache, no text is padded, and a vector cannot depend on other texts. Several threads may call the
@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +29,9 @@ BLOCK_CHARS = 16_384
 SLACK_TOKENS = 8  # tokenised separately, a piece of a text may have a few more tokens
 
 
-class Window(NamedTuple):
-    """A piece of text that fits into the model. `weight`, its number of tokens, is its weight in the average
-    that becomes the vector of the whole text.
-    """
-
-    text: str
-    weight: int
-
-
-def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
-    """Cuts a text into windows of at most `max_tokens` tokens; a short text is one window.
+def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[tuple[str, int]]:
+    """Cuts a text into windows of at most `max_tokens` tokens; a short text is one window. Yields (window,
+    number of its tokens), which is its weight in the average that becomes the vector of the whole text.
 
     Cuts between words, and into windows of similar length, because the vector of a short last window would
     mean little.
@@ -48,7 +40,7 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
         encoding = tokenizer.encode(block)
         # The tokenizer truncates at the model's limit and keeps the rest in `overflowing`.
         if len(encoding.ids) <= max_tokens and not encoding.overflowing:
-            yield Window(block, max(1, len(encoding.ids) - 2))
+            yield block, max(1, len(encoding.ids) - 2)
             continue
         tokens = list(_tokens(encoding))
         cuts = _even_cuts([word for _, word in tokens], max(1, max_tokens - 2 - SLACK_TOKENS))
@@ -56,7 +48,7 @@ def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[Window]:
         # last token.
         places = [0, *(tokens[border][0] for border in cuts[1:-1]), len(block)]
         for i in range(len(cuts) - 1):
-            yield Window(block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i])
+            yield block[places[i] : places[i + 1]], cuts[i + 1] - cuts[i]
 
 
 def _tokens(encoding: Any) -> Iterator[tuple[int, int | None]]:
@@ -98,29 +90,47 @@ def unit(vector: Vector) -> Vector:
     return np.asarray(vector / length if length else vector, np.float32)
 
 
-def _session(path: str, options: Any) -> Any:
-    return load_onnxruntime().InferenceSession(path, options, providers=["CPUExecutionProvider"])
+class OnnxEngine:
+    """A model in a folder, run directly on onnxruntime: an ONNX graph, its tokenizer, and optionally the way
+    to pool its vectors in `1_Pooling/config.json` (the mean by default).
 
-
-class DirectEngine:
-    """The shipped model, run directly on onnxruntime. This avoids the import of fastembed, which takes
-    1.1 s.
+    A graph with an output for the whole text needs no pooling. The import of fastembed would take 1.1 s.
     """
 
-    def __init__(self, folder: str) -> None:
-        """Loads the model in a folder. Raises the errors of onnxruntime and tokenizers."""
-        options = load_onnxruntime().SessionOptions()
+    def __init__(self, folder: str, model_file: str) -> None:
+        """Loads the model. Raises the errors of onnxruntime and tokenizers."""
+        onnxruntime = load_onnxruntime()
+        options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session = _session(os.path.join(folder, "model.onnx"), options)
+        self._session = onnxruntime.InferenceSession(
+            os.path.join(folder, model_file), options, providers=["CPUExecutionProvider"]
+        )
+        self._inputs = {entry.name for entry in self._session.get_inputs()}
+        outputs = [output.name for output in self._session.get_outputs()]
+        self._output = "sentence_embedding" if "sentence_embedding" in outputs else outputs[0]
+        self._pooling: dict[str, Any] = {}
+        if os.path.exists(path := os.path.join(folder, "1_Pooling", "config.json")):
+            with open(path, encoding="utf-8") as file:
+                self._pooling = json.load(file)
         self.tokenizer = tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
         self.tokenizer.no_padding()
         with open(os.path.join(folder, "tokenizer_config.json"), encoding="utf-8") as file:
-            self.tokenizer.enable_truncation(json.load(file)["model_max_length"])
+            self.tokenizer.enable_truncation(min(json.load(file)["model_max_length"], BLOCK_CHARS))
 
     def passage(self, text: str) -> Vector:
         ids = np.array([self.tokenizer.encode(text).ids], np.int64)
-        outputs = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
-        vector: Vector = outputs[0][0]
+        values = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.zeros_like(ids),
+        }
+        feed = {name: values[name] for name in self._inputs}
+        vector: Vector = self._session.run([self._output], feed)[0][0]
+        if vector.ndim == 2:  # a vector for each token
+            if self._pooling.get("pooling_mode_cls_token"):
+                vector = vector[0]
+            else:
+                vector = vector[-1] if self._pooling.get("pooling_mode_lasttoken") else vector.mean(axis=0)
         return vector
 
     query = passage
@@ -142,45 +152,15 @@ class FastembedEngine:
         return result
 
 
-Engine = DirectEngine | FastembedEngine
-
-_registered: set[str] = set()
-_registry = threading.Lock()  # fastembed's list of custom models is global
-
-
-def load_folder(folder: str, model_file: str, name: str, dim: int) -> FastembedEngine:
-    """Loads an ONNX model and its tokenizer from a folder, without the network. `name` must be unique.
-
-    If the graph has an output with a sentence embedding, it is used. Else `1_Pooling/config.json` chooses the
-    pooling, which is the mean by default.
-    """
-    fastembed = _fastembed()
-    from fastembed.common.model_description import ModelSource
-
-    with _registry:
-        if name not in _registered:
-            pooling, output = _pooling(folder, model_file)
-            fastembed.TextEmbedding.add_custom_model(
-                model=name,
-                pooling=pooling,
-                normalization=False,  # done by `unit`
-                sources=ModelSource(hf=name),  # not used, because the call below gives a path
-                dim=dim,
-                model_file=model_file,
-                output_name=output,
-            )
-            _registered.add(name)
-    # Without `cache_dir` fastembed creates a temporary folder.
-    return FastembedEngine(
-        fastembed.TextEmbedding(name, cache_dir=folder, specific_model_path=folder, threads=1)
-    )
+Engine = OnnxEngine | FastembedEngine
 
 
 def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
     """Loads a model on fastembed's list from the cache. If it is missing there, downloads it if `download`,
-    else raises `EmbedderError`.
+    else raises `EmbedderError`. Raises `ConfigError` for a name that is not listed.
     """
     fastembed = _fastembed()
+    listed_dim(name)
     try:
         return FastembedEngine(
             fastembed.TextEmbedding(name, cache_dir=cache_dir, threads=1, local_files_only=True)
@@ -205,36 +185,35 @@ def load_named(name: str, cache_dir: str, *, download: bool) -> FastembedEngine:
 # name -> number of dimensions, for models that are not on fastembed's list. According to their model cards,
 # both use the mean over the tokens. Their graph is `onnx/model.onnx`.
 _FURTHER_MODELS = {"intfloat/multilingual-e5-small": 384, "intfloat/multilingual-e5-base": 768}
+_registering = threading.Lock()  # fastembed's list of models is global
 
 
 def _add_further_models(fastembed: Any) -> None:
     from fastembed.common.model_description import ModelSource, PoolingType
 
-    with _registry:
-        for name in _FURTHER_MODELS.keys() - _registered:
-            _registered.add(name)
-            if all(entry["model"] != name for entry in fastembed.TextEmbedding.list_supported_models()):
-                fastembed.TextEmbedding.add_custom_model(
-                    model=name,
-                    pooling=PoolingType.MEAN,
-                    normalization=True,
-                    sources=ModelSource(hf=name),
-                    dim=_FURTHER_MODELS[name],
-                    model_file="onnx/model.onnx",
-                )
+    with _registering:
+        listed = {entry["model"] for entry in fastembed.TextEmbedding.list_supported_models()}
+        for name in _FURTHER_MODELS.keys() - listed:
+            fastembed.TextEmbedding.add_custom_model(
+                model=name,
+                pooling=PoolingType.MEAN,
+                normalization=True,
+                sources=ModelSource(hf=name),
+                dim=_FURTHER_MODELS[name],
+                model_file="onnx/model.onnx",
+            )
 
 
-def named_dim(name: str) -> int:
+def listed_dim(name: str) -> int:
     """The number of dimensions of a listed model. Raises `ConfigError` for a name that is not listed."""
     models = {entry["model"].lower(): entry for entry in _fastembed().TextEmbedding.list_supported_models()}
-    entry = models.get(name.lower())
-    if entry is None:
+    if name.lower() not in models:
         matches = difflib.get_close_matches(name.lower(), models, n=3, cutoff=0.3)
         hint = f" (near: {', '.join(models[key]['model'] for key in matches)})" if matches else ""
         raise ConfigError(
             f"[embedding] model: '{name}' is neither a folder nor a model that fastembed knows{hint}"
         )
-    return int(entry["dim"])
+    return int(models[name.lower()]["dim"])
 
 
 def _fastembed() -> Any:
@@ -250,29 +229,3 @@ def _fastembed() -> Any:
     loguru.logger.disable("fastembed")
     _add_further_models(fastembed)
     return fastembed
-
-
-def _pooling(folder: str, model_file: str) -> tuple[Any, str | None]:
-    """(fastembed's pooling type, the name of the graph's output to read; None for the first output)."""
-    from fastembed.common.model_description import PoolingType
-
-    onnxruntime = load_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    # No optimisation, because only the outputs of the graph are inspected.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    outputs = _session(os.path.join(folder, model_file), options).get_outputs()
-    pooled = next((output for output in outputs if output.name == "sentence_embedding"), None)
-    if pooled is None and len(outputs[0].shape) == 2:
-        pooled = outputs[0]
-    if pooled is not None:
-        return PoolingType.DISABLED, pooled.name
-    config: dict[str, Any] = {}
-    path = os.path.join(folder, "1_Pooling", "config.json")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-    if config.get("pooling_mode_cls_token"):
-        return PoolingType.CLS, None
-    if config.get("pooling_mode_lasttoken"):
-        return PoolingType.LAST_TOKEN, None
-    return PoolingType.MEAN, None

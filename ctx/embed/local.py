@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -48,14 +49,13 @@ class LocalEmbedder:
     The model is loaded at the first text. A listed model is downloaded into `cache_dir` at the first `embed`;
     nothing else uses the network. `threads` is the number of texts embedded at once (None: one per available
     processor), and `max_tokens` the length of the longest window. Raises `ConfigError` if the folder is
-    incomplete or `dims` does not match the model.
+    incomplete.
     """
 
     def __init__(
         self,
         model: str = SHIPPED_MODEL,
         *,
-        dims: int | None = None,
         threads: int | None = None,
         max_tokens: int | None = None,
         cache_dir: str | None = None,
@@ -78,42 +78,30 @@ class LocalEmbedder:
         self._cache_dir = (
             cache_dir or os.environ.get("FASTEMBED_CACHE_PATH") or os.path.expanduser("~/.cache/ctx/models")
         )
-        self._key: str | None = None
-        self._dim = None if self._folder is None else _folder_dim(self._folder)
-        self._dims = dims
-        if self._dim is not None:
-            self._check_dims(self._dim)
         self._loading = threading.Lock()  # never held while the engine runs
         self._engine: Engine | None = None
 
-    @property
+    @cached_property
     def model(self) -> str:
         # For a listed model, the key depends on the name instead of the files, so that it does not change
         # when the model is downloaded.
-        if self._key is None:
-            files = (
-                self._name.lower()
-                if self._folder is None
-                else _sums(self._folder, self._model_file, shipped=self._shipped)
-            )
-            self._key = catalog_key(self._name, files, self._max_tokens, self._prefixes.passage)
-        return self._key
+        files = (
+            self._name.lower()
+            if self._folder is None
+            else _sums(self._folder, self._model_file, shipped=self._shipped)
+        )
+        return catalog_key(self._name, files, self._max_tokens, self._prefixes.passage)
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """The number of dimensions of the vectors. Raises `ConfigError` for a model name that fastembed does
         not know.
         """
-        if self._dim is None:
-            if self._folder is None:
-                from ctx.embed.engines import named_dim
+        if self._folder is None:
+            from ctx.embed.engines import listed_dim
 
-                dim = named_dim(self._name)
-            else:
-                dim = len(self.embed_query("?"))
-            self._check_dims(dim)
-            self._dim = dim
-        return self._dim
+            return listed_dim(self._name)
+        return _folder_dim(self._folder) or len(self.embed_query("?"))
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> "Iterator[Vector]":
         """Yields the vectors of texts, in order. Ends early when `stop` is set. Raises `EmbedderError`,
@@ -178,10 +166,10 @@ class LocalEmbedder:
         with self._telling(f"failed on a text of {len(text)} characters"):
             room = self._max_tokens - (len(tokenizer.encode(prefix).ids) if prefix else 0)  # type: ignore[attr-defined]
             weighted: list[tuple[Vector, int]] = []
-            for window in islice(cut_windows(tokenizer, sound(text), room), most_windows):
+            for window, weight in islice(cut_windows(tokenizer, sound(text), room), most_windows):
                 if stopped():
                     return None
-                weighted.append((unit(run(prefix + window.text)), window.weight))
+                weighted.append((unit(run(prefix + window)), weight))
             (vector, weight), *others = weighted  # there is always one window
             if not others:
                 return vector
@@ -210,20 +198,10 @@ class LocalEmbedder:
     def _load(self, download: bool) -> "Engine":
         from ctx.embed import engines
 
-        # 0 if unknown: `dim` then takes it from the first vector.
-        dim = self._dim or (self.dim if self._folder is None else 0)
         with self._telling("could not be loaded"):
-            if self._shipped:
-                return engines.DirectEngine(_SHIPPED_FOLDER)
             if self._folder is None:
                 return engines.load_named(self._name, self._cache_dir, download=download)
-            return engines.load_folder(self._folder, self._model_file, f"ctx/{self.model}", dim)
-
-    def _check_dims(self, dim: int) -> None:
-        if self._dims is not None and self._dims != dim:
-            raise ConfigError(
-                f"[embedding] dims: '{self._name}' gives vectors of {dim}, not {self._dims}; delete the key"
-            )
+            return engines.OnnxEngine(self._folder, self._model_file)
 
 
 def _processors() -> int:

@@ -1,11 +1,13 @@
 """Embedders that call a service over HTTP: Ollama, or any service with OpenAI's `/embeddings` endpoint."""
 
+import json
 import logging
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, partial
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -20,6 +22,7 @@ from ctx.text.strings import counted, sound
 logger = logging.getLogger(__name__)
 
 Vector = npt.NDArray[np.float32]
+_Send = Callable[[list[str]], list[Vector]]
 
 CONNECT_TIMEOUT_S = 5.0  # a running service accepts a connection at once, so a longer wait is useless
 # About 1500 words, below the limit of 8192 tokens of most services. A window that the service refuses is
@@ -31,24 +34,16 @@ RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 TOO_LONG = frozenset({400, 413, 422})  # the HTTP statuses with which services refuse a text that is too long
 
 
-class _Refused(Exception):
+class _Refused(EmbedderError):
     """The service refused a request, and a retry would not help. `status` is the HTTP status."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"HTTP {status}")
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
         self.status = status
 
 
 class _Stopped(Exception):
     """The caller set `stop`."""
-
-
-class _Patience(NamedTuple):
-    """How often and how long to retry a request, and the event that ends the retries."""
-
-    retries: int
-    longest_pause_s: float
-    stop: threading.Event | None
 
 
 def _host_in(url: str, service: str) -> str:
@@ -94,8 +89,6 @@ class _HttpEmbedder:
         if not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ConfigError("the API key named by [embedding] api_key_env has invalid characters")
         self._prefixes = prefixes(self.name)
-        self._opening = threading.Lock()
-        self._client: Any = None
 
     @property
     def model(self) -> str:
@@ -103,26 +96,22 @@ class _HttpEmbedder:
 
     def embed(self, texts: Sequence[str], stop: threading.Event | None = None) -> Iterator[Vector]:
         """Yields the vectors of texts, in order. Ends early when `stop` is set. Raises `EmbedderError`."""
-        patience = _Patience(self.max_retries, LONGEST_PAUSE_S, stop)
+        send = partial(self._send, self._prefixes.passage, self.max_retries, LONGEST_PAUSE_S, stop)
         try:
             for start in range(0, len(texts), self.batch_size):
-                yield from self._vectors(
-                    texts[start : start + self.batch_size], self._prefixes.passage, patience
-                )
+                yield from self._vectors(texts[start : start + self.batch_size], send)
         except _Stopped:
             return
 
     def embed_query(self, text: str) -> Vector:
         """The vector of a query. Only its first WINDOW_CHARS characters are used. Raises `EmbedderError`."""
         # The user waits for the result, so there is one retry after a short pause.
-        return self._vectors(
-            [text[:WINDOW_CHARS]], self._prefixes.query, _Patience(min(1, self.max_retries), 1.0, None)
-        )[0]
+        send = partial(self._send, self._prefixes.query, min(1, self.max_retries), 1.0, None)
+        return self._vectors([text[:WINDOW_CHARS]], send)[0]
 
     def close(self) -> None:
         """Closes the connections. A later call opens new connections."""
-        with self._opening:
-            client, self._client = self._client, None
+        client = self.__dict__.pop("_client", None)
         if client is not None:
             client.close()
 
@@ -135,115 +124,109 @@ class _HttpEmbedder:
         """
         raise NotImplementedError
 
-    def _vectors(self, texts: Sequence[str], prefix: str, patience: _Patience) -> list[Vector]:
+    def _vectors(self, texts: Sequence[str], send: _Send) -> list[Vector]:
         """The unit vectors of texts. The vector of a long text is the average over its windows, weighted by
         their length.
         """
-        windows: list[str] = []
-        owners: list[int] = []
+        windows: list[tuple[int, str]] = []  # (index of the text, window)
         for owner, text in enumerate(texts):
             # Services refuse empty texts; a blank text gets the vector of a full stop.
             cleaned = sound(text).replace("\0", " ")
-            for window in cut_text(cleaned if cleaned.strip() else ".", WINDOW_CHARS):
-                windows.append(window)
-                owners.append(owner)
+            pieces = cut_text(cleaned if cleaned.strip() else ".", WINDOW_CHARS)
+            windows += [(owner, window) for window in pieces]
         sums = np.zeros((len(texts), self.dim), np.float32)
         for start in range(0, len(windows), self.batch_size):
             batch = windows[start : start + self.batch_size]
-            for window, owner, vector in zip(
-                batch, owners[start:], self._ask(batch, prefix, patience), strict=False
-            ):
+            vectors = self._halving([window for _, window in batch], send)
+            for (owner, window), vector in zip(batch, vectors, strict=True):
                 sums[owner] += vector * len(window)
         return [self._unit(vector) for vector in sums]
 
-    def _ask(self, texts: list[str], prefix: str, patience: _Patience) -> list[Vector]:
+    def _halving(self, texts: list[str], send: _Send) -> list[Vector]:
         """The unit vectors of texts that fit into one window each. Halves a text that the service refuses as
         too long.
         """
         try:
-            return self._request([prefix + text for text in texts], patience)
+            return send(texts)
         except _Refused as error:
-            if error.status in TOO_LONG and len(texts) > 1:
-                return [vector for text in texts for vector in self._ask([text], prefix, patience)]
-            if error.status in TOO_LONG and len(texts[0]) > LEAST_WINDOW_CHARS:
-                # A little more than half, so that a cut after a word does not leave a third piece.
-                halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
-                vectors = self._ask(halves, prefix, patience)
-                weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
-                return [self._unit(np.sum(weighted, axis=0))]
-            raise EmbedderError(self._refusal(error.status)) from error
+            if error.status not in TOO_LONG or (len(texts) == 1 and len(texts[0]) <= LEAST_WINDOW_CHARS):
+                raise
+        if len(texts) > 1:
+            return [vector for text in texts for vector in self._halving([text], send)]
+        # A little more than half, so that a cut after a word does not leave a third piece.
+        halves = list(cut_text(texts[0], len(texts[0]) * 5 // 9))
+        vectors = self._halving(halves, send)
+        weighted = [vector * len(half) for vector, half in zip(vectors, halves, strict=True)]
+        return [self._unit(np.sum(weighted, axis=0))]
 
-    def _request(self, texts: list[str], patience: _Patience) -> list[Vector]:
-        """Sends a request, and retries it after a temporary error. Raises `_Refused`, `_Stopped`,
-        `EmbedderError`.
-        """
+    def _send(
+        self,
+        prefix: str,
+        retries: int,
+        longest_pause_s: float,
+        stop: threading.Event | None,
+        texts: list[str],
+    ) -> list[Vector]:
+        """Sends a request, and retries it after a temporary error. Raises `_Stopped`, `EmbedderError`."""
         import httpx  # 90 ms
 
-        stop = patience.stop
-        for attempt in range(patience.retries + 1):
-            if stop is not None and stop.is_set():
-                raise _Stopped
-            pause_s = min(patience.longest_pause_s, 0.5 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, no secret
+        payload = self._payload([prefix + text for text in texts])
+        for attempt in range(retries + 1):
+            pause_s = 0.5 * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311  spreads clients, no secret
             cause: Exception | None = None
             try:
-                response = until_stopped(lambda: self._posted(texts), stop)
+                reply = until_stopped(lambda: self._posted(payload), stop)
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 cause = error
                 problem = f"{self._service} at {self._host} did not answer ({type(error).__name__})"
             else:
-                if response is None:
+                if reply is None:
                     raise _Stopped
+                response, body = reply
                 if response.is_success:
-                    return self._checked(response, len(texts))
-                if response.status_code not in RETRIED:
-                    self._log_refusal(response)
-                    raise _Refused(response.status_code)
-                problem = f"{self._service} at {self._host} answered HTTP {response.status_code}"
-                pause_s = min(
-                    patience.longest_pause_s, _retry_after_s(response.headers.get("retry-after")) or pause_s
-                )
-            if attempt == patience.retries:
+                    return self._checked(body, len(texts))
+                status = response.status_code
+                if status not in RETRIED:
+                    # At level DEBUG, because the reason may contain the text.
+                    reason = body[:300].decode(errors="replace").replace(self.api_key or "\0", "***")
+                    logger.debug(
+                        "embedding refused service=%s status=%d said=%r", self._service, status, reason
+                    )
+                    raise _Refused(self._refusal(status), status)
+                problem = f"{self._service} at {self._host} answered HTTP {status}"
+                after = response.headers.get("retry-after", "")  # these services send seconds, no dates
+                pause_s = float(after) if after.replace(".", "", 1).isdecimal() else pause_s
+            if attempt == retries:
                 advice = self._start_it if cause is not None else ""
                 raise EmbedderError(f"{problem}, after {counted(attempt + 1, 'try')}{advice}") from cause
-            logger.info(
-                "embedding retry service=%s attempt=%d pause_s=%.1f problem=%s",
-                self._service,
-                attempt + 1,
-                pause_s,
-                problem,
-            )
-            if (stop or threading.Event()).wait(pause_s):
+            logger.info("embedding retry attempt=%d problem=%s", attempt + 1, problem)
+            if (stop or threading.Event()).wait(min(longest_pause_s, pause_s)):
                 raise _Stopped
         raise AssertionError("unreachable")
 
-    def _posted(self, texts: list[str]) -> Any:
-        """Posts a request and returns the whole reply, whose body must arrive within `timeout_s`. Raises
-        httpx's errors, `TimeoutError`, and `EmbedderError` for a reply that is too large or too slow.
+    def _posted(self, payload: JSON) -> tuple[Any, bytes]:
+        """Posts a request. Returns the response and its body, which must arrive within `timeout_s`. Raises
+        httpx's errors, `TimeoutError`, and `EmbedderError` for a reply that is too large.
         """
-        import httpx
-
-        with self._connected().stream("POST", self._url, json=self._payload(texts)) as response:
+        with self._client.stream("POST", self._url, json=payload) as response:
             try:
-                body = read_reply(response, MAX_REPLY_BYTES, self.timeout_s)
+                return response, read_reply(response, MAX_REPLY_BYTES, self.timeout_s)
             except Boundless as error:
                 raise EmbedderError(f"{self._service} at {self._host} {error}") from error
-        headers = [pair for pair in response.headers.raw if pair[0].lower() != b"content-encoding"]
-        return httpx.Response(response.status_code, headers=headers, content=body)
 
-    def _connected(self) -> Any:
-        with self._opening:
-            if self._client is None:
-                import httpx
+    @cached_property
+    def _client(self) -> Any:
+        import httpx
 
-                headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-                timeout = httpx.Timeout(self.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.timeout_s))
-                headers["accept-encoding"] = "gzip"
-                self._client = httpx.Client(headers=headers, timeout=timeout)
-            return self._client
+        headers = {"accept-encoding": "gzip"}
+        if self.api_key:
+            headers["authorization"] = f"Bearer {self.api_key}"
+        timeout = httpx.Timeout(self.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.timeout_s))
+        return httpx.Client(headers=headers, timeout=timeout)
 
-    def _checked(self, response: Any, count: int) -> list[Vector]:
+    def _checked(self, body: bytes, count: int) -> list[Vector]:
         try:
-            array = np.array(self._read(response.json()))
+            array = np.array(self._read(json.loads(body)))
             if array.size and array.dtype.kind not in "iuf":  # numpy also converts strings and booleans
                 raise TypeError(f"vectors of {array.dtype}")
             with np.errstate(over="ignore"):  # an infinite value raises an error below
@@ -266,17 +249,6 @@ class _HttpEmbedder:
         if not np.isfinite(length) or length == 0:
             raise EmbedderError(f"{self._service} at {self._host} sent a zero or infinite vector")
         return np.asarray(vector / length, np.float32)
-
-    def _log_refusal(self, response: Any) -> None:
-        """Logs the reason that the service gives, at level DEBUG because it may contain the text. The API key
-        is removed.
-        """
-        reason = response.text[:300]
-        if self.api_key:
-            reason = reason.replace(self.api_key, "***")
-        logger.debug(
-            "embedding refused service=%s status=%d said=%r", self._service, response.status_code, reason
-        )
 
     def _refusal(self, status: int) -> str:
         # A redirect is not followed, because texts and key would go to an address that nobody configured.
@@ -334,14 +306,3 @@ class OpenAIEmbedder(_HttpEmbedder):
         if [row["index"] for row in rows] != list(range(len(rows))):
             raise ValueError("an index is missing or occurs twice")
         return [row["embedding"] for row in rows]
-
-
-def _retry_after_s(value: str | None) -> float | None:
-    """The seconds in a Retry-After header; None for an invalid value or a date. (These services send no
-    dates.)
-    """
-    try:
-        seconds = float(value) if value else None
-    except ValueError:
-        return None
-    return seconds if seconds is not None and 0 <= seconds < float("inf") else None

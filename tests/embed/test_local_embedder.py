@@ -195,7 +195,7 @@ def test_an_unknown_model_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(
         ConfigError, match=r"'BAAI/bge-smal-en' is neither a folder nor a model .*BAAI/bge-small-en"
     ):
-        _ = LocalEmbedder("BAAI/bge-smal-en").dim
+        LocalEmbedder("BAAI/bge-smal-en").embed_query("ships")
 
 
 @pytest.mark.parametrize(
