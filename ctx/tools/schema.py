@@ -25,7 +25,7 @@ Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 _LIKENESS = 0.75  # similarity of an unknown and a known name: 'importance', 'importance_score'
 _ABSENT = ("", "null", "none", "undefined")  # text that models and clients send for an absent argument
 MAX_DEPTH = 64  # levels of a schema, following references
-MAX_NODES = 20_000  # nodes of a schema with references expanded; recursive ones count once
+MAX_NODES = 20_000  # nodes of a schema with references expanded
 _TABLES = frozenset(
     ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
 )  # keywords whose value maps names to schemas
@@ -135,7 +135,7 @@ class _Compiled:
     def __init__(self, schema: dict[str, JSON]) -> None:
         # Always read it as 2020-12. `$id` would be the base of its references.
         self._schema = {key: value for key, value in schema.items() if key not in ("$id", "$schema")}
-        self._is_recursive = _is_recursive(self._schema)
+        _check_size(self._schema)
         self._validator = _validator(self._schema)
 
     def fits(self, name: str, value: JSON) -> bool:
@@ -159,12 +159,6 @@ class _Compiled:
         for name in self._schema.get("required", ()):
             if arguments.get(name) is None:
                 return BadRequest(f"missing required parameter: {name}")
-        if self._is_recursive:
-            # `validate` takes exponential time in the arguments' depth here. `is_valid` does not.
-            for name in self._schema.get("properties", {}).keys() & arguments.keys():
-                if not self.fits(name, arguments[name]):
-                    return BadParameter(name, "does not fit the tool's schema")
-            return BadRequest("the arguments do not fit the tool's schema")
         try:
             self._validator.validate(arguments)
         except ValidationError as error:
@@ -197,38 +191,29 @@ def _refuse(uri: str) -> JSON:
     raise ValueError(_LOCAL)
 
 
-def _is_recursive(schema: JSON) -> bool:
-    """Whether a schema refers to itself. Raises `ConfigError` if it is too deep, too large with its
-    references expanded, or refers outside itself.
+def _check_size(schema: JSON) -> None:
+    """Raises `ConfigError` for a schema that refers to itself or outside itself, or is too deep or too large
+    with its references expanded.
 
     The library takes exponential time to check a schema whose references double at each level.
     """
     sizes: dict[int, int] = {}
-    active: set[int] = set()
-    recursive = False
 
     def measure(node: JSON, depth: int) -> int:
-        nonlocal recursive
         if depth > MAX_DEPTH:
             raise ConfigError(f"parameters are nested more than {MAX_DEPTH} deep, counting references")
         if not isinstance(node, dict):
             return 1
-        if id(node) in active:
-            recursive = True
-            return 1
         if id(node) not in sizes:
-            active.add(id(node))
             inner = [*_children(node)]
             if isinstance(node.get("$ref"), str):
                 inner.append(_target(schema, node["$ref"]))
             sizes[id(node)] = 1 + sum(measure(child, depth + 1) for child in inner)
-            active.remove(id(node))
             if sizes[id(node)] > MAX_NODES:
                 raise ConfigError(f"parameters hold more than {MAX_NODES:,} schemas, counting references")
         return sizes[id(node)]
 
     measure(schema, 1)
-    return recursive
 
 
 def _children(rule: dict[str, JSON]) -> Iterator[JSON]:
