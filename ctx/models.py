@@ -236,7 +236,7 @@ class Caller(NamedTuple):
     `time.monotonic()`.
     """
 
-    door: str  # the interface: rest | mcp | stdio | cli | script
+    interface: str  # rest | mcp | stdio | cli | script
     principal: str | None = None
     bank: str | None = None
     bank_fixed: bool = False  # the URL names the bank, so no argument may name another
@@ -254,7 +254,7 @@ class Caller(NamedTuple):
         """The name of the quota that the call counts against: the key's, else the session's, else the quota
         that all anonymous callers of the interface share.
         """
-        return self.principal or self.session_id or self.door
+        return self.principal or self.session_id or self.interface
 
     @property
     def ends_s(self) -> float:

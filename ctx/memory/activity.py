@@ -178,7 +178,7 @@ def _made(
     weak = searched and (not results or str(reply.get("note", "")).startswith("0 exact matches"))
     return Entry(
         at_ms,
-        caller.door,
+        caller.interface,
         _masked(caller.client or "", 80),
         tool,
         _masked(subject, _MAX_CHARS),

@@ -86,7 +86,7 @@ class Bridge(NamedTuple):
 
         if caller.banks is not None and check_nameable(name) not in caller.banks:
             raise Unauthorized(f"{policy.name}: this key does not open the bank '{name}'", presented=True)
-        source = Provenance(None, None, caller.door, caller.principal, policy.name)
+        source = Provenance(None, None, caller.interface, caller.principal, policy.name)
         bank = BankCall(self.memory().bank(check_nameable(name), source))
         try:
             yield self.host_for(policy, caller, bank)
@@ -143,7 +143,7 @@ class _RunningCall:
     def _use_tool(self, name: str, arguments: JSON, deadline_s: float) -> JSON:
         caller = self._caller
         inner = caller._replace(
-            door="script", progress=None, deadline_s=deadline_s, script_depth=caller.script_depth + 1
+            interface="script", progress=None, deadline_s=deadline_s, script_depth=caller.script_depth + 1
         )
         return self._bridge.toolbox.call(name, arguments, inner)
 

@@ -256,9 +256,9 @@ class _McpResource:
 
 def _log_call(call: Call) -> None:
     logger.debug(
-        "call tool=%s door=%s ms=%.1f outcome=%s id=%s",
+        "call tool=%s interface=%s ms=%.1f outcome=%s id=%s",
         call.tool if NAME.fullmatch(call.tool) else "?",
-        call.caller.door,
+        call.caller.interface,
         call.duration_s * 1000,
         call.outcome,
         call.caller.request_id,

@@ -223,10 +223,10 @@ class Metrics:
         prometheus.ProcessCollector(**own)
         prometheus.Info("ctx", "The server", **own).info({"version": __version__})
         self._calls = prometheus.Counter(
-            "ctx_calls", "Tool calls that ended", ("tool", "door", "outcome"), **own
+            "ctx_calls", "Tool calls that ended", ("tool", "interface", "outcome"), **own
         )
         self._seconds = prometheus.Histogram(
-            "ctx_call_seconds", "How long a tool call took", ("tool", "door"), buckets=BUCKETS_S, **own
+            "ctx_call_seconds", "How long a tool call took", ("tool", "interface"), buckets=BUCKETS_S, **own
         )
         unfinished = prometheus.Gauge("ctx_calls_unfinished", "Calls waiting or running", ("lane",), **own)
         for lane in (work.searches, work.documents, work.scripts):
@@ -252,5 +252,5 @@ class Metrics:
     def _count(self, call: Call) -> None:
         # Callers can send any name: only names of real tools may become time series.
         tool = call.tool if call.tool in self._toolbox.names() else "unknown"
-        self._calls.labels(tool, call.caller.door, call.outcome).inc()
-        self._seconds.labels(tool, call.caller.door).observe(call.duration_s)
+        self._calls.labels(tool, call.caller.interface, call.outcome).inc()
+        self._seconds.labels(tool, call.caller.interface).observe(call.duration_s)

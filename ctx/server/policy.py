@@ -148,7 +148,7 @@ class Access:
     headers: Mapping[str, str]
     window: Window | None = None  # counts the calls of each caller
     closed: bool = True  # to callers without a key
-    door: str = "rest"
+    interface: str = "rest"
     error_body: errors.Shape = errors.body  # of the route
     foreign: bool = False  # the request comes from a web page of another site
     grant: Grant | None = None
@@ -163,7 +163,7 @@ class Access:
 
         Raises `BadRequest` for a bad bank name.
         """
-        self.door = zone.door
+        self.interface = zone.interface
         self.session_id = self.headers.get("x-session-id", "")[:128] or None
         named = parameters if zone.rpc else {}
         self.pack = named.get("pack")
@@ -299,7 +299,7 @@ class Access:
         """The `Caller` to pass to tools. `pack`: the pack whose own REST route was called."""
         grant = self.grant
         return Caller(
-            door=self.door,
+            interface=self.interface,
             principal=None if grant is None else grant.name,
             bank=self.bank,
             bank_fixed=self.bank_fixed,
@@ -386,7 +386,7 @@ class Zone(NamedTuple):
     shown: bool = False  # may be read without a key, even on a closed server
     counted: bool = False  # every request counts against the caller's rate
     rpc: bool = False  # MCP: errors of a POST are in JSON-RPC format, and the path may name a bank or pack
-    door: str = "rest"
+    interface: str = "rest"
 
 
 OPEN = Zone(private=False)
@@ -394,5 +394,5 @@ CALLS = Zone(private=False, counted=True)
 SHOWN = Zone(private=False, shown=True)
 PAGE = Zone(private=True, admit=Access.admit_documents)  # used by the server's own page and by Prometheus
 LOG = Zone(private=True, admit=Access.admit_log)
-MCP = Zone(private=True, admit=Access.admit_mcp, rpc=True, door="mcp")
+MCP = Zone(private=True, admit=Access.admit_mcp, rpc=True, interface="mcp")
 PACK = Zone(private=True)  # each route checks its caller itself

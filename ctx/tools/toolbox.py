@@ -275,7 +275,7 @@ class Toolbox(Registry[Tool]):
         outcome, ignored = "internal", list[str]()
         try:
             tool = self._used(name, arguments)
-            if tool.lenient and not (tool.builtin and caller.door == "script"):
+            if tool.lenient and not (tool.builtin and caller.interface == "script"):
                 # Check a script's call of a built-in tool strictly, because its author can correct it.
                 arguments, ignored = put_right(tool.parameters, arguments, tool.also, strict=not tool.builtin)
                 ignored = [name[:80] for name in ignored[:20]]
@@ -362,9 +362,8 @@ class Window:
         self._database.executescript(
             "PRAGMA journal_mode = WAL;"
             "PRAGMA synchronous = OFF;"  # a crash may forget a minute's calls
-            "CREATE TABLE IF NOT EXISTS call (caller TEXT, number INTEGER, called_s REAL,"
-            " PRIMARY KEY (caller, number)) WITHOUT ROWID;"
-            "CREATE INDEX IF NOT EXISTS call_time ON call (called_s);"
+            "CREATE TABLE IF NOT EXISTS call (caller TEXT, called_s REAL);"
+            "CREATE INDEX IF NOT EXISTS call_time ON call (caller, called_s);"
         )
 
     def __del__(self) -> None:
@@ -375,42 +374,32 @@ class Window:
         """Count a call. Raises `RateLimited` above the limit; a refused call does not count."""
         if not self.limit:
             return
-        key = self._key(caller)
         with self._lock:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 now_s = self._clock()
-                first, last = self._recent(key, now_s)
-                if last - first >= self.limit:
-                    called_s = self._database.execute(
-                        "SELECT called_s FROM call WHERE caller = ? AND number = ?", (key, first)
-                    ).fetchone()[0]
+                count, first_s = self._recent(caller, now_s)
+                if count >= self.limit:
                     raise RateLimited(
                         self._refusal or f"more than {self.limit} calls in {WINDOW_S:g} s",
-                        retry_after_s=called_s + WINDOW_S - now_s,
+                        retry_after_s=first_s + WINDOW_S - now_s,
                         data={"limit": self.limit},
                     )
-                self._database.execute("INSERT INTO call VALUES (?, ?, ?)", (key, last, now_s))
+                self._database.execute("INSERT INTO call VALUES (?, ?)", (f"{self._name} {caller}", now_s))
             finally:
                 self._database.execute("COMMIT")
 
     def current(self, caller: str) -> int:
         """The number of the caller's calls in the last `WINDOW_S` seconds."""
         with self._lock:
-            first, last = self._recent(self._key(caller), self._clock())
-            return last - first
+            return self._recent(caller, self._clock())[0]
 
-    def _key(self, caller: str) -> str:
-        return f"{self._name} {caller}"
-
-    def _recent(self, key: str, now_s: float) -> tuple[int, int]:
-        """Delete old calls. Returns the number of the first call in the window, and the number for the next
-        call.
+    def _recent(self, caller: str, now_s: float) -> tuple[int, float]:
+        """Delete old calls. Returns the number of the caller's calls in the window, and the time of the
+        first.
         """
         self._database.execute("DELETE FROM call WHERE called_s <= ?", (now_s - WINDOW_S,))
-        # Two queries instead of count(*), because their time does not grow with the limit.
-        numbers = [
-            self._database.execute(f"SELECT {edge}(number) FROM call WHERE caller = ?", (key,)).fetchone()[0]
-            for edge in ("min", "max")
-        ]
-        return (0, 0) if numbers[0] is None else (numbers[0], numbers[1] + 1)
+        row: tuple[int, float] = self._database.execute(
+            "SELECT count(*), min(called_s) FROM call WHERE caller = ?", (f"{self._name} {caller}",)
+        ).fetchone()
+        return row

@@ -137,7 +137,7 @@ def test_the_figures_of_all_workers_are_added_up(folder: Path) -> None:
         for worker in server.workers():
             with server.alone(worker) as client:
                 assert _finds(client, "zebra")
-        assert 'ctx_calls_total{door="rest",outcome="ok",tool="search"} 2.0' in server.get("/metrics")
+        assert 'ctx_calls_total{interface="rest",outcome="ok",tool="search"} 2.0' in server.get("/metrics")
 
 
 def test_a_worker_that_dies_is_replaced_and_said(server: Server) -> None:

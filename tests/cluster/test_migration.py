@@ -36,7 +36,7 @@ DOCUMENTS = (
     "http-api.md",
     "packs.md",
 )
-CALLER = Caller(door="cli")
+CALLER = Caller("cli")
 KEEP = """tool = {name = "keep", description = "keeps a count", parameters = {}}
 function tool.execute(params, context) return {total = context.store.add("count", 1)} end
 """

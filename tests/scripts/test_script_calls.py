@@ -52,7 +52,7 @@ def test_a_script_calls_the_tools_that_it_was_granted_and_no_other(tmp_path: Pat
         assert [hit["title"] for hit in reply["got"]["results"]] == ["Release"]
         with pytest.raises(ToolError, match=r"may not call 'other'; name it in calls = \[...\] to allow it"):
             space.toolbox.call("call", {"tool": "other", "arguments": {"n": 1}}, CALLER)
-    assert [(call.tool, call.caller.door, call.outcome) for call in calls] == [
+    assert [(call.tool, call.caller.interface, call.outcome) for call in calls] == [
         ("double", "script", "ok"),
         ("call", "cli", "ok"),
         ("search", "script", "ok"),

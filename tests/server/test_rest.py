@@ -145,7 +145,7 @@ def test_the_caller_is_told_by_headers(serve: Serve, services: Services) -> None
     headers = {"x-bank-id": "alice", "x-session-id": "s1", "x-request-id": "trace-0001"}
     response = serve(services).client.post("/tools/whoami", json={}, headers=headers)
     caller = response.json()["result"]
-    assert (caller["door"], caller["bank"], caller["bank_fixed"], caller["session_id"]) == (
+    assert (caller["interface"], caller["bank"], caller["bank_fixed"], caller["session_id"]) == (
         "rest",
         "alice",
         True,
@@ -170,7 +170,8 @@ def test_a_tool_call_is_one_line_of_the_log_without_its_query(
     lines = [line for record in caplog.records if (line := record.getMessage()).startswith("call ")]
     assert len(lines) == 1
     assert re.fullmatch(
-        r"call tool=search door=rest ms=\d+\.\d outcome=ok id=" + response.headers["x-request-id"], lines[0]
+        r"call tool=search interface=rest ms=\d+\.\d outcome=ok id=" + response.headers["x-request-id"],
+        lines[0],
     )
 
 
@@ -243,8 +244,8 @@ def test_metrics_count_calls_without_names_that_callers_made_up(serve: Serve, se
     client.post("/tools/search", json={"query": "x"})
     client.post("/tools/broken", json={})
     text = client.get("/metrics").text
-    assert 'ctx_calls_total{door="rest",outcome="ok",tool="search"} 1.0' in text
-    assert 'ctx_calls_total{door="rest",outcome="tool_error",tool="broken"} 1.0' in text
+    assert 'ctx_calls_total{interface="rest",outcome="ok",tool="search"} 1.0' in text
+    assert 'ctx_calls_total{interface="rest",outcome="tool_error",tool="broken"} 1.0' in text
     assert failure(serve(services).client.get("/metrics")) == (404, "not_found")
 
 

@@ -469,7 +469,7 @@ def hindsight_put(
         metadata = call.bank.get(id=stored["id"])["metadata"]
         call.bank.update(id=stored["id"], patch={"metadata": {**metadata, "explanation": explanation}})
     message = "Fact stored successfully"
-    if call.caller.door == "rest" or not (stored["similar"] or stored["superseded"]):
+    if call.caller.interface == "rest" or not (stored["similar"] or stored["superseded"]):
         return message
     # MCP's reply has the text of the seed, and the details in a second block.
     details = {"id": stored["id"], **written(call, stored, str)}

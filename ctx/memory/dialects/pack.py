@@ -159,8 +159,8 @@ class Pack:
         """
         if caller.session_id is not None:
             return caller.session_id
-        place = f"{caller.door}:{caller.principal or 'open'}:{caller.bank or self.default_bank}"
-        return self.sessions.open(place=os.getcwd() if caller.door == "stdio" else place)
+        place = f"{caller.interface}:{caller.principal or 'open'}:{caller.bank or self.default_bank}"
+        return self.sessions.open(place=os.getcwd() if caller.interface == "stdio" else place)
 
     def _opened_bank(self, bank: str, caller: Caller) -> str:
         """The name of a bank in the store. Raises `Unauthorized` if the caller's key does not open it."""
@@ -190,10 +190,12 @@ class Pack:
         connection = self._connection(caller)
         session = self.sessions.open(session or connection)
         # Only stdio clients and clients that send X-Session-Id have a session of their own.
-        owns_session = (caller.session_id is not None or caller.door == "stdio") and session == connection
-        source = Provenance(self.name, None, caller.door, caller.principal, name, session)
+        owns_session = (
+            caller.session_id is not None or caller.interface == "stdio"
+        ) and session == connection
+        source = Provenance(self.name, None, caller.interface, caller.principal, name, session)
         operations = BankCall(self.store().bank(bank_id, source))
-        project = os.getcwd() if caller.door == "stdio" else None
+        project = os.getcwd() if caller.interface == "stdio" else None
         try:
             call = Call(self, operations, bank_id, session, owns_session, caller, project)
             return run(call, **arguments)
