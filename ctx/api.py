@@ -10,7 +10,7 @@ from ctx.config.find import find_config, shown_path, trusted_as
 from ctx.config.trust import TrustFile, asked, requests, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.indexing.status import IndexReport
-from ctx.models import AUTO, MODES, Document, SearchResult, SourceStatus
+from ctx.models import AUTO, Document, SearchResult, SourceStatus
 from ctx.search.searcher import SearchReply
 from ctx.tools.places import place_of
 from ctx.tools.search import found
@@ -88,8 +88,6 @@ class Project:
         prose, code or a media type, and `since` and `until` are dates. Raises `BadRequest`,
         `EmbeddingsDisabled`.
         """
-        _check_type("query", query, str)
-        _check_type("mode", mode, str)
         filters = {"source": source, "path": path, "type": type, "since": since, "until": until}
         arguments = {
             "query": query,
@@ -103,10 +101,6 @@ class Project:
                 if value is not None
             },
         }
-        if not query.strip():
-            raise BadRequest("the query is empty")
-        if mode not in (*MODES, AUTO):
-            raise BadRequest(f"unknown mode '{mode[:40]}' (known: {', '.join(MODES)})")
         present = {name: value for name, value in arguments.items() if value is not None}
         return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(present)))
 

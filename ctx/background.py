@@ -1,7 +1,6 @@
 """The background threads of a server: the watcher, which indexes changed sources, and maintenance jobs."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -47,15 +46,16 @@ class Background:
             return
         self._follow_sources(None, patience_s)
         space.toolbox.observe(self._look_after_store_error)
-        configuration = Configuration(space.config.path)
-        self._run("ctx-configuration", partial(watch_configuration, space.indexer, configuration))
+        if space.config.path is not None:
+            watch = partial(watch_configuration, space.indexer, space.config.path)
+            self._run("ctx-configuration", watch)
         self._run(
             "ctx-behind",
             partial(look_after_index, space.catalog, space.index, space.indexer, space.catch_up),
         )
         if space.config.store.url:
             self._run("ctx-follow", partial(follow_catalog, space.catalog, space.indexer))
-        if not space.config.store.url:
+        else:
             self._run("ctx-copies", partial(keep_copies, space.location.memory))
         if space.packs and space.embedder is not None:
             self._run("ctx-memories", partial(embed_memories, space.memory))
@@ -135,39 +135,26 @@ FOLLOW_S = 0.5  # time between two checks for writes of other machines; a check 
 _EMBED_AT_ONCE = 64  # memories embedded between two checks of the stop event
 
 
-class Configuration:
-    """Notices changes of the configuration file while a server runs."""
-
-    def __init__(self, path: str | None) -> None:
-        """If `path` is None, no file is watched."""
-        self.path = path or os.devnull
-        self._stamp = files.stamp(self.path)
-        self._content = self._read()
-        self._differs = False
-
-    def differs(self) -> bool:
-        """Whether the content of the file differs from that at the start, or the file is gone."""
-        stamp = files.stamp(self.path)
-        if stamp != self._stamp:
-            self._stamp, self._differs = stamp, self._read() != self._content
-        return self._differs
-
-    def _read(self) -> bytes:
-        try:
-            with open(self.path, "rb") as file:
-                return file.read()
-        except OSError:
-            return b""
-
-
 _CHANGED = "the file was changed since the start: restart ctx to use it (`ctx doctor` checks it)"
 
 
-def watch_configuration(indexer: Indexer, configuration: Configuration, stopping: threading.Event) -> None:
-    """Reports in `/health` that the configuration file was changed since the start."""
+def watch_configuration(indexer: Indexer, path: str, stopping: threading.Event) -> None:
+    """Reports in `/health` that the configuration file was changed, or is gone, since the start."""
+    stamp, content = files.stamp(path), _content(path)
     while not stopping.wait(CONFIGURATION_LOOK_S):
-        if indexer.degrade("configuration", _CHANGED if configuration.differs() else None):
-            logger.warning("configuration file=%s changed=%s", configuration.path, configuration.differs())
+        if files.stamp(path) == stamp:
+            continue
+        stamp, changed = files.stamp(path), _content(path) != content
+        if indexer.degrade("configuration", _CHANGED if changed else None):
+            logger.warning("configuration file=%s changed=%s", path, changed)
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def look_after_index(

@@ -90,7 +90,7 @@ def test_mistakes_are_errors_of_ours_that_name_the_thing(notes: Path) -> None:
     with ctx.open(notes) as project:
         with pytest.raises(ctx.CtxError, match="no document at 'nothing'"):
             project.get("nothing")
-        with pytest.raises(ctx.CtxError, match="unknown mode 'magic'"):
+        with pytest.raises(ctx.CtxError, match="parameter 'mode' must be one of"):
             project.search("x", mode="magic")
     with pytest.raises(AttributeError, match="no attribute 'opne'"):
         _ = ctx.opne  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from ctx.cli.configuration import bullets, configuration, trust_as_written
 from ctx.cli.output import export_form, open_output, plain, prose, tell
 from ctx.cli.sources import next_steps
 from ctx.config import parse_config
-from ctx.config.compat import Paths, base_folder, converted
+from ctx.config.compat import base_folder, converted
 from ctx.config.find import project_root, shown_path
 from ctx.config.settings import MAX_SCRIPT_BYTES
 from ctx.config.toml import read_toml, tables_in
@@ -97,9 +97,9 @@ def _import_configuration(args: Namespace) -> int:
     name = shown_path(output)
     if os.path.lexists(output) and not args.dry_run:
         raise BadRequest(f"{name} is there already; nothing was written (--output names another file)")
-    conversion = converted(tables, Paths(base, project_root(output)), _script_text)
+    text, differences = converted(tables, base, project_root(output), _script_text)
     problems: list[str] = []
-    written = tables_in(conversion.text.encode(), name)
+    written = tables_in(text.encode(), name)
     environ = dict.fromkeys(variables(written), "set")  # environment variables count as set
     try:
         parse_config(written, shown=name, path=output, root=project_root(output), environ=environ)
@@ -109,11 +109,11 @@ def _import_configuration(args: Namespace) -> int:
     if not args.dry_run:
         with files.writing(name, BadRequest):
             files.make_folder(os.path.dirname(output))
-            files.replace(output, conversion.text.encode(), mode=0o644)
+            files.replace(output, text.encode(), mode=0o644)
         if not problems:
             requests = trust_as_written(output)
-    notes = [f"  - {plain(note)}" for note in conversion.notes]
-    lines = [prose(conversion.text).rstrip("\n")]
+    notes = [f"  - {plain(note)}" for note in differences]
+    lines = [prose(text).rstrip("\n")]
     if not args.dry_run:
         lines, notes = [f"Wrote {plain(name)}. What is different here:", *notes], []
     notes += [f"Not ready yet: {plain(problem)}" for problem in problems]
@@ -121,8 +121,8 @@ def _import_configuration(args: Namespace) -> int:
         lines += ["Trusted from now on, as it is written here, with what it asks for:", bullets(requests)]
     if not args.dry_run and not problems:
         lines.append(next_steps(output))
-    reply = {"written": None if args.dry_run else output, "text": conversion.text}
-    reply |= {"notes": conversion.notes, "problems": problems, "trusted": requests}
+    reply = {"written": None if args.dry_run else output, "text": text}
+    reply |= {"notes": differences, "problems": problems, "trusted": requests}
     return tell(args.json, reply, *lines, notes=notes, code=1 if problems else 0)
 
 

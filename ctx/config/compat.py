@@ -8,10 +8,9 @@ import sqlite3
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from typing import NamedTuple
 
 from ctx import files
-from ctx.config.settings import FULL_NAMES, LOOPBACK_HOSTS, NAMED_SECTIONS, SECTIONS, Llm
+from ctx.config.settings import NAMED_SECTIONS, SECTIONS, Llm
 from ctx.config.toml import keys_of, toml_key, toml_value
 from ctx.models import JSON, as_table, plain_entries
 from ctx.text.strings import did_you_mean, nearest
@@ -144,205 +143,132 @@ def _needed_paths(tables: Table) -> Iterator[str]:
 # -- conversion ----------------------------------------------------------------------------------------------
 
 
-class Conversion(NamedTuple):
-    """The text of a converted configuration, and a note for each key that was left out or changed its
-    meaning.
+def converted(
+    tables: Table, base: str, root: str, read_script: Callable[[str], str]
+) -> tuple[str, list[str]]:
+    """The text of a Context Harness configuration in ctx's format, and notes on what changed its meaning.
+
+    The paths in `tables` are relative to the folder `base`, those in the text to `root`. `read_script(path)`
+    returns the text of a script, or "" if it cannot be read. It is searched for the names of environment
+    variables, which the new configuration allows the script to read.
     """
+    blocks = ["# Made by `ctx import context-harness`; every key: docs/configuration.md\n"]
+    notes: list[str] = []
 
-    text: str
-    notes: list[str]
+    def add(name: str, entries: Table) -> None:
+        if entries:
+            lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in entries.items()]
+            blocks.append("\n".join([f"[{name}]", *lines, ""]))
+
+    if path := as_table(tables.get("db")).get("path"):
+        notes.append(
+            f"[db] path: {path} is not read and not changed; ctx builds .ctx/ctx.db from the sources"
+        )
+    for name in ("chunking", "retrieval"):
+        add(name, _chosen(tables, name))
+    if "max_tokens" in _chosen(tables, "chunking"):
+        notes.append(
+            "[chunking] max_tokens counts the model's tokens; Context Harness counts four bytes as one"
+        )
+    add("embedding", _embedding(as_table(tables.get("embedding"))))
+    if bind := as_table(tables.get("server")).get("bind"):
+        add("server", {"bind": bind})
+    for full, section in NAMED_SECTIONS.items():
+        group, _, kind = full.partition(".")
+        for name, table in _instances(tables, group, kind):
+            label, entries = f"{full}.{name}", dict(table)
+            if kind == "script":
+                notes += _script(entries, label, base, root, read_script)
+            else:
+                entries = {key: value for key, value in table.items() if key in keys_of(section)}
+            if kind != "script" and group == "connectors":
+                notes += _source(entries, table, label, base, root)
+            add(f"{full}.{toml_key(name)}", entries)
+    if any(as_table(tables.get(group)).get("script") for group in ("connectors", "tools", "agents")):
+        notes.append(
+            "scripts run in a sandbox without os, io and require of files; HTTP reaches the public internet "
+            "and the hosts in `allow_hosts`"
+        )
+    return "\n".join(blocks), [*notes, *_ignored(tables), *GENERAL]
 
 
-class Paths(NamedTuple):
-    """The folders to which paths are relative."""
-
-    base: str  # for paths in the old file
-    root: str  # for paths in the new file
-
-    def moved(self, path: JSON) -> JSON:
-        """A path from the old file, rewritten for the new file."""
-        if not isinstance(path, str) or self.base == self.root:
-            return path
-        if os.path.isabs(path) or path[:1] in ("~", "$"):
-            return path
-        relative = os.path.relpath(os.path.join(self.base, path), self.root)
-        return relative if relative.startswith("..") else f"./{relative}"
-
-
-def converted(tables: Table, paths: Paths, read_script: Callable[[str], str]) -> Conversion:
-    """Converts the tables of a Context Harness configuration.
-
-    `read_script(path)` returns the text of a script, or "" if it cannot be read. It is searched for the names
-    of environment variables, which the new configuration allows the script to read.
-    """
-    writer = _Writer(tables, paths, read_script)
-    writer.once()
-    writer.sources()
-    writer.scripts()
+def _ignored(tables: Table) -> Iterator[str]:
+    """Notes on the keys without effect."""
     for name, reason in WITHOUT_EFFECT.items():
         outer, _, inner = name.partition(".")
         if outer in tables and (not inner or inner in as_table(tables[outer])):
             label = f"[{outer}] {inner}" if inner else f"[{outer}]"
-            writer.notes.append(f"{label} is left out: {reason.partition(';')[0]}")
-    return Conversion("\n".join(writer.blocks), [*writer.notes, *GENERAL])
+            yield f"{label} is left out: {reason.partition(';')[0]}"
 
 
-class _Writer:
-    """Writes the new configuration one table at a time, and collects notes for the user."""
+def _instances(tables: Table, group: str, kind: str) -> Iterator[tuple[str, Table]]:
+    """(name, table) of all tables of a kind. A table without a name gets the kind as its name."""
+    table = as_table(as_table(tables.get(group)).get(kind))
+    if unnamed := plain_entries(table):
+        yield kind, unnamed
+    yield from ((key, value) for key, value in table.items() if isinstance(value, dict))
 
-    def __init__(self, tables: Table, paths: Paths, read_script: Callable[[str], str]) -> None:
-        self._tables = tables
-        self._paths = paths
-        self._read_script = read_script
-        self.blocks = ["# Made by `ctx import context-harness`; every key: docs/configuration.md\n"]
-        self.notes: list[str] = []
 
-    def _block(self, name: str, entries: Table) -> None:
-        if entries:
-            lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in entries.items()]
-            self.blocks.append("\n".join([f"[{name}]", *lines, ""]))
+def _chosen(tables: Table, name: str) -> Table:
+    """The keys of a section that ctx also has and whose values differ from Context Harness's defaults."""
+    return {
+        key: value
+        for key, value in as_table(tables.get(name)).items()
+        if key in keys_of(SECTIONS[name])
+        if f"{name}.{key}" not in _UNUSED and value != _ITS_DEFAULTS.get(f"{name}.{key}")
+    }
 
-    def _named(self, group: str, kind: str) -> Iterator[tuple[str, Table]]:
-        """(name, table) of all tables of a kind. A table without a name gets the kind as its name."""
-        table = as_table(as_table(self._tables.get(group)).get(kind))
-        if unnamed := plain_entries(table):
-            yield kind, unnamed
-        yield from ((key, value) for key, value in table.items() if isinstance(value, dict))
 
-    # -- tables that appear once -----------------------------------------------------------------------------
+def _embedding(table: Table) -> Table:
+    provider = table.get("provider", "disabled")  # the default of Context Harness
+    if provider in ("ollama", "openai"):
+        entries = {"provider": provider} | {key: table[key] for key in _SERVICE_KEYS if key in table}
+        return {**entries, "api_key_env": "OPENAI_API_KEY"} if provider == "openai" else entries
+    model = table.get("model") if provider == "local" else None
+    return {"provider": provider} | ({"model": model} if model else {})
 
-    def once(self) -> None:
-        if path := as_table(self._tables.get("db")).get("path"):
-            self.notes.append(
-                f"[db] path: {path} is not read and not changed; ctx builds .ctx/ctx.db from the sources"
-            )
-        self._chunking(self._chosen("chunking"))
-        self._retrieval(self._chosen("retrieval"))
-        self._embedding(as_table(self._tables.get("embedding")))
-        bind = as_table(self._tables.get("server")).get("bind")
-        if isinstance(bind, str):
-            self._block("server", {"bind": bind})
-            if bind.rpartition(":")[0] not in LOOPBACK_HOSTS:
-                self.notes.append(
-                    f"[server] bind: {bind} is open to other machines and needs a key: [server] api_key_env"
-                )
 
-    def _chosen(self, name: str) -> Table:
-        """The keys of a section that ctx also has and whose values differ from Context Harness's defaults."""
-        chosen = {}
-        for key, value in as_table(self._tables.get(name)).items():
-            if f"{name}.{key}" in _UNUSED:
-                self.notes.append(f"[{name}] {key} is left out: Context Harness ignores it, but ctx does not")
-            elif key in keys_of(SECTIONS[name]) and value != _ITS_DEFAULTS.get(f"{name}.{key}"):
-                chosen[key] = value
-        return chosen
+def _moved(path: JSON, base: str, root: str) -> JSON:
+    """A path from the old file, rewritten for the new file."""
+    if not isinstance(path, str) or base == root or os.path.isabs(path) or path[:1] in ("~", "$"):
+        return path
+    relative = os.path.relpath(os.path.join(base, path), root)
+    return relative if relative.startswith("..") else f"./{relative}"
 
-    def _chunking(self, chosen: Table) -> None:
-        if "max_tokens" in chosen:
-            self.notes.append(
-                "[chunking] max_tokens counts the model's tokens; Context Harness counts four bytes as one"
-            )
-        elif "chunking" in self._tables:
-            default = keys_of(SECTIONS["chunking"])["max_tokens"].default
-            self.notes.append(
-                f"[chunking] is left out: passages have {default} tokens, because ctx's model reads 256"
-            )
-        self._block("chunking", chosen)
 
-    def _retrieval(self, chosen: Table) -> None:
-        limit = chosen.get("final_limit")
-        if isinstance(limit, int) and limit > 100:
-            chosen["final_limit"] = 100
-            self.notes.append(f"[retrieval] final_limit: {limit} becomes 100, the maximum")
-        if "hybrid_alpha" not in chosen and "retrieval" in self._tables:
-            self.notes.append("[retrieval] hybrid_alpha is left out: the weight depends on the kind of query")
-        self._block("retrieval", chosen)
+def _script(
+    entries: Table, label: str, base: str, root: str, read_script: Callable[[str], str]
+) -> Iterator[str]:
+    """Rewrites the path of a script, and allows it the environment variables in its text. Yields notes."""
+    path = str(entries.get("path"))
+    entries["path"] = _moved(path, base, root)
+    text = read_script(os.path.join(base, os.path.expanduser(path)))
+    variables = sorted(set(_VARIABLE_READ.findall(text)))
+    if variables and "env" not in entries:
+        entries["env"] = variables
+        yield f"[{label}] may read only these variables: {', '.join(variables)}"
 
-    def _embedding(self, table: Table) -> None:
-        provider = table.get("provider", "disabled")  # the default of Context Harness
-        entries: Table = {"provider": provider}
-        if provider == "local" and isinstance(table.get("model"), str):
-            entries["model"] = FULL_NAMES.get(table["model"].lower(), table["model"])
-        elif provider in ("ollama", "openai"):
-            entries |= {key: table[key] for key in _SERVICE_KEYS if key in table}
-        if provider == "disabled":
-            self.notes.append(
-                '[embedding] stays disabled; provider = "local" uses the model that comes with ctx'
-            )
-        elif provider == "openai":
-            entries.setdefault("api_key_env", "OPENAI_API_KEY")
-        self._block("embedding", entries)
 
-    # -- sources ---------------------------------------------------------------------------------------------
-
-    def sources(self) -> None:
-        for full in NAMED_SECTIONS:
-            group, _, kind = full.partition(".")
-            if group == "connectors" and kind != "script":
-                for name, table in self._named(group, kind):
-                    self._block(f"{full}.{toml_key(name)}", self._source(full, name, table))
-
-    def _source(self, full: str, name: str, table: Table) -> Table:
-        """The keys of a source that ctx also has. Globs are rewritten to match the same files in ctx."""
-        label = f"{full}.{name}"
-        entries = {key: value for key, value in table.items() if key in keys_of(NAMED_SECTIONS[full])}
-        entries.setdefault("include_globs", _ITS_GLOBS)
-        for key in ("include_globs", "exclude_globs"):
-            globs = entries.get(key)
-            if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
-                continue
-            entries[key] = [_crossing(glob) for glob in globs]
-            if entries[key] != globs:
-                self.notes.append(f"[{label}] {key}: `*` crossed folders in Context Harness; ctx needs `**/`")
-        if full == "connectors.filesystem":
-            if "root" in entries:
-                entries["root"] = self._paths.moved(entries["root"])
-            if isinstance(size := table.get("max_extract_bytes"), int):
-                entries["max_file_bytes"] = size
-        if full == "connectors.git":
-            self._repository(label, entries)
-        return entries
-
-    def _repository(self, label: str, entries: Table) -> None:
+def _source(entries: Table, table: Table, label: str, base: str, root: str) -> Iterator[str]:
+    """Rewrites the keys of a source so that they mean the same in ctx. Yields notes."""
+    entries.setdefault("include_globs", _ITS_GLOBS)
+    if "root" in entries and label.startswith("connectors.filesystem."):
+        entries["root"] = _moved(entries["root"], base, root)
+    for key in ("include_globs", "exclude_globs"):
+        globs = entries.get(key)
+        if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs):
+            continue
+        entries[key] = [_crossing(glob) for glob in globs]
+        if entries[key] != globs:
+            yield f"[{label}] {key}: `*` crossed folders in Context Harness; ctx needs `**/`"
+    if "max_extract_bytes" in table:
+        entries["max_file_bytes"] = table["max_extract_bytes"]
+    if label.startswith("connectors.git."):
         entries.setdefault("branch", "main")
-        url = entries.get("url")
-        if isinstance(url, str) and "${" in url:
-            self.notes.append(f"[{label}] url: ctx replaces its ${{VARIABLE}}; Context Harness does not")
-        elif isinstance(url, str) and ":" not in url:
-            entries["url"] = self._paths.moved(url)
+        if ":" not in str(entries.get("url")):
+            entries["url"] = _moved(entries.get("url"), base, root)
         if entries.pop("cache_dir", None) is not None:
-            self.notes.append(f"[{label}] cache_dir is left out: clones are in your own cache folder")
-
-    # -- scripts and agents ----------------------------------------------------------------------------------
-
-    def scripts(self) -> None:
-        groups = ("connectors", "tools", "agents")
-        for group in groups:
-            for name, table in self._named(group, "script"):
-                self._script(group, name, table)
-        if any(as_table(self._tables.get(group)).get("script") for group in groups):
-            self.notes.append(
-                "scripts run in a sandbox without os, io and require of files; HTTP reaches the public "
-                "internet and the hosts in `allow_hosts`"
-            )
-        keys = keys_of(NAMED_SECTIONS["agents.inline"])
-        for name, table in self._named("agents", "inline"):
-            entries = {key: value for key, value in table.items() if key in keys}
-            self._block(f"agents.inline.{toml_key(name)}", entries)
-
-    def _script(self, group: str, name: str, table: Table) -> None:
-        entries = dict(table)
-        path = table.get("path")
-        if isinstance(path, str):
-            entries["path"] = self._paths.moved(path)
-            text = self._read_script(os.path.join(self._paths.base, os.path.expanduser(path)))
-            variables = sorted(set(_VARIABLE_READ.findall(text)))
-            if variables and "env" not in table:
-                entries["env"] = variables
-                self.notes.append(
-                    f"[{group}.script.{name}] may read only these variables: {', '.join(variables)}"
-                )
-        self._block(f"{group}.script.{toml_key(name)}", entries)
+            yield f"[{label}] cache_dir is left out: clones are in your own cache folder"
 
 
 def _crossing(glob: str) -> str:

@@ -33,7 +33,9 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
         if name:
             path = os.path.join(folder, os.path.expanduser(name))
             if not os.path.isfile(path):
-                raise ConfigError(f"{origin}: {_absence(name, path)}")
+                is_folder = os.path.isdir(path)
+                fault = f"{name} is a folder, not a file in it" if is_folder else f"no such file: {name}"
+                raise ConfigError(f"{origin}: {fault}; `ctx init` writes one")
             return Location(os.path.normpath(path), True)
     for ancestor in _upward(folder, environ.get("HOME")):
         places = [os.path.join(ancestor, name) for name in PLACES]
@@ -41,18 +43,6 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
             return Location(os.path.normpath(project_file), False)
     path = os.path.join(user_folder(environ) or "", "config.toml")
     return Location(path, True) if os.path.isabs(path) and os.path.isfile(path) else None
-
-
-def _absence(name: str, path: str) -> str:
-    """A message that says why the named file is not a configuration, and what to use instead."""
-    if not os.path.isdir(path):
-        return f"no such file: {name}; `ctx init` writes one"
-    inner = next((place for place in PLACES if os.path.isfile(os.path.join(path, place))), None)
-    return f"{name} is a folder, and " + (
-        f"its configuration is {os.path.join(name, inner)}"
-        if inner
-        else "it has no " + ", ".join(PLACES) + "; `ctx init` writes one"
-    )
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:

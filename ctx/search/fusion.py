@@ -4,7 +4,6 @@ A leg is the ranking of one index: (document_no, score) pairs, best first, each 
 ranking has the same form. Its scores are in [0, 1] and comparable only within the list.
 """
 
-from bisect import insort
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import sqrt
@@ -45,22 +44,15 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
 
 
 def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
-    """The best hit of each document, best first; ties by chunk number. The groups and their hits must come in
-    that order.
+    """The best hit of each document, best first; ties by chunk number.
 
     The score is that of the best hit plus `bonus` times the scores of the next hits, up to `counted` hits.
     """
-    best = [group[0] for group in groups.values()]
-    if counted < 2 or not bonus:
-        return best
-    several = [i for i, count in enumerate(map(len, groups.values())) if count > 1]
-    for i in several:  # a raised score moves the hit up, never down
-        group = groups[best[i].document_no]
-        chunk_no, document_no, score, span = group[0]
-        raised = Hit(chunk_no, document_no, score + bonus * sum(hit.score for hit in group[1:counted]), span)
-        del best[i]
-        insort(best, raised, hi=i, key=lambda hit: (-hit.score, hit.chunk_no))
-    return best
+    best = [
+        group[0]._replace(score=group[0].score + bonus * sum(hit.score for hit in group[1:counted]))
+        for group in groups.values()
+    ]
+    return sorted(best, key=lambda hit: (-hit.score, hit.chunk_no))
 
 
 def of_best(hits: Sequence[Hit]) -> Leg:

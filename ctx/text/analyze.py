@@ -202,8 +202,7 @@ def terms(text: str) -> list[str]:
     engine without our tokenizer stores these terms.
     """
     text = composed(text)
-    implied = "" if text.isascii() and not _implies(text) else additions(text)
-    stems: list[str] = _analyzer.analyze(f"{text}\n{implied}" if implied else text)
+    stems: list[str] = _analyzer.analyze(f"{text}\n{additions(text)}")
     return stems
 
 
@@ -265,7 +264,7 @@ def query_counts(text: str) -> dict[str, int]:
 @lru_cache(16)  # a search asks for the counts of its query twice
 def _counted(text: str) -> Mapping[str, int]:
     text = composed(text)
-    implied = _identifiers(text) if _implies(text) else []
+    implied = _identifiers(text)
     spaced = text
     if not text.isascii():
         # A run of ideographs is searched by its pairs, because as one word it would match only itself.
@@ -366,8 +365,6 @@ def _quoted_whole(text: str) -> str:
 def identifiers(text: str) -> list[str]:
     """The camelCase and snake_case names in a query, as written."""
     text = text[:MAX_QUERY_CHARS]
-    if not _compound(text):
-        return []
     return list(dict.fromkeys([*_humped(text, _kinds(text)), *_snakes(text)]))
 
 
@@ -381,20 +378,6 @@ def stems_of_unfinished(word: str) -> list[str]:
     rests = dict.fromkeys(ending[i:] for ending in _ENDINGS for i in range(len(ending)))
     stems = dict.fromkeys(stem for rest in rests for stem in words(word + rest)[:1])
     return sorted((stem for stem in stems if not stem.startswith(word)), key=len, reverse=True)
-
-
-def _compound(text: str) -> bool:
-    """Whether a text may contain an identifier: it has an underscore, or a capital inside a word. A cheap
-    test that saves the regular expressions.
-    """
-    if "_" in text:
-        return True
-    return text != text.lower() and any(word[1:] != word[1:].lower() for word in text.split())
-
-
-def _implies(text: str) -> bool:
-    """Whether a text may contain an identifier or a name with signs."""
-    return _compound(text) or "++" in text or "#" in text or ".net" in text or ".js" in text
 
 
 def _acronyms(text: str, kinds: bytes) -> Iterator[str]:

@@ -212,8 +212,6 @@ api_token = "${JIRA_API_TOKEN}"
     assert reply.returncode == 0, reply.stderr
     for words in (
         "[db] path: ./data/ctx.sqlite is not read and not changed",
-        "[chunking] is left out",
-        "[retrieval] max_chunks_per_doc is left out: Context Harness ignores it",
         "[registries] is left out",
         "[tools.script.jira] may read only these variables: JIRA_KEY",
         "documents have new ids",
