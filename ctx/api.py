@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ctx.config import Config, default_config, load_config, read_config
 from ctx.config.find import find_config, shown_path, trusted_as
 from ctx.config.trust import TrustFile, asked, requests, trust_path
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.errors import ConfigError, NotFound
 from ctx.indexing.status import IndexReport
 from ctx.models import AUTO, Document, SearchResult, SourceStatus
 from ctx.search.searcher import SearchReply
@@ -108,7 +108,6 @@ class Project:
         """A whole document. `document` is the id of a search result or a path. Raises `NotFound`,
         `BadRequest`.
         """
-        _check_type("document", document, str)
         stored = self._workspace.catalog.document(document.strip().lower())
         return (stored or place_of(self._workspace, document, source).stored).document
 
@@ -116,7 +115,6 @@ class Project:
         """The full text of a search result's passage: the lines from `start_line` to `end_line` of the
         document. Raises `NotFound`.
         """
-        _check_type("result", result, SearchResult)
         stored = self._workspace.catalog.document(result.id)
         if stored is None:
             raise NotFound(f"no document with id: {result.id[:80]}")
@@ -140,8 +138,6 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
     than read its own folder must be trusted first (`ctx trust`), as on the command line. Raises
     `ConfigError`.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise BadRequest(f"path: must be str or a path, got {type(path).__name__}")
     named = os.path.abspath(os.path.expanduser(os.fspath(path)))
     if os.path.isfile(named):
         return Project(load_config(named, os.environ))
@@ -153,12 +149,6 @@ def open_project(path: "str | os.PathLike[str]" = ".") -> Project:
         # the same source as `ctx init` writes
         return Project(default_config(named, {"connectors": {"filesystem": {"docs": {"root": "."}}}}))
     return Project(_found_configuration(location.path))
-
-
-def _check_type(name: str, value: object, kind: type) -> None:
-    """Raises `BadRequest` if the argument `name` has another type than `kind`."""
-    if not isinstance(value, kind):
-        raise BadRequest(f"{name}: must be {kind.__name__}, got {type(value).__name__}")
 
 
 def _found_configuration(path: str) -> Config:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from math import inf
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COMPLETE_S = 0.02  # after a check, the index counts as up to date for this time
 _HOLD_TRIES = 3  # attempts to find the published model, which may change during a query
 
 
@@ -109,7 +107,6 @@ class Workspace:
         self._projecting = projecting
         self.lock = RLock()  # held while a part is opened
         self._all_indexed = False  # whether every source was indexed at least once
-        self._complete_until_s = -inf  # until then, the index counts as up to date (monotonic clock)
         self._opened = ExitStack()  # closes the opened parts
 
     def __enter__(self) -> Self:
@@ -237,11 +234,8 @@ class Workspace:
 
     def lacking(self) -> str | None:
         """A sentence that says why results may be missing: a source was never fully indexed, or the index is
-        behind the catalog. None if the index is complete, which is checked again after `COMPLETE_S`.
+        behind the catalog. None if the index is complete.
         """
-        began_s = time.monotonic()
-        if began_s < self._complete_until_s:
-            return None
         if not self._all_indexed:
             names = [name for name in self.source_names() if self.catalog.last_run(name) is None]
             if names:
@@ -253,8 +247,6 @@ class Workspace:
             # Embeddings do not change what a keyword search finds.
             if indexer is None or indexer.activity.phase != "embedding":
                 return "the index is behind the catalog: the latest changes may be missing"
-        else:
-            self._complete_until_s = began_s + COMPLETE_S
         return None
 
     # -- indexing --------------------------------------------------------------------------------------------

@@ -89,11 +89,13 @@ def requests(tables: Table, root: str) -> list[str]:
             for kind, entries in table.items():
                 lines += _named(f"{name}.{kind}", as_table(entries), root)
         elif name == "packs":
-            lines += _packs(table, root)
+            lines += _keys("packs", plain_entries(table), root)
+            for pack in table.values():
+                lines += _keys("pack", as_table(pack), root)
         elif name == "memory":
             lines += _memory(table, root)
         elif name in SECTIONS:
-            lines += _keys(name, table, keys_of(SECTIONS[name]), root)
+            lines += _keys(name, table, root)
         else:
             lines += [f"sets [{name}] {key}" for key in table]
     return lines + led_out(tables, root) if lines else lines
@@ -160,10 +162,14 @@ def _texts(value: JSON) -> Iterator[str]:
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-def _keys(name: str, table: Table, keys: dict[str, Key], root: str, who: str = "") -> Iterator[str]:
+_TABLES = {**SECTIONS, **NAMED_SECTIONS, "memory.llm": Llm, "pack": PackSettings, "script": Script}
+
+
+def _keys(name: str, table: Table, root: str, who: str = "") -> Iterator[str]:
     """The lines for the keys of a table that need trust. `name` is the table's name in `_WORDS`, and `who`
     the script that the keys belong to.
     """
+    keys = keys_of(_TABLES[name])
     for key, value in table.items():
         full = f"{name}.{key}"
         rule = keys.get(RENAMED.get(full, key))
@@ -206,9 +212,8 @@ _MATTERS: dict[str, _Check] = {
 
 def _named(name: str, table: Table, root: str) -> Iterator[str]:
     """The lines for all tables of one kind, such as `[connectors.git]` and all `[connectors.git.NAME]`."""
-    section = NAMED_SECTIONS.get(name)
     group, _, kind = name.partition(".")
-    if section is None:
+    if name not in NAMED_SECTIONS:
         yield f"sets [{name}]"
     elif kind == "script":
         for script, entries in table.items():
@@ -217,7 +222,7 @@ def _named(name: str, table: Table, root: str) -> Iterator[str]:
     else:
         instances = [plain_entries(table), *(value for value in table.values() if isinstance(value, dict))]
         for entries in instances:
-            yield from _keys(name, entries, keys_of(section), root)
+            yield from _keys(name, entries, root)
             if kind == "s3" and "bucket" in entries:
                 yield _bucket(entries)
 
@@ -226,8 +231,7 @@ def _script(table: Table, who: str, root: str) -> Iterator[str]:
     path = str(table.get("path"))
     yield f"runs the script {path if len(path) <= _READABLE else os.path.normpath(path)} as the {who}"
     # One line for each grant, so that a very long path cannot push the grants out of view.
-    keys = keys_of(Script)
-    yield from _keys("script", {key: table[key] for key in table if key in keys}, keys, root, who)
+    yield from _keys("script", {key: table[key] for key in table if key in keys_of(Script)}, root, who)
 
 
 def _bucket(table: Table) -> str:
@@ -240,15 +244,8 @@ def _memory(table: Table, root: str) -> Iterator[str]:
     if "llm" in table:
         llm = as_table(table["llm"])
         yield f"sends memories to {_shown(llm.get('base_url'))}"
-        yield from _keys("memory.llm", llm, keys_of(Llm), root)
-    plain = {key: table[key] for key in table if key != "llm"}
-    yield from _keys("memory", plain, keys_of(SECTIONS["memory"]), root)
-
-
-def _packs(table: Table, root: str) -> Iterator[str]:
-    yield from _keys("packs", plain_entries(table), keys_of(SECTIONS["packs"]), root)
-    for pack in table.values():
-        yield from _keys("pack", as_table(pack), keys_of(PackSettings), root)
+        yield from _keys("memory.llm", llm, root)
+    yield from _keys("memory", {key: table[key] for key in table if key != "llm"}, root)
 
 
 # -- readable values -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
-from ctx.embed.base import cut_text, load_onnxruntime
+from ctx.embed import cut_text, load_onnxruntime
 from ctx.errors import ConfigError, EmbedderError
 
 logger = logging.getLogger(__name__)

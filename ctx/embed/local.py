@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ctx.config.settings import FULL_NAMES, SHIPPED_MODEL, is_shipped_model
-from ctx.embed.base import catalog_key, prefixes, until_stopped
+from ctx.embed import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
 from ctx.text.strings import sound
 
@@ -206,9 +206,7 @@ class LocalEmbedder:
 
 def _processors() -> int:
     """The number of processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _model_file(folder: str, model: str) -> str:
@@ -253,13 +251,14 @@ def _sums(folder: str, model_file: str, *, shipped: bool) -> dict[str, str]:
         return {name: sums[name] for name in ("model.onnx", "tokenizer.json")}
     sums = {}
     weights = os.path.dirname(model_file)
-    for name in sorted({model_file, "tokenizer.json", *_external_data(folder, weights)}):
+    names = {model_file, "tokenizer.json"}
+    # also the weights next to the graph, such as `model.onnx_data`
+    names |= {
+        os.path.join(weights, name)
+        for name in os.listdir(os.path.join(folder, weights))
+        if name.endswith(("_data", ".data"))
+    }
+    for name in sorted(names):
         with open(os.path.join(folder, name), "rb") as binary:
             sums[name] = hashlib.file_digest(binary, "sha256").hexdigest()
     return sums
-
-
-def _external_data(folder: str, weights: str) -> list[str]:
-    """The weight files next to the graph (`model.onnx_data`, `model.onnx.data`), relative to `folder`."""
-    names = os.listdir(os.path.join(folder, weights))
-    return [os.path.join(weights, name) for name in names if name.endswith(("_data", ".data"))]

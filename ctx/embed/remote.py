@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from ctx.embed.base import catalog_key, cut_text, prefixes, until_stopped
+from ctx.embed import catalog_key, cut_text, prefixes, until_stopped
 from ctx.errors import ConfigError, EmbedderError
 from ctx.http import MAX_REPLY_BYTES, Boundless, read_reply
 from ctx.models import JSON

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from ctx.clock import now_ms
-from ctx.embed.base import Embedder
+from ctx.embed import Embedder
 from ctx.errors import BadRequest, Conflict, CtxError, NotFound
 from ctx.memory.bank import MemoryBank
 from ctx.memory.columns import Memory

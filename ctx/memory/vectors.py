@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ctx.embed.base import Embedder
+from ctx.embed import Embedder
 from ctx.errors import CtxError
 from ctx.memory.language import first_person
 from ctx.memory.reader import Reader

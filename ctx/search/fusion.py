@@ -81,11 +81,6 @@ def _likeness_to_code(text: str) -> float:
     return _clipped((share - _PROSE_MARKS) / (_CODE_MARKS - _PROSE_MARKS))
 
 
-def weight_of_part(alpha: float, coverage: float) -> float:
-    """The weight of semantic search if a share `coverage` in [0, 1] of the best keyword hits is embedded."""
-    return alpha * float(coverage**COVERAGE_POWER)
-
-
 def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Container[int] = frozenset()) -> Leg:
     """Merges two rankings into one, best first. `alpha` in [0, 1] is the weight of the semantic ranking.
 

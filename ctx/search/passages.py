@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.code.outline import enclosing
 from ctx.code.symbols import Definition
-from ctx.embed.base import Embedder
+from ctx.embed import Embedder
 from ctx.models import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span, Symbol
 from ctx.search import boosts, fusion
 from ctx.search.markup import is_bare
@@ -120,12 +120,9 @@ class Rows:
 
     def listed(self, document_no: int, hits: Sequence[Hit]) -> list[ChunkRow]:
         """The chunks that these hits cover and that belong to the document, without duplicates."""
-        rows = self._rows
-        chunk_nos: Iterable[int] = range(hits[0].chunk_no, hits[0].chunk_no + hits[0].span) if hits else ()
-        if len(hits) > 1:
-            spans = [range(hit.chunk_no, hit.chunk_no + hit.span) for hit in hits]
-            chunk_nos = dict.fromkeys(chain.from_iterable(spans))
-        return [row for row in map(rows.get, chunk_nos) if row is not None and row.document_no == document_no]
+        spans = (range(hit.chunk_no, hit.chunk_no + hit.span) for hit in hits)
+        rows = (self.of(document_no, chunk_no) for chunk_no in dict.fromkeys(chain.from_iterable(spans)))
+        return [row for row in rows if row is not None]
 
     def read_definitions(self, document_nos: Sequence[int]) -> None:
         """Reads the definitions of the documents that are not in the cache yet."""

@@ -19,7 +19,6 @@ from ctx.text.strings import cut
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 _SENTENCE_WORDS = 4  # a query with at least this many words may be the name of a Kotlin test
 _MIN_HASH_CHARS = 7  # the shortest abbreviation that git prints
-_NAMED = 3  # unknown words to name in a note
 _MIN_BEGINNING_CHARS = 4  # shortest unknown last word for which to find words that begin with it
 _HEX = frozenset("0123456789abcdef")
 _MIN_TYPO_CHARS = 6  # shorter words are too often one letter apart: trust and thrust, forum and form
@@ -149,16 +148,6 @@ def ends_cut_off(words: Words) -> bool:
     is_known = any(words.weights.get(stem, 1.0) for stem in analyze.words(word))
     may_go_on = word.isalpha() and len(word) >= _MIN_BEGINNING_CHARS
     return not is_known and (may_go_on or is_cut_hash(word))
-
-
-def unknown_words_note(words: Words) -> str | None:
-    """A note that names the words with non-ASCII letters that no text has; None if there are none."""
-    pairs = unquoted_words(words.query)
-    unknown = [word for word, stem in pairs if not (word.isascii() or words.weights.get(stem, 1.0))]
-    if not unknown:
-        return None
-    named = ", ".join(f"'{word[:40]}'" for word in unknown[:_NAMED])
-    return f"no document has {named}; outside English only whole words and word beginnings match"
 
 
 def _and_inside(glob: str) -> list[str]:

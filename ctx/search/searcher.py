@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from ctx.config.settings import Retrieval
-from ctx.embed.base import Embedder
+from ctx.embed import Embedder
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
 from ctx.models import AUTO, COMMITS, JSON, Copy, Filters, Hit, SearchResult
 from ctx.search import boosts, fusion, passages
@@ -27,7 +27,6 @@ from ctx.search.query import (
     one_letter_off,
     path_test,
     subject_of,
-    unknown_words_note,
     unquoted_words,
     wanted,
 )
@@ -154,7 +153,7 @@ class Searcher:
                 # Nothing is embedded, and the query did not ask for semantic search.
                 partial = self._surroundings.lacking()
         elif not (offset or filters.closed):
-            note = note or (_NO_PHRASE if request.exact else unknown_words_note(words))
+            note = note or (_NO_PHRASE if request.exact else None)
         page = answers[offset:]
         results = [result._replace(score=result.score * share) for _, result in page]
         explained = [
@@ -391,7 +390,7 @@ class Searcher:
             if unread:
                 first = keyword.documents[:_LEADING]
                 read = sum(hit.document_no not in unread for hit in first)
-                alpha = fusion.weight_of_part(alpha, read / len(first))
+                alpha *= (read / len(first)) ** fusion.COVERAGE_POWER
             ranked = fusion.fuse(self._settings.fusion, keyword.ranked, semantic.ranked, alpha, unread)
             if request.exact:
                 ranked = [entry for entry in ranked if entry[0] in keyword.hits]

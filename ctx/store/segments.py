@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ctx import files
-from ctx.embed.base import load_onnxruntime
+from ctx.embed import load_onnxruntime
 from ctx.store.folder import IndexDamaged
 
 Floats = npt.NDArray[np.float32]

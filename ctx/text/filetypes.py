@@ -29,7 +29,6 @@ DATA = frozenset(
         "text/x-lock", "text/x-diff",
     }
 )  # fmt: skip
-FAMILIES = ("prose", "code")  # values that the `type` filter of a search accepts besides media types
 
 TEST, EXAMPLE, CHANGES, GENERATED = "test", "example", "change log", "generated"
 SECONDARY = frozenset({TEST, EXAMPLE, CHANGES, GENERATED})  # files with these roles are embedded last

@@ -214,7 +214,9 @@ def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSO
     ]
     exact = {id(each) for each in candidates([each for _, each in defined], asked)}
     defined = [(number, each) for number, each in defined if id(each) in exact] or defined
-    texts = _texts_with(library, name, filters, [number for number, _ in defined])
+    hits = library.index.keyword(f'"{name}"', filters, MAX_FILES)
+    numbers = [*(number for number, _ in defined), *(hit.document_no for hit in hits)]
+    texts = catalog.bodies(list(dict.fromkeys(numbers)))
     if names is not None:
         texts = {number: text for number, text in texts.items() if text.source in names}
     defined = [(number, each) for number, each in defined if number in texts]
@@ -250,12 +252,6 @@ def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSO
     elif len(defined) + len(lines) > limit:
         answer["note"] = f"give limit = {len(defined) + len(lines)} to see all, or narrow with a path"
     return answer
-
-
-def _texts_with(library: Library, name: str, filters: Filters, also: Sequence[int]) -> dict[int, StoredText]:
-    """Document number -> text, for the documents that may contain a name."""
-    hits = library.index.keyword(f'"{name}"', filters, MAX_FILES)
-    return library.catalog.bodies(list(dict.fromkeys([*also, *(hit.document_no for hit in hits)])))
 
 
 def _lines_with(name: str, body: str) -> list[int]:

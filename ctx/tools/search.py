@@ -9,7 +9,6 @@ from ctx.errors import BadParameter
 from ctx.models import AUTO, JSON, MODES, Filters, SearchResult, record_json, record_schema
 from ctx.search.searcher import SearchReply
 from ctx.text.analyze import MAX_QUERY_CHARS
-from ctx.text.filetypes import FAMILIES
 from ctx.tools.places import Library, resolve_sources, unknown_source
 from ctx.tools.toolbox import Tool, document_tool
 
@@ -115,7 +114,7 @@ def found(library: Library, arguments: Mapping[str, JSON]) -> SearchReply:
     )
     searcher = library.searcher
     filters = searcher.resolved(filters, paths, types)
-    notes += _unknown_types(types) or _unmatched(filters, paths, types)
+    notes += _unmatched(filters, paths, types)
     per_document = arguments.get("per_document", 1)
     if filters.documents is not None and len(filters.documents) == 1:  # list its passages
         per_document = max(per_document, min(arguments.get("limit", per_document), MAX_PER_DOCUMENT))
@@ -160,16 +159,6 @@ def _sources(arguments: Mapping[str, JSON], library: Library) -> tuple[frozenset
             if not narrowed and chosen:
                 notes.append("no source matches both source and filters.source")
     return narrowed, notes
-
-
-def _unknown_types(types: Sequence[str]) -> list[str]:
-    """Notes on values of `type` that are not types."""
-    return [
-        f"type: '{name[:80]}' is neither {' nor '.join(FAMILIES)} nor a media type such as text/markdown; "
-        "the files of one language are a path: *.py"
-        for name in types
-        if name.strip().lower() not in FAMILIES and "/" not in name
-    ]
 
 
 def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> list[str]:

@@ -80,13 +80,6 @@ def test_a_quoted_word_is_that_very_word(project: ctx.Project, query: str, only:
         assert found(project, query) == [only]
 
 
-def test_a_word_of_another_language_that_no_text_has_is_named(project: ctx.Project) -> None:
-    with project:
-        reply = project.search("вилка", mode="keyword")
-    assert reply.results == []
-    assert "'вилка'" in str(reply.note)
-
-
 @pytest.mark.parametrize("text", ["i++; page#top x.net .env C+ #1", "see example.com/a#b"])
 def test_signs_elsewhere_make_no_names(text: str) -> None:
     assert not {"c\u1429", "\ua4f8net", "\ua4f8env"}.intersection(analyze.terms(text))
