@@ -21,7 +21,7 @@ from ctx.cli import Parser, action, actions_of, output_path
 from ctx.cli.configuration import bullets, configuration, trust_as_written
 from ctx.cli.output import export_form, open_output, plain, prose, tell
 from ctx.cli.sources import next_steps
-from ctx.config import parse_config
+from ctx.config import ConfigFile
 from ctx.config.compat import base_folder, converted
 from ctx.config.find import project_root, shown_path
 from ctx.config.settings import MAX_SCRIPT_BYTES
@@ -102,7 +102,7 @@ def _import_configuration(args: Namespace) -> int:
     written = tables_in(text.encode(), name)
     environ = dict.fromkeys(variables(written), "set")  # environment variables count as set
     try:
-        parse_config(written, shown=name, path=output, root=project_root(output), environ=environ)
+        ConfigFile(name, project_root(output), written, output).config(environ)
     except ConfigError as error:  # the new configuration cannot be loaded yet
         problems = error.message.splitlines()
     requests: list[str] = []

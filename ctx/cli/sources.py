@@ -13,7 +13,7 @@ from ctx.cli import Parser, command_parser
 from ctx.cli.configuration import configuration_at, file_at, keep_trust, project_location, trust_as_written
 from ctx.cli.index import drop_sources, run_index
 from ctx.cli.output import plain, tell, warn
-from ctx.config import load_config, parse_config
+from ctx.config import ConfigFile, load_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
 from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
 from ctx.connectors.base import name_of
@@ -147,7 +147,7 @@ def run_add(args: Namespace) -> int:
         raise Conflict(f"a source called '{kind}:{plain(name)}' exists; use --name for another name")
     shown, root = shown_path(location.path), project_root(location.path)
     added = {"connectors": {kind: {name: keys}}}
-    parse_config(added, shown=shown, path=None, root=root, environ=os.environ)  # checks it before writing
+    ConfigFile(shown, root, added).config(os.environ)  # checks it before writing
     lines = "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
     append_table(location, f"connectors.{kind}.{toml_key(name)}", lines)
     reply = {"source": f"{kind}:{name}", "file": os.path.abspath(location.path)}

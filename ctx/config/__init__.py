@@ -3,6 +3,6 @@
 Only the workspace, the server start and the command line read the configuration.
 """
 
-from ctx.config.load import Config, default_config, is_database, load_config, parse_config, read_config
+from ctx.config.load import Config, ConfigFile, default_config, is_database, load_config, read_config
 
-__all__ = ("Config", "default_config", "is_database", "load_config", "parse_config", "read_config")
+__all__ = ("Config", "ConfigFile", "default_config", "is_database", "load_config", "read_config")

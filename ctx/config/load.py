@@ -86,32 +86,59 @@ class Config:
 
 @dataclass
 class ConfigFile:
-    """The text and tables of a configuration file, which are not checked yet and may need trust."""
+    """The tables of a configuration, which are not checked yet and may need trust."""
 
-    path: str
     label: str  # the file's name in messages
-    root: str
-    content: bytes
+    root: str  # the project's folder
     tables: Table
+    path: str | None = None  # None if it is not read from a file
+    content: bytes = b""  # the file's text, for line numbers
 
-    def config(self, environ: Mapping[str, str], *, chosen: bool) -> Config:
-        """The checked configuration. Raises `ConfigError`."""
-        return parse_config(
-            self.tables,
-            shown=self.label,
-            path=os.path.abspath(self.path),
-            root=self.root,
-            environ=environ,
+    def config(self, environ: Mapping[str, str], *, chosen: bool = False) -> Config:
+        """The checked configuration. Raises a `ConfigError` with a line for each mistake.
+
+        If the user chose the file (`chosen`), its paths may be relative to a folder above it (`base_folder`).
+        """
+        tables = self.tables
+        base = base_folder(tables, self.root) if chosen else self.root
+        reader = _Reader(self.label, base, environ, self.content)
+        if base != self.root:
+            reader.warnings.append(
+                f"{self.label}: paths are relative to {base}, where the files are, and not to {self.root}"
+            )
+        reader.check_keys(tables, "", (*SECTIONS, *_GROUPS))
+        sections = {name: reader.section(tables, name) for name in SECTIONS}
+        if "db" in tables:
+            sections["db"] = reader.own_database(sections["db"])
+        groups = {name: reader.group(tables, name, kinds) for name, kinds in _GROUPS.items()}
+        named = {name: tuple(reader.named_sections(groups, name)) for name in NAMED_SECTIONS}
+        config = Config(
+            path=self.path and os.path.abspath(self.path),
             chosen=chosen,
-            content=self.content,
+            root=base,
+            filesystems=named["connectors.filesystem"],
+            gits=named["connectors.git"],
+            webs=named["connectors.web"],
+            buckets=named["connectors.s3"],
+            script_connectors=named["connectors.script"],
+            script_tools=named["tools.script"],
+            script_agents=named["agents.script"],
+            inline_agents=named["agents.inline"],
+            warnings=tuple(reader.warnings),
+            **sections,
         )
+        if not reader.problems:
+            _check_together(reader, config)
+        if reader.problems:
+            raise ConfigError("\n".join(reader.problems))
+        return config
 
 
 def read_config(path: str) -> ConfigFile:
     """Reads a configuration file without checking its keys. Raises `ConfigError`."""
     label = shown_path(path)
     content = read_text(path, label)
-    return ConfigFile(path, label, project_root(path), content, tables_in(content, label))
+    return ConfigFile(label, project_root(path), tables_in(content, label), path, content)
 
 
 def load_config(path: str, environ: Mapping[str, str]) -> Config:
@@ -121,56 +148,7 @@ def load_config(path: str, environ: Mapping[str, str]) -> Config:
 
 def default_config(root: str, tables: Table | None = None) -> Config:
     """The configuration of a folder without a configuration file: the defaults, with these tables."""
-    return parse_config(tables or {}, shown="the defaults", path=None, root=root, environ={})
-
-
-def parse_config(
-    tables: Table,
-    *,
-    shown: str,
-    path: str | None,
-    root: str,
-    environ: Mapping[str, str],
-    chosen: bool = False,
-    content: bytes = b"",
-) -> Config:
-    """Checks the tables of a configuration. Raises a `ConfigError` with a line for each mistake.
-
-    `shown` is the file's name in messages. `content` is the file's text, which is used for line numbers. If
-    the user chose the file (`chosen`), its paths may be relative to a folder above it (`base_folder`).
-    """
-    base = base_folder(tables, root) if chosen else root
-    reader = _Reader(shown, base, environ, content)
-    if base != root:
-        reader.warnings.append(
-            f"{shown}: paths are relative to {base}, where the files are, and not to {root}"
-        )
-    reader.check_keys(tables, "", (*SECTIONS, *_GROUPS))
-    sections = {name: reader.section(tables, name) for name in SECTIONS}
-    if "db" in tables:
-        sections["db"] = reader.own_database(sections["db"])
-    groups = {name: reader.group(tables, name, kinds) for name, kinds in _GROUPS.items()}
-    named = {name: tuple(reader.named_sections(groups, name)) for name in NAMED_SECTIONS}
-    config = Config(
-        path=path,
-        chosen=chosen,
-        root=base,
-        filesystems=named["connectors.filesystem"],
-        gits=named["connectors.git"],
-        webs=named["connectors.web"],
-        buckets=named["connectors.s3"],
-        script_connectors=named["connectors.script"],
-        script_tools=named["tools.script"],
-        script_agents=named["agents.script"],
-        inline_agents=named["agents.inline"],
-        warnings=tuple(reader.warnings),
-        **sections,
-    )
-    if not reader.problems:
-        _check_together(reader, config)
-    if reader.problems:
-        raise ConfigError("\n".join(reader.problems))
-    return config
+    return ConfigFile("the defaults", root, tables or {}).config({})
 
 
 class _Reader:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import jsonschema_rs
 from jsonschema_rs import ValidationError
@@ -140,9 +140,10 @@ class _Compiled:
 
     def fits(self, name: str, value: JSON) -> bool:
         """Whether a value fits the property with this name."""
-        pointer = quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
-        registry = jsonschema_rs.Registry([("urn:tool", self._schema)], retriever=_refuse)
-        return _validator({"$ref": f"urn:tool#/properties/{pointer}"}, registry).is_valid(value)
+        words = ("properties", "$defs", "definitions")
+        return _validator({word: self._schema[word] for word in words if word in self._schema}).is_valid(
+            {name: value}
+        )
 
     def error(self, arguments: dict[str, JSON]) -> BadRequest | None:
         """The error for arguments that do not match the schema; None if they match."""
@@ -166,12 +167,10 @@ class _Compiled:
         return None
 
 
-def _validator(
-    schema: JSON, registry: jsonschema_rs.Registry | None = None
-) -> jsonschema_rs.Draft202012Validator:
+def _validator(schema: JSON) -> jsonschema_rs.Draft202012Validator:
     try:
         return jsonschema_rs.Draft202012Validator(
-            schema, retriever=_refuse, registry=registry, pattern_options=jsonschema_rs.RegexOptions()
+            schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions()
         )
     except ValidationError as error:
         if error.kind.name == "format":

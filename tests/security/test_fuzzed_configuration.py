@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit import ROOT
 
-from ctx.config import Config, parse_config
+from ctx.config import Config, ConfigFile
 from ctx.config.settings import NAMED_SECTIONS, SECTIONS
 from ctx.config.toml import keys_of, tables_in
 from ctx.config.trust import requests
@@ -41,9 +41,7 @@ def _read(data: bytes) -> Config | None:
 def _parsed(tables: dict[str, Any], content: bytes = b"") -> Config | None:
     path = "/srv/clone/ctx.toml"
     try:
-        return parse_config(
-            tables, shown="ctx.toml", path=path, root="/srv/clone", environ=ENVIRON, content=content
-        )
+        return ConfigFile("ctx.toml", "/srv/clone", tables, path, content).config(ENVIRON)
     except ConfigError:
         return None
 
