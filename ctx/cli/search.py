@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from textwrap import wrap
 
 from ctx import files
@@ -179,12 +180,20 @@ def _result_lines(results: list[JSON], *, explain: bool) -> Iterator[str]:
             for line in text.split("\n"):
                 # On a terminal, prose is wrapped. Source lines stay.
                 keep = columns is None or not line or passage.get("symbol") or line[0].isspace()
-                parts = [line] if keep else wrap(line, width, break_long_words=False, break_on_hyphens=False)
+                parts = [line] if keep else _wrapped(line, width)
                 yield from (f"    {part.replace(_ON, bold).replace(_OFF, off)}" for part in parts)
         if copies := result.get("also_in"):
             yield f"    {faint}also in {plain(first_few([copy['source_id'] for copy in copies]))}{off}"
         for name, reasons in result["explain"].items() if explain else ():
             yield f"    {faint}{name}: {plain(_reasons(reasons))}{off}"
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """The line in parts of at most `width` columns. The marks of bold text do not count."""
+    words = iter(line.split())
+    bare = line.replace(_ON, "").replace(_OFF, "")
+    for part in wrap(bare, width, break_long_words=False, break_on_hyphens=False):
+        yield " ".join(islice(words, len(part.split())))
 
 
 def _section(passage: JSON) -> str:

@@ -12,6 +12,7 @@ from ctx.formats.table import ASCIIDOC, BY_MEDIA_TYPE, LATEX, MARKDOWN, ORG, RST
 from ctx.models import JSON, Caller, Filters, StoredText, Symbol, record_json
 from ctx.store.record import StoredDocument
 from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
+from ctx.text.strings import first_few
 from ctx.tools.places import Library, place_of, resolve_sources, unknown_source
 from ctx.tools.search import text_schema
 from ctx.tools.toolbox import Tool, document_tool
@@ -148,24 +149,22 @@ def named_definition(stored: StoredDocument, name: str) -> Definition:
     """
     document = stored.document
     if document.definitions:
-        found = candidates(document.definitions, name)
+        listed, matches = members(document.definitions), candidates(document.definitions, name)
     else:
-        exact, wanted = name.strip().casefold(), _plain_words(name)
-        known = headings(stored)
-        found = [each for each in known if exact in (each.name.casefold(), each.qualified.casefold())]
-        found = found or [each for each in known if _plain_words(each.name) == wanted]
-        found = found or [each for each in known if wanted and wanted in _plain_words(each.name)]
-    if not found:
-        known = members(document.definitions) if document.definitions else headings(stored)
-        names = ", ".join(each.qualified for each in known[:12]) or "nothing"
-        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-        raise NotFound(f"no '{name[:80]}' in {document.source_id}; it has {names}{more}")
-    if len({each.qualified for each in found}) > 1:
+        listed, exact, words = headings(stored), name.strip().casefold(), _plain_words(name)
+        matches = [each for each in listed if exact in (each.name.casefold(), each.qualified.casefold())]
+        matches = matches or [each for each in listed if _plain_words(each.name) == words]
+        matches = matches or [each for each in listed if words and words in _plain_words(each.name)]
+    if not matches:
+        names = first_few([each.qualified for each in listed], 12) or "nothing"
+        raise NotFound(f"no '{name[:80]}' in {document.source_id}; it has {names}")
+    if len({each.qualified for each in matches}) > 1:
         names = ", ".join(
-            f"{document.source_id}#{each.qualified} ({each.start_line}-{each.end_line})" for each in found[:8]
+            f"{document.source_id}#{each.qualified} ({each.start_line}-{each.end_line})"
+            for each in matches[:8]
         )
-        raise BadRequest(f"'{name[:80]}' matches {len(found)} members: {names}")
-    return max(found, key=lambda each: (each.kind != "impl", each.end_line - each.start_line))
+        raise BadRequest(f"'{name[:80]}' matches {len(matches)} members: {names}")
+    return max(matches, key=lambda each: (each.kind != "impl", each.end_line - each.start_line))
 
 
 # -- symbol --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from ctx.models import JSON, CallProgress, SourceStatus, document_id
 from ctx.search.searcher import Searcher
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
-from ctx.text.strings import spellings
+from ctx.text.strings import first_few, spellings
 
 MAX_CANDIDATES = 6  # documents to name in an error
 PAGE = 5000  # documents listed at a time
@@ -102,11 +102,11 @@ def exact_places(library: Library, text: str, source: str | None = None) -> list
 def the_only(places: Sequence[Place], text: str) -> Place:
     """The only place in the list. Raises `BadRequest`, which lists the places, if there are several."""
     if len(places) > 1:
-        documents = [place.stored.document for place in places[:MAX_CANDIDATES]]
-        names = ", ".join(f"{each.source} {each.source_id} ({each.id[:8]})" for each in documents)
-        excess = f" and {len(places) - len(documents)} more" if len(places) > len(documents) else ""
+        documents = [place.stored.document for place in places]
+        names = [f"{each.source} {each.source_id} ({each.id[:8]})" for each in documents]
         raise BadRequest(
-            f"'{text[:120]}' matches {len(places)} documents: {names}{excess}; give the source too, or an id"
+            f"'{text[:120]}' matches {len(places)} documents: {first_few(names, MAX_CANDIDATES)}; "
+            "give the source too, or an id"
         )
     return places[0]
 
