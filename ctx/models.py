@@ -88,9 +88,6 @@ class Hit(NamedTuple):
     span: int = 1
 
 
-Span = tuple[int, int, int]
-"""Neighbouring chunks of a document: (document number, first chunk number, last chunk number + 1)."""
-
 # The fields of a hit as a plain tuple. Only the best hits are converted to `Hit`.
 Fields = TypeVar("Fields", bound="tuple[int, int, float, int]")
 

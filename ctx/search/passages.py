@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ctx.code.outline import enclosing
 from ctx.code.symbols import Definition
 from ctx.embed import Embedder
-from ctx.models import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Span, Symbol
+from ctx.models import JSON, ChunkRow, Filters, Hit, Passage, SearchResult, Symbol
 from ctx.search import boosts, fusion
 from ctx.search.markup import is_bare
 from ctx.search.snippets import Matcher, Terms
@@ -98,7 +98,7 @@ class Rows:
     """A cache of the catalog's rows for one search."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._rows: dict[int, ChunkRow] = {}
         self._definitions: dict[int, Sequence[Definition]] = {}
 
@@ -106,12 +106,8 @@ class Rows:
         """The chunks with these numbers that exist. Those that are not in the cache yet are read."""
         unread = [no for no in chunk_nos if no not in self._rows]
         if unread:
-            self._rows.update(self._catalog.chunk_rows(unread))
+            self._rows.update(self.catalog.chunk_rows(unread))
         return [self._rows[no] for no in chunk_nos if no in self._rows]
-
-    def read_spans(self, spans: Sequence[Span]) -> None:
-        """Reads the chunks in these (document, first chunk, past the last chunk) spans into the cache."""
-        self.read([no for _, first, past in spans for no in range(first, past)])
 
     def of(self, document_no: int, chunk_no: int) -> ChunkRow | None:
         """The chunk with this number, or None if it was not read or belongs to another document."""
@@ -129,16 +125,12 @@ class Rows:
         unread = [no for no in document_nos if no not in self._definitions]
         if unread:
             self._definitions.update(dict.fromkeys(unread, ()))
-            self._definitions.update(self._catalog.definitions_of(unread))
+            self._definitions.update(self.catalog.definitions_of(unread))
 
     def definitions(self, document_no: int) -> Sequence[Definition]:
         """The definitions in a document, read if needed."""
         self.read_definitions([document_no])
         return self._definitions[document_no]
-
-    def current(self, document_no: int) -> list[ChunkRow]:
-        """A document's current chunks, at most 200, read from the catalog."""
-        return self.read(self._catalog.chunks_of(document_no)[:_REWRITTEN_READ])
 
 
 def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int, list[Hit]]:
@@ -161,20 +153,17 @@ def hits_of(numbers: Iterable[int], stage: Stage, request: Request) -> dict[int,
     return hits
 
 
-def spans_to_read(hits: Mapping[int, Sequence[Hit]], profiles: boosts.Profiles) -> list[Span]:
-    """The chunks to read: those that may be shown and, in prose, their neighbours, which may be shown with
-    them.
+def chunks_to_read(hits: Mapping[int, Sequence[Hit]], profiles: boosts.Profiles) -> list[int]:
+    """The numbers of the chunks to read: those that may be shown and, in prose, their neighbours, which may
+    be shown with them.
     """
-    spans: list[Span] = []
+    chunk_nos: set[int] = set()
     for number, passages in hits.items():
         profile = profiles.known(number)
         reach = 1 if profile is boosts.UNKNOWN or profile.siblings.prose else 0
-        past = 0
-        for first_no, past_no in sorted([(hit.chunk_no, hit.chunk_no + hit.span) for hit in passages]):
-            if past_no + reach > past:
-                spans.append((number, max(first_no - reach, past), past_no + reach))
-                past = past_no + reach
-    return spans
+        for hit in passages:
+            chunk_nos.update(range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach))
+    return sorted(chunk_nos)
 
 
 def choices_of(number: int, hits: Sequence[Hit], stage: Stage, rows: Rows, request: Request) -> list[Choice]:
@@ -323,7 +312,7 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
     Without this, the document would be missing while its source is being indexed. The list is empty if the
     document no longer has the query's words.
     """
-    chunks = rows.current(number)
+    chunks = rows.read(rows.catalog.chunks_of(number)[:_REWRITTEN_READ])
     if not _has_exactly(chunks, request.matcher):
         return []
     choices = []

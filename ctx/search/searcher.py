@@ -312,7 +312,7 @@ class Searcher:
             for start in range(0, len(entries), count):
                 stride = entries[start : start + count]
                 hits = passages.hits_of([number for number, _ in stride], stage, request)
-                rows.read_spans(passages.spans_to_read(hits, self._profiles))
+                rows.read(passages.chunks_to_read(hits, self._profiles))
                 for number, score in stride:
                     choices = passages.choices_of(number, hits[number], stage, rows, request)
                     choices = choices or passages.rewritten(number, stage, rows, request)

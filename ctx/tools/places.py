@@ -120,7 +120,9 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
         if match[3] == ":":  # in `path:3:10` the path itself may end in `:3`
             readings.append((f"{match[1]}:{match[2]}", None, int(match[4]), int(match[4])))
         readings.append((match[1], None, int(match[2]), int(match[4] or match[2])))
-    readings += [(path, symbol, None, None) for path, symbol in symbols_of(text)]
+    # Each `#` may separate a symbol, because file names and headings may contain `#` too.
+    marks = [index for index, char in enumerate(text) if char == "#"][:_MAX_MARKS]
+    readings += [(text[:at], text[at + 1 :], None, None) for at in marks if text[:at] and text[at + 1 :]]
     if "::" in text:  # `test_app.py::TestApp::test_get`, as pytest and ctags write it
         path, _, symbol = text.partition("::")
         readings.append((path, symbol.replace("::", "."), None, None))
@@ -129,14 +131,6 @@ def _readings(text: str) -> list[tuple[str, str | None, int | None, int | None]]
     if "\\" in text:
         readings += _readings(_DRIVE.sub("", text.replace("\\", "/")))
     return readings
-
-
-def symbols_of(text: str) -> list[tuple[str, str]]:
-    """(path, symbol) for each `#` that may separate them, because file names and headings may contain `#`
-    too.
-    """
-    marks = [index for index, char in enumerate(text) if char == "#"]
-    return [(text[:at], text[at + 1 :]) for at in marks[:_MAX_MARKS] if text[:at] and text[at + 1 :]]
 
 
 def _sources(library: Library, source: str | None) -> Sequence[str]:
@@ -177,14 +171,8 @@ def _near(library: Library, path: str, source: str | None) -> str:
     folder = path.strip("/") + "/"
     inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
     if inside:
-        names = ", ".join([*inside[:MAX_CANDIDATES], *(["…"] if len(inside) > MAX_CANDIDATES else [])])
-        return f"that is a folder with {len(inside)} files: {names}"
-    neighbours = similar(path, places)
-    return f"near it: {', '.join(neighbours)}" if neighbours else "search finds paths and words"
-
-
-def similar(path: str, places: Sequence[str]) -> list[str]:
-    """The paths with the same file name as `path`, else those that are spelled almost the same."""
+        return f"that is a folder with {len(inside)} files: {first_few(inside, MAX_CANDIDATES)}"
     name = path.rsplit("/", 1)[-1].casefold()
-    namesakes = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name]
-    return namesakes[:MAX_CANDIDATES] or difflib.get_close_matches(path, places[:20_000], 3, 0.6)
+    neighbours = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name][:MAX_CANDIDATES]
+    neighbours = neighbours or difflib.get_close_matches(path, places[:20_000], 3, 0.6)
+    return f"near it: {', '.join(neighbours)}" if neighbours else "search finds paths and words"
