@@ -154,7 +154,7 @@ def requests_of(location: Location) -> Requests:
     """Reads the requests of a configuration file. Raises `ConfigError`."""
     file = read_config(location.path)
     digest = digest_of(asked(file.content, file.tables, file.root))
-    return Requests(file.path, location.chosen, digest, requests(file.tables, file.root))
+    return Requests(location.path, location.chosen, digest, requests(file.tables, file.root))
 
 
 def scripts_of(location: Location, digests: Mapping[str, str]) -> Sequence[ProjectScript]:
