@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from ctx import files
@@ -322,16 +323,9 @@ class TrustFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._cached: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
 
     def digests(self) -> Mapping[str, str]:
         """path -> hash of the trusted texts. Raises `ConfigError` if the file is damaged."""
-        stamp = self.stamp()
-        if self._cached[0] != stamp:
-            self._cached = (stamp, self._read())
-        return self._cached[1]
-
-    def _read(self) -> Mapping[str, str]:
         try:
             entries = json.loads(files.read_file(self.path))["trusted"]
             return {str(path): str(digest) for path, digest in entries.items()}
@@ -480,10 +474,8 @@ def _script_key(path: str, root: str) -> str:
 
 def _digest_of_file(path: str) -> str | None:
     """The hash of a file; None if it is not a regular file or cannot be read."""
-    if not os.path.isfile(path):
-        return None
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+    with suppress(OSError):
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+    return None
