@@ -96,13 +96,11 @@ class Project:
             "offset": offset,
             "per_document": per_document,
             "filters": {
-                name: value if isinstance(value, str) else list(value)
+                name: value if value is None or isinstance(value, str) else list(value)
                 for name, value in filters.items()
-                if value is not None
             },
         }
-        present = {name: value for name, value in arguments.items() if value is not None}
-        return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(present)))
+        return Hits(query, found(self._workspace, self._workspace.toolbox.get("search").check(arguments)))
 
     def get(self, document: str, source: str | None = None) -> Document:
         """A whole document. `document` is the id of a search result or a path. Raises `NotFound`,

@@ -94,7 +94,9 @@ class Profile(NamedTuple):
     low: str  # `folder/stem` in lower case
     words: tuple[str, ...]  # the words of `low`, with camelCase split
     role: str | None
-    siblings: filetypes.Siblings
+    suffix: str  # in lower case, without the dot
+    prose: bool
+    code: bool
 
     @property
     def stem(self) -> str:
@@ -106,18 +108,18 @@ class Profile(NamedTuple):
 
     @property
     def is_page(self) -> bool:
-        return self is not UNKNOWN and not self.siblings.code
+        return self is not UNKNOWN and not self.code
 
     @property
     def defining(self) -> bool:
         """Whether the file is code that may define names. Stubs (`.pyi`, `.d.ts`) only declare them."""
-        return self.siblings.code and not f"{self.low}.{self.siblings.suffix}".endswith(_STUBS)
+        return self.code and not f"{self.low}.{self.suffix}".endswith(_STUBS)
 
 
 Place = tuple[int, str, str]
 """A document's number, path and media type."""
 
-UNKNOWN = Profile("", (), None, filetypes.Siblings("", "", prose=False, code=False, role=None))
+UNKNOWN = Profile("", (), None, "", prose=False, code=False)
 _score = itemgetter(1)
 
 
@@ -145,10 +147,11 @@ class Profiles:
 
 
 def profile_of(path: str, media_type: str) -> Profile:
-    stem, siblings = filetypes.file(path, media_type)
-    named = f"{siblings.folder}/{stem}"
+    folder, stem, suffix = filetypes.name_parts(path)
+    named = f"{folder}/{stem}"
     words = tuple(_WORD.findall(_HUMP.sub(" ", named).lower()))
-    return Profile(named.lower(), words, filetypes.role(stem, siblings), siblings)
+    prose, code = filetypes.is_prose(media_type), filetypes.is_code(media_type)
+    return Profile(named.lower(), words, filetypes.role(path, media_type), suffix, prose, code)
 
 
 def files_named(query: str) -> list[File]:
@@ -186,8 +189,10 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
     """Position of each profile whose path has words of the query -> the share of the query that it has."""
     shares: dict[int, float] = {}
     beginnings = [part for part, _ in parts]
-    for position, (low, words, _, _) in enumerate(profiles):
-        present = [share for part, share in parts if part in low and _says(words, part, beginnings)]
+    for position, profile in enumerate(profiles):
+        present = [
+            share for part, share in parts if part in profile.low and _says(profile.words, part, beginnings)
+        ]
         if present:
             shares[position] = sum(present)
     return shares
@@ -201,7 +206,7 @@ def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
     positions = set()
     for position, profile in enumerate(profiles):
         folder, _, stem = profile.low.partition("/")
-        suffix = profile.siblings.suffix
+        suffix = profile.suffix
         if (stem, suffix) not in names:
             continue
         if not folder or not named.isdisjoint(File(each, stem, suffix) for each in (folder, "")):
@@ -225,7 +230,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     held_back = {role: factor for role, factor in HELD_BACK.items() if not _asks_for(question, role)}
     code_wanted = question.wanted == CODE
     unwanted = {CODE: PAGE, GUIDE: CODE}.get(question.wanted)
-    sample = [profile.siblings.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
+    sample = [profile.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
     is_plain = any(name.isalpha() and name.islower() for name in question.names)  # may not be meant as a name
     only_held = not is_plain and question.defining > DEFINITION_WITHIN
@@ -236,7 +241,7 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     scores = list(ranked)
     for position, ((number, score), profile) in enumerate(zip(ranked, profiles, strict=True)):
         role = profile.role if profile.role in held_back else None
-        path = shares.get(position, 0.0) * (path_of_code if profile.siblings.code else PATH_PROSE)
+        path = shares.get(position, 0.0) * (path_of_code if profile.code else PATH_PROSE)
         definition = 0.0
         if number in question.definitions and profile.defining:
             definition = question.defining * (DEFINITION_NAMED if profile.stem in names else 1.0)

@@ -160,7 +160,7 @@ def chunks_to_read(hits: Mapping[int, Sequence[Hit]], profiles: boosts.Profiles)
     chunk_nos: set[int] = set()
     for number, passages in hits.items():
         profile = profiles.known(number)
-        reach = 1 if profile is boosts.UNKNOWN or profile.siblings.prose else 0
+        reach = 1 if profile is boosts.UNKNOWN or profile.prose else 0
         for hit in passages:
             chunk_nos.update(range(hit.chunk_no - reach, hit.chunk_no + hit.span + reach))
     return sorted(chunk_nos)

@@ -109,7 +109,7 @@ class Embeddings(Record):
                     (model_no, after),
                 )
             for no, ordinal, updated_ms, path, media_type in rows:
-                role = filetypes.role(*filetypes.file(path, media_type))
+                role = filetypes.role(path, media_type)
                 yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)
 
     def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:

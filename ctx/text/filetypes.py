@@ -3,8 +3,6 @@ a generated file (docs/ranking.md has the reasons).
 """
 
 import re
-from functools import lru_cache
-from typing import NamedTuple
 
 # Long texts of these media types are cut between sentences, and other texts between statements.
 PROSE = frozenset(
@@ -71,43 +69,15 @@ _CHANGE_LOG = re.compile(
 )
 
 
-class Siblings(NamedTuple):
-    """The properties that all files with the same folder, suffix and media type share."""
-
-    folder: str  # the folder's name; "" for the top folder
-    suffix: str  # in lower case, without the dot
-    prose: bool
-    code: bool
-    role: str | None  # the role that the folders in the path imply
-
-
-def file(path: str, media_type: str) -> tuple[str, Siblings]:
-    """(a file's name without its last suffix, the properties that it shares with its siblings). The name of
-    `src/flask/app.py` is `app`.
+def name_parts(path: str) -> tuple[str, str, str]:
+    """(name of the folder, name without the last suffix, suffix in lower case) of a file. The folder is "" at
+    the top. `src/flask/app.py` gives flask, app and py.
     """
-    folder, _, name = path.rpartition("/")
+    folders, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
     if not stem:
         stem, suffix = name, ""
-    return stem, _siblings(folder, suffix, media_type)
-
-
-@lru_cache(4096)  # files of the same folder usually come one after the other
-def _siblings(folder: str, suffix: str, media_type: str) -> Siblings:
-    prose, code = is_prose(media_type), is_code(media_type)
-    folders = set(folder.lower().split("/"))
-    role = None
-    if (code and folders & _GENERATED_FOLDERS) or (
-        suffix.lower() in _SHELLS and folders & _COMPLETION_FOLDERS
-    ):
-        role = GENERATED
-    elif prose and folders & _CHANGE_FOLDERS:
-        role = CHANGES
-    elif code and folders & _TEST_FOLDERS:
-        role = TEST
-    elif code and folders & _EXAMPLE_FOLDERS:
-        role = EXAMPLE
-    return Siblings(folder.rpartition("/")[2], suffix.lower(), prose, code, role)
+    return folders.rpartition("/")[2], stem, suffix.lower()
 
 
 def is_prose(media_type: str) -> bool:
@@ -129,27 +99,29 @@ def in_family(media_type: str, family: str) -> bool:
     return is_code(media_type) if family == "code" else media_type == family
 
 
-def role(stem: str, siblings: Siblings) -> str | None:
+def role(path: str, media_type: str) -> str | None:
     """The role of a file: GENERATED for any file, TEST or EXAMPLE for code, CHANGES for prose; None if the
     file has no role.
     """
-    low = stem.lower()
-    if siblings.role == GENERATED or _GENERATED_NAME.fullmatch(f"{low}.{siblings.suffix}"):
+    folder, stem, suffix = name_parts(path)
+    low, folders, code = stem.lower(), set(path.lower().split("/")[:-1]), is_code(media_type)
+    if (code and folders & _GENERATED_FOLDERS) or _GENERATED_NAME.fullmatch(f"{low}.{suffix}"):
         return GENERATED
-    if "completion" in low and siblings.suffix in _SHELLS:
+    if suffix in _SHELLS and ("completion" in low or folders & _COMPLETION_FOLDERS):
         return GENERATED
-    if siblings.prose:
-        return CHANGES if siblings.role or _logs_changes(stem, siblings.folder) else None
-    if not siblings.code:
+    if is_prose(media_type):
+        return CHANGES if folders & _CHANGE_FOLDERS or _logs_changes(stem, folder) else None
+    if not code:
         return None
     if (
         low.startswith(_TEST_BEGINNINGS)
         or low.endswith(_TEST_ENDINGS)
         or low in ("conftest", "tests")
         or _TEST_HUMP.search(stem)
+        or folders & _TEST_FOLDERS
     ):
         return TEST
-    return siblings.role
+    return EXAMPLE if folders & _EXAMPLE_FOLDERS else None
 
 
 def _logs_changes(stem: str, folder: str) -> bool:

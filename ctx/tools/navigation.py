@@ -11,7 +11,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.formats.table import ASCIIDOC, BY_MEDIA_TYPE, LATEX, MARKDOWN, ORG, RST, function_of
 from ctx.models import JSON, Caller, Filters, StoredText, Symbol, record_json
 from ctx.store.record import StoredDocument
-from ctx.text.filetypes import EXAMPLE, TEST, file, is_code, role
+from ctx.text.filetypes import EXAMPLE, TEST, is_code, role
 from ctx.text.strings import first_few
 from ctx.tools.places import Library, place_of, resolve_sources, unknown_source
 from ctx.tools.search import text_schema
@@ -275,7 +275,7 @@ def _in_word(char: str) -> bool:
 
 def _rank(text: StoredText) -> tuple[bool, bool]:
     """A sort key that puts code before pages, and tests and examples last."""
-    return role(*file(text.source_id, text.media_type)) in (TEST, EXAMPLE), not is_code(text.media_type)
+    return role(text.source_id, text.media_type) in (TEST, EXAMPLE), not is_code(text.media_type)
 
 
 def _reference(text: StoredText, line: int, definitions: Sequence[Definition]) -> dict[str, JSON]:

@@ -53,7 +53,7 @@ def order(
     ],
 )
 def test_code_is_told_from_its_tests_and_examples(path: str, role: str | None) -> None:
-    assert filetypes.role(*filetypes.file(path, PYTHON)) == role
+    assert filetypes.role(path, PYTHON) == role
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_code_is_told_from_its_tests_and_examples(path: str, role: str | None) -
     ],
 )
 def test_of_prose_only_change_logs_are_held_back(path: str, role: str | None) -> None:
-    assert filetypes.role(*filetypes.file(path, MARKDOWN)) == role
+    assert filetypes.role(path, MARKDOWN) == role
 
 
 def test_a_test_comes_behind_its_subject_unless_it_is_asked_for() -> None:
