@@ -44,23 +44,23 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 2000,
+    "(top)": 1975,
     "cli": 5350,
     "cluster": 2175,
     "code": 600,
-    "config": 1575,
+    "config": 1425,
     "connectors": 3850,
-    "embed": 750,
+    "embed": 675,
     "formats": 3475,
     "indexing": 1800,
     "lua": 1900,
     "memory": 8525,
     "scripts": 1675,
-    "search": 1800,
+    "search": 1775,
     "server": 3225,
     "store": 2950,
-    "text": 475,
-    "tools": 1525,
+    "text": 450,
+    "tools": 1475,
 }
 TOP = {
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "Dockerfile"),
