@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -176,7 +177,7 @@ def look_after_index(
         except CtxError as error:
             indexer.degrade("store", error.message)
             continue
-        try:
+        with suppress(CtxError):  # searches report the error
             before, applied = applied, index.applied_seq()
             if applied >= seq:
                 looks, patience = 0, LEFT_BEHIND_LOOKS
@@ -185,11 +186,6 @@ def look_after_index(
             if looks >= patience:
                 looks, patience = 0, 2 * patience  # retries less and less often, for example on a full disk
                 catch_up()
-                applied = index.applied_seq()
-                if applied >= catalog.seq():  # the index may be deleted again before the next check
-                    patience = LEFT_BEHIND_LOOKS
-        except CtxError:
-            pass  # searches report the error
 
 
 def follow_catalog(catalog: Catalog, indexer: Indexer, stopping: threading.Event) -> None:

@@ -7,7 +7,6 @@ is loaded.
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from urllib.parse import unquote
@@ -77,10 +76,7 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
 
     def fault(result: JSON) -> str | None:
         error = compiled.error({"result": result})
-        if error is None:
-            return None
-        words = error.message.removeprefix("parameter ")
-        return re.sub(r"\A(missing required|unknown) parameter", r"\1 field", words)
+        return None if error is None else error.message.replace("parameter", "field", 1)
 
     return fault
 

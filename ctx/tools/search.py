@@ -156,6 +156,8 @@ def _sources(arguments: Mapping[str, JSON], library: Library) -> tuple[frozenset
         chosen = resolve_sources(names, sources)
         if chosen is not None:
             narrowed = chosen if narrowed is None else narrowed & chosen
+            if not narrowed and chosen:
+                notes.append("no source matches both source and filters.source")
     return narrowed, notes
 
 
