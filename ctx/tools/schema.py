@@ -76,7 +76,7 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
 
     def fault(result: JSON) -> str | None:
         error = compiled.error({"result": result})
-        return None if error is None else error.message.replace("parameter", "field", 1)
+        return None if error is None else error.message.removeprefix("parameter ")
 
     return fault
 
