@@ -56,6 +56,7 @@ _WORDS = {
     "server.allowed_origins": "opens the server to {0}",
     "server.api_key_env": "reads the environment variable {0}",
     "lua.tools_dir": "runs every script in the folder {0}",
+    "memory.llm.base_url": "sends memories to {0}",
     "memory.llm.api_key_env": "reads the environment variable {0}",
     "connectors.filesystem.root": "reads the folder {0}",
     "connectors.git.url": "reads the repository {0}",
@@ -65,6 +66,9 @@ _WORDS = {
     "connectors.web.url": "reads the site {0}",
     "connectors.web.allow_hosts": "reaches {0}",
     "connectors.web.robots": "ignores robots.txt of {url}",
+    "connectors.s3.bucket": "reads the bucket {0}, with your AWS keys unless `anonymous`",
+    "connectors.s3.endpoint_url": "reads buckets at {0}",
+    "script.path": "runs the script {0} as the {who}",
     "script.env": "reads the variables {0} (as the {who})",
     "script.allow_hosts": "reaches {0} (as the {who})",
     "script.fs": "reads the folders {0} (as the {who})",
@@ -72,8 +76,7 @@ _WORDS = {
     "script.memory_bank": "reads and changes the memories of the bank {0} (as the {who})",
     "pack.api_key_env": "reads the environment variable {0}",
 }
-# For these tables one line covers the whole table (`_memory`, `_bucket`, `_script`), including its guarded
-# keys that are not in `_WORDS`.
+# Tables whose guarded keys that are not in `_WORDS` are covered by the lines of the others.
 _WHOLE = ("memory.llm", "connectors.s3", "script")
 
 
@@ -94,7 +97,8 @@ def requests(tables: Table, root: str) -> list[str]:
             for pack in table.values():
                 lines += _keys("pack", as_table(pack), root)
         elif name == "memory":
-            lines += _memory(table, root)
+            lines += _keys("memory.llm", as_table(table.get("llm")), root)
+            lines += _keys("memory", {key: table[key] for key in table if key != "llm"}, root)
         elif name in SECTIONS:
             lines += _keys(name, table, root)
         else:
@@ -219,34 +223,13 @@ def _named(name: str, table: Table, root: str) -> Iterator[str]:
     elif kind == "script":
         for script, entries in table.items():
             who = f"{'source' if group == 'connectors' else group.removesuffix('s')} {script}"
-            yield from _script(as_table(entries), who, root)
+            known = {key: value for key, value in as_table(entries).items() if key in keys_of(Script)}
+            # One line for each grant, so that a very long path cannot push the grants out of view.
+            yield from _keys("script", known, root, who)
     else:
         instances = [plain_entries(table), *(value for value in table.values() if isinstance(value, dict))]
         for entries in instances:
             yield from _keys(name, entries, root)
-            if kind == "s3" and "bucket" in entries:
-                yield _bucket(entries)
-
-
-def _script(table: Table, who: str, root: str) -> Iterator[str]:
-    path = str(table.get("path"))
-    yield f"runs the script {path if len(path) <= _READABLE else os.path.normpath(path)} as the {who}"
-    # One line for each grant, so that a very long path cannot push the grants out of view.
-    yield from _keys("script", {key: table[key] for key in table if key in keys_of(Script)}, root, who)
-
-
-def _bucket(table: Table) -> str:
-    endpoint = f" at {_shown(table['endpoint_url'])}" if table.get("endpoint_url") else ""
-    keys = "" if table.get("anonymous") is True else " with your AWS keys"
-    return f"reads the bucket {table['bucket']}{endpoint}{keys}"
-
-
-def _memory(table: Table, root: str) -> Iterator[str]:
-    if "llm" in table:
-        llm = as_table(table["llm"])
-        yield f"sends memories to {_shown(llm.get('base_url'))}"
-        yield from _keys("memory.llm", llm, root)
-    yield from _keys("memory", {key: table[key] for key in table if key != "llm"}, root)
 
 
 # -- readable values -----------------------------------------------------------------------------------------

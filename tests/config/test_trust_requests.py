@@ -137,7 +137,7 @@ CUT_OFF = {
         '[tools.script.t]\npath = "LONGt.lua"\nfs = ["~/.ssh"]',
         "reads the folders ~/.ssh (as the tool t)",
     ),
-    "script": ('[tools.script.t]\npath = "LONGt.lua"', "runs the script t.lua as the tool t"),
+    "script": ('[tools.script.t]\npath = "LONGt.lua"', "/clone/t.lua as the tool t"),
     "folder": ('[connectors.filesystem]\nroot = "LONGUPetc"', "reads the folder /etc"),
     "database": ('[db]\npath = "LONGUPetc/x"', "keeps its database at /etc/x"),
     "repository": (
