@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 import threading
 from collections import deque
@@ -20,8 +19,6 @@ from ctx.text.strings import sound
 
 if TYPE_CHECKING:  # engines import numpy (70 ms), and opening an embedder does not need it
     from ctx.embed.engines import Engine, Vector
-
-logger = logging.getLogger(__name__)
 
 _MODELS = os.path.dirname(os.path.abspath(__file__))
 _SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
@@ -189,19 +186,16 @@ class LocalEmbedder:
 
     def _loaded(self, *, download: bool) -> "Engine":
         """The engine, loaded at the first call."""
-        with self._loading:
-            if self._engine is None:
-                self._engine = self._load(download)
-                logger.debug("loaded model=%s threads=%d", self._name, self._threads)
-            return self._engine
-
-    def _load(self, download: bool) -> "Engine":
         from ctx.embed import engines
 
-        with self._telling("could not be loaded"):
+        with self._loading, self._telling("could not be loaded"):
+            if self._engine is not None:
+                return self._engine
             if self._folder is None:
-                return engines.load_named(self._name, self._cache_dir, download=download)
-            return engines.OnnxEngine(self._folder, self._model_file)
+                self._engine = engines.load_named(self._name, self._cache_dir, download=download)
+            else:
+                self._engine = engines.OnnxEngine(self._folder, self._model_file)
+            return self._engine
 
 
 def _processors() -> int:
