@@ -83,19 +83,17 @@ def outline_rows(stored: StoredDocument, name: str | None = None) -> list[dict[s
     `BadRequest`.
     """
     document = stored.document
+    outer = named_definition(stored, name) if name else None
     if not document.definitions:
-        found = headings(stored)
-        if name:
-            inside = named_definition(stored, name)
-            found = [each for each in found if inside.start_line <= each.start_line <= inside.end_line]
-        return [_member(each) for each in found]
-    if name is None:
-        return [_member(each) for each in members(document.definitions)]
-    inside = named_definition(stored, name)
-    found = members(document.definitions, inside)
-    rows = [_member(each) for each in found]
-    if len(found) <= 1 and inside.end_line - inside.start_line >= LONG_FUNCTION:
-        parts = blocks(document.body.split("\n"), inside.start_line, inside.end_line)
+        return [
+            _member(each)
+            for each in headings(stored)
+            if outer is None or outer.start_line <= each.start_line <= outer.end_line
+        ]
+    listed = members(document.definitions, outer)
+    rows = [_member(each) for each in listed]
+    if outer and len(listed) <= 1 and outer.end_line - outer.start_line >= LONG_FUNCTION:
+        parts = blocks(document.body.split("\n"), outer.start_line, outer.end_line)
         rows += [
             _member(Definition("", "", "block", text, first, first, last)) for first, last, text in parts
         ]
@@ -127,16 +125,18 @@ def headings(stored: StoredDocument) -> list[Definition]:
                 places.append((chunk.start_line, len(parts), parts[-1]))
                 last = chunk.heading
     total = line_count(document.body)
-    found: list[Definition] = []
+    definitions: list[Definition] = []
     open_: list[tuple[int, str]] = []
     for i, (line, level, title) in enumerate(places):
         while open_ and open_[-1][0] >= level:
             open_.pop()
         open_.append((level, title))
-        end = next((later - 1 for later, other, _ in places[i + 1 :] if other <= level), total)
+        end = next((later - 1 for later, next_level, _ in places[i + 1 :] if next_level <= level), total)
         path = " > ".join(name for _, name in open_)
-        found.append(Definition(title, path, "heading", f"{'#' * level} {title}", line, line, max(line, end)))
-    return found
+        definitions.append(
+            Definition(title, path, "heading", f"{'#' * level} {title}", line, line, max(line, end))
+        )
+    return definitions
 
 
 def _plain_words(title: str) -> str:
@@ -197,11 +197,11 @@ def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSO
     """The reply of `symbol`: the definitions of a name and the references to it, with tests and examples
     last. Raises `BadRequest` for an unknown source.
     """
-    asked = arguments["name"].strip().removesuffix("()")
-    name = re.split(r"::|->|[.#]", asked)[-1] or asked
+    full_name = arguments["name"].strip().removesuffix("()")
+    name = re.split(r"::|->|[.#]", full_name)[-1] or full_name
     source = arguments.get("source")
-    known = library.searched_names() if source else ()
-    names = resolve_sources([source] if source else [], known)
+    sources = library.searched_names() if source else ()
+    names = resolve_sources([source] if source else [], sources)
     filters = library.searcher.resolved(
         Filters(sources=names), [arguments["path"]] if arguments.get("path") else []
     )
@@ -211,7 +211,7 @@ def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSO
         for number, each in catalog.definitions_named(name, MAX_DEFINITIONS)
         if filters.documents is None or number in filters.documents
     ]
-    exact = {id(each) for each in candidates([each for _, each in defined], asked)}
+    exact = {id(each) for each in candidates([each for _, each in defined], full_name)}
     defined = [(number, each) for number, each in defined if id(each) in exact] or defined
     hits = library.index.keyword(f'"{name}"', filters, MAX_FILES)
     numbers = [*(number for number, _ in defined), *(hit.document_no for hit in hits)]
@@ -222,30 +222,30 @@ def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSO
     defined.sort(
         key=lambda entry: (_rank(texts[entry[0]]), entry[1].kind in VALUES, texts[entry[0]].source_id)
     )
-    own = {(number, each.name_line) for number, each in defined}
+    definition_lines = {(number, each.name_line) for number, each in defined}
     lines = [
         (text, line)
         for text in sorted(texts.values(), key=lambda each: (_rank(each), each.source_id))
         for line in _lines_with(name, text.body)
-        if (text.document_no, line) not in own
+        if (text.document_no, line) not in definition_lines
     ]
     limit = arguments.get("limit", DEFAULT_LIMIT)
-    shown = lines[: max(0, limit - len(defined))]
-    around = catalog.definitions_of(sorted({text.document_no for text, _ in shown}))
+    listed = lines[: max(0, limit - len(defined))]
+    around = catalog.definitions_of(sorted({text.document_no for text, _ in listed}))
     answer: dict[str, JSON] = {
-        "name": asked,
+        "name": full_name,
         "definitions": [
             {"source": texts[number].source, "path": texts[number].source_id, **_member(each)}
             for number, each in defined[:limit]
         ],
-        "references": [_reference(text, line, around.get(text.document_no, ())) for text, line in shown],
+        "references": [_reference(text, line, around.get(text.document_no, ())) for text, line in listed],
         "definition_count": len(defined),
         "reference_count": len(lines),
     }
     if defined:
         answer["calls"] = _calls(library, texts[defined[0][0]], defined[0][1])
     if source and not names:
-        answer["note"] = unknown_source(source, known)
+        answer["note"] = unknown_source(source, sources)
     elif not defined and not lines:
         answer["note"] = "0 exact matches; `search` also finds similar spellings and meanings"
     elif len(defined) + len(lines) > limit:
@@ -255,7 +255,7 @@ def symbol_answer(library: Library, arguments: dict[str, JSON]) -> dict[str, JSO
 
 def _lines_with(name: str, body: str) -> list[int]:
     """The numbers of the lines that contain a name as a whole word, without duplicates."""
-    found: list[int] = []
+    numbers: list[int] = []
     line, counted = 1, 0
     at = body.find(name)  # a pattern with a look-behind takes twenty times as long
     while at >= 0:
@@ -263,10 +263,10 @@ def _lines_with(name: str, body: str) -> list[int]:
         if not (_in_word(body[at - 1 : at]) or _in_word(body[end : end + 1])):
             line += body.count("\n", counted, at)
             counted = at
-            if not found or found[-1] != line:
-                found.append(line)
+            if not numbers or numbers[-1] != line:
+                numbers.append(line)
         at = body.find(name, end)
-    return found
+    return numbers
 
 
 def _in_word(char: str) -> bool:
