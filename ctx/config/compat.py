@@ -133,9 +133,8 @@ def _needed_paths(tables: Table) -> Iterator[str]:
         ("tools", "script", "path"),
         ("agents", "script", "path"),
     ):
-        table = as_table(as_table(tables.get(group)).get(kind))
-        for entries in (table, *table.values()):
-            path = as_table(entries).get(key)
+        for _, table in _instances(tables, group, kind):
+            path = table.get(key)
             if isinstance(path, str) and path and "\0" not in path:
                 yield path
 
@@ -181,8 +180,7 @@ def converted(
                 notes += _script(entries, label, base, root, read_script)
             else:
                 entries = {key: value for key, value in table.items() if key in keys_of(section)}
-            if kind != "script" and group == "connectors":
-                notes += _source(entries, table, label, base, root)
+                notes += _source(entries, table, label, base, root) if group == "connectors" else ()
             add(f"{full}.{toml_key(name)}", entries)
     if any(as_table(tables.get(group)).get("script") for group in ("connectors", "tools", "agents")):
         notes.append(

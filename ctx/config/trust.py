@@ -223,9 +223,9 @@ def _named(name: str, table: Table, root: str) -> Iterator[str]:
     elif kind == "script":
         for script, entries in table.items():
             who = f"{'source' if group == 'connectors' else group.removesuffix('s')} {script}"
-            known = {key: value for key, value in as_table(entries).items() if key in keys_of(Script)}
+            own_keys = {key: value for key, value in as_table(entries).items() if key in keys_of(Script)}
             # One line for each grant, so that a very long path cannot push the grants out of view.
-            yield from _keys("script", known, root, who)
+            yield from _keys("script", own_keys, root, who)
     else:
         instances = [plain_entries(table), *(value for value in table.values() if isinstance(value, dict))]
         for entries in instances:
