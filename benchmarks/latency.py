@@ -38,7 +38,7 @@ from _common import (
 )
 
 from ctx.config import load_config
-from ctx.tools.toolbox import Caller
+from ctx.models import Caller
 from ctx.workspace import open_workspace
 
 CONFIG = (
