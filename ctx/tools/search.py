@@ -114,7 +114,7 @@ def found(library: Library, arguments: Mapping[str, JSON]) -> SearchReply:
     )
     searcher = library.searcher
     filters = searcher.resolved(filters, paths, types)
-    notes += _unmatched(filters, paths, types)
+    notes += _unknown_types(types) or _unmatched(filters, paths, types)
     per_document = arguments.get("per_document", 1)
     if filters.documents is not None and len(filters.documents) == 1:  # list its passages
         per_document = max(per_document, min(arguments.get("limit", per_document), MAX_PER_DOCUMENT))
@@ -159,6 +159,16 @@ def _sources(arguments: Mapping[str, JSON], library: Library) -> tuple[frozenset
             if not narrowed and chosen:
                 notes.append("no source matches both source and filters.source")
     return narrowed, notes
+
+
+def _unknown_types(types: Sequence[str]) -> list[str]:
+    """Notes on values of `type` that are not types."""
+    return [
+        f"type: '{name[:80]}' is neither prose nor code nor a media type such as text/markdown; "
+        "the files of one language are a path: *.py"
+        for name in types
+        if name.strip().lower() not in ("prose", "code") and "/" not in name
+    ]
 
 
 def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> list[str]:

@@ -158,6 +158,7 @@ def test_a_path_or_type_that_no_document_has_is_told(space: Workspace) -> None:
     }
     assert "'/src/app.py.bak'" in search(space, "x", filters={"path": "/src/app.py.bak"})["note"]
     assert search(space, "x", filters={"type": "text/csv"})["note"] == "no document is of type 'text/csv'"
+    assert "one language are a path: *.py" in search(space, "x", filters={"type": "python"})["note"]
     assert "note" not in search(space, "tables", filters={"path": "src/**"}), (
         "there are such, without the word"
     )
