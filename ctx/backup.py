@@ -21,7 +21,7 @@ from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.activity import COMPONENT as ACTIVITY
 from ctx.memory.activity import MIGRATIONS as ACTIVITY_MIGRATIONS
-from ctx.memory.copies import Ledger, stored_counts
+from ctx.memory.copies import Ledger, counts_in
 from ctx.memory.location import count_memories, locate
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.models import JSON
@@ -169,9 +169,10 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
     """Restores a store from a backup. The caller must then update the index.
 
     The whole backup is read and checked before anything changes. Each database is replaced atomically, the
-    memories first. If the process is killed, each database is either the old or the new version. An existing
-    store is replaced only with `replace`. Raises `BadRequest` for a file that is not a backup, `StoreError`
-    for a damaged backup or one of a newer ctx, and `Busy` if the store is in use.
+    memories first. If the process is killed, each database is either the old or the new version; run the
+    restore again then. An existing store is replaced only with `replace`. Raises `BadRequest` for a file that
+    is not a backup, `StoreError` for a damaged backup or one of a newer ctx, and `Busy` if the store is in
+    use.
     """
     folder = os.path.dirname(store.catalog)
     partial = {
@@ -200,8 +201,13 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
 def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
     """Puts both restored databases in place, the memories first."""
     if os.path.lexists(partial[MEMORY]):
+        with _looked_at(partial[MEMORY]) as connection:
+            counts = counts_in(connection)
+        ledger = Ledger(store.memory)
+        with ledger.held() as page:
+            page.lower(*counts)  # else, a kill after the next line would be reported as a loss of memories
         _put_in_place(partial[MEMORY], store.memory, replace=True, only_empty=not replace)
-        Ledger(store.memory).reset(*stored_counts(store.memory))
+        ledger.reset(*counts)
     if os.path.lexists(partial[CATALOG]):
         index = os.path.join(os.path.dirname(store.catalog), "index")
         _put_in_place(partial[CATALOG], store.catalog, replace=replace, index=index)

@@ -1,12 +1,14 @@
-"""A restore that meets another command loses no acknowledged memory and mixes no stores."""
+"""A restore that meets another command loses no acknowledged memory, and one that is killed is run again."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from kit import ctx, project, workspace
+import pytest
+from kit import ctx, picture, project, workspace
 
 from ctx.backup import Store, back_up
+from ctx.server.overview import health
 
 # Runs a command, and once, right after it has opened the file that is named first (no lock is taken then), a
 # step of somebody else. An audit hook is asked by SQLite's own module; nothing of ours knows of it.
@@ -34,6 +36,21 @@ from ctx.config import load_config
 from ctx.workspace import open_workspace
 with open_workspace(load_config("ctx.toml", {})) as space:
     space.memory.bank("default").put("The otter came meanwhile.")
+"""
+# Ends when the restore has replaced the memories and opens the file that is named.
+DYING = """
+import os, sys
+replaced = False
+
+def die(event, arguments):
+    global replaced
+    if event in ("open", "sqlite3.connect"):
+        path = str(arguments[0])
+        if replaced and path.endswith(sys.argv[1]):
+            os._exit(9)
+        replaced = replaced or path.endswith(".ctx/memory.db") and event == "sqlite3.connect"
+
+sys.addaudithook(die)
 """
 RESTORING = """
 from ctx.backup import Store, restore
@@ -109,3 +126,29 @@ def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked
         ctx("--config", "ctx.toml", "restore", "backup.zip", "--replace", cwd=config.parent).returncode == 0
     )
     assert memories(config) == [HERON]
+
+
+@pytest.mark.parametrize("opened", ["memory.db.count", ".ctx/ctx.db"])
+def test_a_restore_that_was_killed_between_the_two_databases_is_finished_by_another(
+    tmp_path: Path, opened: str
+) -> None:
+    config = project(tmp_path, {"tea.md": "# Tea\n"}, CONFIG)
+    with workspace(config) as space:
+        space.indexer.run()
+        before = picture(space)
+    remembering(tmp_path, HERON)
+    with workspace(config) as space:
+        space.memory.bank("default").put(OTTER)
+        (tmp_path / "docs" / "tea.md").write_text("# Coffee\n")
+        space.indexer.run()
+        after = picture(space)
+    killed = subprocess.run([sys.executable, "-c", DYING + RESTORING, opened], cwd=tmp_path, check=False)
+    assert killed.returncode == 9
+    assert memories(config) == [HERON]
+    with workspace(config) as space:
+        assert picture(space) == after != before
+        assert "degraded" not in health(space), "no memory is taken for lost"
+    assert ctx("--config", "ctx.toml", "restore", "backup.zip", "--replace", cwd=tmp_path).returncode == 0
+    assert memories(config) == [HERON]
+    with workspace(config) as space:
+        assert picture(space) == before
