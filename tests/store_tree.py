@@ -15,7 +15,7 @@ import numpy as np
 
 from ctx.formats.code import definitions_by_patterns
 from ctx.models import Chunk, Document, Filters, Run, document_id, embedding_text, text_hash
-from ctx.store import index as index_module
+from ctx.store import keyword_writer
 from ctx.store.base import Catalog
 from ctx.store.index import LocalIndex
 from ctx.store.sqlite import SqliteCatalog
@@ -73,10 +73,15 @@ def vector_of(hashed: bytes, dim: int = DIM) -> np.ndarray:
     return vector / np.float32(np.linalg.norm(vector))
 
 
+def pending_texts(catalog: Catalog, model: str, most: int) -> list[tuple[bytes, str]]:
+    """At most so many of the texts without an embedding, oldest first."""
+    return catalog.pending_texts(model, [chunk.chunk_no for chunk in catalog.pending_chunks(model)])[:most]
+
+
 def embed_pending(catalog: Catalog, batch: int = 64, model: str = MODEL) -> int:
     """Embeds what is pending; how many texts."""
     count = 0
-    while texts := catalog.pending_texts(model, batch):
+    while texts := pending_texts(catalog, model, batch):
         for hashed, text in texts:
             assert text_hash(text) == hashed, "the text to embed is not the one that was hashed"
         catalog.put_embeddings(model, [(hashed, vector_of(hashed)) for hashed, _ in texts])
@@ -130,7 +135,7 @@ def follow(catalog: Catalog, index: LocalIndex | None, version: int, batch: int 
     if index is not None:
         index.catch_up(catalog)
     for _ in range(2):
-        texts = catalog.pending_texts(MODEL, 40)
+        texts = pending_texts(catalog, MODEL, 40)
         catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed)) for hashed, _ in texts])
         if index is not None:
             index.catch_up(catalog)
@@ -217,7 +222,7 @@ def clean_portrait(folder: Path, version: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    index_module.PUBLISH_EVERY_S = 0.0
+    keyword_writer.PUBLISH_EVERY_S = 0.0
     followed, follower = open_store(Path(sys.argv[1]))
     print("ready", flush=True)
     for at in range(int(sys.argv[2]), int(sys.argv[3])):

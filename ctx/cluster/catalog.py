@@ -59,15 +59,6 @@ SEEN_ALIKE = ("git", "web", "s3")  # types of sources that look the same from ev
 # writes, and when a dump is restored.
 _TIMELINE = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _LINE = f"'.' || ?::text || '.' || {_TIMELINE} || '.' || 'meta'::regclass::oid"
-_SOUNDNESS = {
-    "documents without their text": "SELECT count(*) FROM document d WHERE NOT EXISTS "
-    "(SELECT 1 FROM body b WHERE b.document_no = d.no)",
-    "documents without all of their chunks": "SELECT count(*) FROM document d WHERE chunk_count <> "
-    "(SELECT count(*) FROM chunk c WHERE c.no >= chunk_first AND c.no < chunk_first + chunk_count "
-    "AND c.document_no = d.no)",
-    "writes with a number that was not given yet": "SELECT count(*) FROM document "
-    "WHERE seq > (SELECT value FROM meta WHERE key = 'seq')",
-}
 
 
 class PostgresCatalog(Catalog):
@@ -226,16 +217,6 @@ class PostgresCatalog(Catalog):
 
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])
-
-    def check(self) -> list[str]:
-        """Checks the tables for missing rows and returns one line for each problem."""
-        problems = []
-        with self._reading() as connection:
-            for defect, sql in _SOUNDNESS.items():
-                row = connection.execute(sql).fetchone()
-                if row is not None and row[0]:
-                    problems.append(f"{row[0]} {defect}: restore a backup of the database, or index anew")
-        return problems
 
 
 def _standbys_line(standbys: Sequence[tuple[str | None, float]], names: str, commit: str) -> tuple[bool, str]:

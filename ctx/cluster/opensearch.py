@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import compress
-from typing import NamedTuple, TypeGuard, TypeVar
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
 from ctx.cluster import opensearch_query as queries
 from ctx.cluster.opensearch_client import Client, Refusal
-from ctx.cluster.opensearch_part import STATE, Part, State, Writing
+from ctx.cluster.opensearch_part import Part, State, Writing
 from ctx.cluster.opensearch_query import FORMAT
 from ctx.errors import EmbeddingsDisabled, StoreError
 from ctx.models import JSON, Filters, Hit
@@ -30,7 +30,6 @@ from ctx.text.strings import counted
 logger = logging.getLogger(__name__)
 
 STATE_KEPT_S = 0.5  # how long a searcher uses a state before it reads the state again
-T = TypeVar("T")
 
 
 class States(NamedTuple):
@@ -134,49 +133,7 @@ class OpenSearchIndex(SearchIndex):
         if filters.closed or k <= 0:
             return []
         body = queries.vector_body(vector, filters, k)
-        reply = self._asked(
-            self._vectors,
-            lambda state: self._search(state, body, exact=False) if state.size else None,
-            model,
-        )
-        return [] if reply is None else queries.vector_hits(reply)
-
-    def both(
-        self,
-        query: str,
-        vector: Callable[[], np.ndarray],
-        filters: Filters,
-        depths: tuple[int, int],
-        *,
-        prefix: bool = False,
-        model: str | None = None,
-    ) -> tuple[list[Hit], list[Hit]]:
-        """See `SearchIndex`. Sends one request if both indexes can answer, else one for each index."""
-        words, vectors = self._states()
-        question = None if filters.closed or min(depths) <= 0 else self._word_query(query, prefix)
-        if (
-            question is not None
-            and self._is_ours(words)
-            and self._is_ours(vectors)
-            and vectors.size
-            and vectors.model == (model or self._embedding()[0])
-        ):
-            try:
-                replies = self._client.search_all(
-                    [
-                        queries.search_of(
-                            words.name, queries.word_body(question, filters, depths[0]), exact=True
-                        ),
-                        queries.search_of(
-                            vectors.name, queries.vector_body(vector(), filters, depths[1]), exact=False
-                        ),
-                    ]
-                )
-                return queries.word_hits(replies[0]), queries.vector_hits(replies[1])
-            except Refusal as error:
-                if error.status != 404:
-                    raise  # 404 means that an index was replaced meanwhile, so the searches below try again
-        return super().both(query, vector, filters, depths, prefix=prefix, model=model)
+        return queries.vector_hits(self._asked(self._vectors, [body], exact=False, model=model))
 
     def hold(self, model: str) -> bool:
         """Whether the published vectors are of this model, so that `semantic` can search them."""
@@ -264,11 +221,6 @@ class OpenSearchIndex(SearchIndex):
             yellow = health["status"] == "yellow"
             mend = "a copy needs a node of its own ([index] replicas)" if yellow else "nodes are missing"
             line += f", {unassigned} more on no node: {mend}"
-        words = self._read_states().words
-        ours = words is not None and words.owner == self._owner  # `check` reports another catalog's
-        if ours and words is not None and catalog.history(words.applied) != words.history:
-            line += "; the index has another history than the catalog: `ctx index` builds it anew"
-            return False, line
         return not unassigned, line
 
     def _check_owner(self) -> None:
@@ -277,7 +229,7 @@ class OpenSearchIndex(SearchIndex):
         """
         states = self._states()
         for state in filter(None, states):
-            if state.owner != self._owner and state.format and not self._adopting:
+            if state.owner != self._owner and not self._adopting:
                 raise self._foreign()
             if state.format > FORMAT:
                 raise StoreError("the index in OpenSearch was written by a newer ctx: upgrade this one")
@@ -305,8 +257,8 @@ class OpenSearchIndex(SearchIndex):
         """The state of the index to write to: the current index or else the unfinished new index if it can be
         continued, else a new empty index.
         """
-        for building in (False, True):
-            state = part.state(building=building)
+        for alias in (part.alias, part.building_alias):
+            state = part.state(alias)
             if state is not None and not self._suspect:
                 reason = self._fault(state, catalog, model if part is self._vectors else state.model)
                 if reason is None:
@@ -318,7 +270,7 @@ class OpenSearchIndex(SearchIndex):
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
         """The reason why an index cannot be continued; None if it can."""
         if state.format != FORMAT:
-            return "it has another format" if state.format else "it was not finished"
+            return "it has another format"
         if catalog.history(state.applied) != state.history or state.owner != self._owner:
             return "it belongs to another catalog, or to one that was restored"
         return None if state.model == model else "it has another model"
@@ -334,7 +286,7 @@ class OpenSearchIndex(SearchIndex):
             writing.publish_some(stored.seq - 1)
             entries = queries.passage_entries(stored)
             writing.put(entries)
-            writing.keep(stored.document_no, stored.seq, [entry.id for entry in entries])
+            writing.keep(stored.document_no, stored.seq, [int(entry["_id"]) for entry in entries])
         writing.publish(target)
         part.take_place(state.name)
         return target
@@ -388,41 +340,41 @@ class OpenSearchIndex(SearchIndex):
 
     def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
-        addresses = [{"_index": part.alias, "_id": STATE} for part in (self._words, self._vectors)]
-        states = States(*map(State.published, self._client.documents(addresses, hurried=hurried)))
+        states = States(*(part.state(hurried=hurried) for part in (self._words, self._vectors)))
         with self._lock:
             self._seen = began_s, states
         return states
 
-    def _asked(self, part: Part, ask: Callable[[State], T], model: str | None = None) -> T | None:
-        """The result of `ask` for the current index. None if this index does not exist, or is not of `model`
-        (if given). Tries again if the index is replaced meanwhile.
+    def _asked(
+        self, part: Part, bodies: Sequence[JSON], *, exact: bool, model: str | None = None
+    ) -> list[JSON]:
+        """The replies to searches in the current index. [] if this index does not exist, is empty, or is not
+        of `model` (if given). Tries again if the index is replaced meanwhile.
         """
         for last in (False, True):
-            states = self._read_states() if last else self._states()
-            state = states.words if part is self._words else states.vectors
+            words, vectors = self._read_states() if last else self._states()
+            state = words if part is self._words else vectors
             if state is None or (model is not None and state.model != model):
                 continue
             if state.format != FORMAT:
                 raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
             if state.owner != self._owner:  # the chunk numbers in it belong to other documents
                 raise self._foreign()
+            if not state.size:
+                continue
             try:
-                return ask(state)
+                searches = [queries.search_of(state.name, body, exact=exact) for body in bodies]
+                return self._client.search_all(searches)
             except Refusal as error:
                 if error.status != 404 or last:
                     raise  # 404 means that the index was replaced meanwhile
-        return None
-
-    def _search(self, state: State, body: JSON, *, exact: bool) -> JSON:
-        return self._client.search_all([queries.search_of(state.name, body, exact=exact)])[0]
+        return []
 
     def _hits(self, query: JSON | None, filters: Filters, k: int) -> list[Hit]:
         if query is None or filters.closed:
             return []
         body = queries.word_body(query, filters, k)
-        reply = self._asked(self._words, lambda state: self._search(state, body, exact=True))
-        return [] if reply is None else queries.word_hits(reply)
+        return queries.word_hits(self._asked(self._words, [body], exact=True))
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """(field, term) -> the number of passages that contain the term in this field. Sends one request."""
@@ -432,15 +384,8 @@ class OpenSearchIndex(SearchIndex):
     def _totals(self, questions: Sequence[JSON]) -> list[int]:
         """The number of passages that each of these queries finds."""
         bodies = [{"size": 0, "track_total_hits": True, "query": question} for question in questions]
-
-        def ask(state: State) -> list[JSON]:
-            searches = [queries.search_of(state.name, body, exact=False) for body in bodies]
-            return self._client.search_all(searches)
-
-        replies = self._asked(self._words, ask) if questions else []
-        if replies is None:
-            return [0] * len(questions)
-        return [int(reply["hits"]["total"]["value"]) for reply in replies]
+        replies = self._asked(self._words, bodies, exact=False) if bodies else []
+        return [int(reply["hits"]["total"]["value"]) for reply in replies] or [0] * len(questions)
 
     def _beginning(self, query: str) -> JSON | None:
         """The query for the terms that the incomplete last word may become; None if no term matches."""

@@ -4,12 +4,11 @@ The library distributes requests over the nodes and skips a node that fails. Eve
 twice with the same effect (documents have external versions), so failed requests are sent again.
 """
 
-import base64
 import json
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from opensearchpy import OpenSearch
@@ -40,6 +39,7 @@ BULK_BYTES = 4 << 20  # the largest size of a bulk request
 BULK_RETRIES = 5  # how often a write is repeated while the server is busy, for example with merging graphs
 BULK_PAUSE_S = 1  # the pause before the first repetition; it doubles with each
 _AGAIN = frozenset({429, 502, 503, 504})
+_INTERRUPTED = "search_phase_execution_exception"
 _MEANINGS = {
     401: "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url",
     403: "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)",
@@ -66,30 +66,13 @@ def node_addresses(text: str) -> tuple[list[dict[str, JSON]], tuple[str, str] | 
             raise ConfigError(
                 "[index] url: write https://host:9200 (or http://), several with commas between"
             )
-        secured = address.scheme == "https"
-        nodes.append(
-            {
-                "host": address.hostname,
-                "port": port,
-                "use_ssl": secured,
-                "url_prefix": address.path.rstrip("/"),
-            }
-        )
+        secured, prefix = address.scheme == "https", address.path.rstrip("/")
+        nodes.append({"host": address.hostname, "port": port, "use_ssl": secured, "url_prefix": prefix})
         if credentials is None and address.username is not None:
             credentials = unquote(address.username), unquote(address.password or "")
     if not nodes:
         raise ConfigError("[index] url: is empty; write https://host:9200, several with commas")
     return nodes, credentials
-
-
-def _headers(settings: Index, credentials: tuple[str, str] | None) -> dict[str, str]:
-    headers = {"user-agent": f"ctx/{__version__}"}
-    if settings.api_key:
-        headers["authorization"] = f"ApiKey {settings.api_key}"
-    elif credentials is not None:
-        pair = base64.b64encode(":".join(credentials).encode())
-        headers["authorization"] = f"Basic {pair.decode()}"
-    return headers
 
 
 class Refusal(StoreError):
@@ -115,9 +98,13 @@ class Client:
         self._timeout_s = settings.timeout_secs
         self._retries = settings.max_retries
         self._checked = False
+        headers = {"user-agent": f"ctx/{__version__}"}
+        if settings.api_key:
+            headers["authorization"] = f"ApiKey {settings.api_key}"
         self.engine = OpenSearch(
             nodes,
-            headers=_headers(settings, credentials),
+            headers=headers,
+            http_auth=None if settings.api_key else credentials,
             ssl_context=_tls(settings.ca_file) if any(node["use_ssl"] for node in nodes) else None,
             timeout=settings.timeout_secs,
             max_retries=len(nodes) - 1,  # tries each node once; `_answer` tries again after a pause
@@ -130,13 +117,20 @@ class Client:
         self.engine.close()
 
     def ask(
-        self, method: str, path: str, body: JSON = None, *, missing: bool = False, slow: bool = False
+        self,
+        method: str,
+        path: str,
+        body: JSON = None,
+        *,
+        missing: bool = False,
+        slow: bool = False,
+        hurried: bool = False,
     ) -> JSON:
         """The reply to a request. With `missing`, it is None if the index, alias or document does not exist.
-        `slow` allows more time.
+        `slow` allows more time, and `hurried` a second and no other attempt.
         """
         try:
-            return self._answer(method, path, body, slow=slow)
+            return self._answer(method, path, body, slow=slow, hurried=hurried)
         except Refusal as error:
             if error.status == 404 and missing:
                 return None
@@ -174,23 +168,8 @@ class Client:
     def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
         """The replies to several searches (header, body), which are sent in one request."""
         lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search)
-        replies = self._answer("POST", "/_msearch", lines, failures=lambda reply: reply["responses"])
-        return list(replies["responses"])
-
-    def documents(self, addresses: Sequence[JSON], *, hurried: bool = False) -> list[JSON]:
-        """The entries of an `_mget` reply for these documents. If an index does not exist, the document
-        counts as missing. If a shard is unavailable, the request is repeated, because the document may exist.
-        """
-
-        def lost(reply: JSON) -> list[JSON]:
-            return [
-                document
-                for document in reply["docs"]
-                if "error" in document and document["error"].get("type") != "index_not_found_exception"
-            ]
-
-        replies = self._answer("POST", "/_mget", {"docs": addresses}, failures=lost, hurried=hurried)
-        return list(replies["docs"])
+        replies: list[JSON] = self._answer("POST", "/_msearch", lines)["responses"]
+        return replies
 
     def _check(self, *, hurried: bool = False) -> None:
         if not self._checked:
@@ -215,13 +194,12 @@ class Client:
         path: str,
         body: JSON = None,
         *,
-        failures: Callable[[JSON], list[JSON]] = lambda reply: [],
         slow: bool = False,
         hurried: bool = False,
         checked: bool = False,
     ) -> JSON:
         """The reply to a request. The request is sent again after a pause if it fails with a temporary error,
-        or if one of the parts of the reply that `failures` returns has such an error.
+        or if one of several searches in it does.
         """
         if not checked:
             self._check(hurried=hurried)
@@ -233,11 +211,11 @@ class Client:
                 reply = self.engine.transport.perform_request(
                     method, path, body=body, timeout=timeout_s, headers={"content-type": kind}
                 )
-                failed = [part for part in failures(reply) if "error" in part]
-                if not failed:
+                searches = reply.get("responses", ()) if isinstance(reply, dict) else ()
+                failed = next((search for search in searches if "error" in search), None)
+                if failed is None:
                     return reply
-                # A failed part of an `_mget` reply has no status.
-                status, details = failed[0].get("status", 503), failed[0]["error"]
+                status, details = failed["status"], failed["error"]
             except SerializationError as error:
                 raise StoreError(
                     "[index] url answers with something that is not JSON: is it an OpenSearch?"
@@ -248,26 +226,21 @@ class Client:
                 status, details = 503, None
             except TransportError as error:
                 status, details = _details(error)
-            if not (tries_left and _passing(status, details)):
+            # Temporary: the server is busy, or a node failed during a search.
+            interrupted = isinstance(details, dict) and details.get("type") == _INTERRUPTED
+            if not (tries_left and (status in _AGAIN or (status == 500 and interrupted))):
                 raise refusal(status, details)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
 
-def _passing(status: int, error: JSON) -> bool:
-    """Whether the error is temporary, so that another attempt may succeed: the server was busy, or a node
-    failed during a search.
-    """
-    kind = error.get("type") if isinstance(error, dict) else None
-    return status in _AGAIN or (status == 500 and kind == "search_phase_execution_exception")
-
-
 def refusal(status: int, error: JSON) -> StoreError:
     """The `StoreError` to raise for an error of the server, with advice in its message."""
     details: dict[str, JSON] = error if isinstance(error, dict) else {"reason": str(error)}
     kind, reason = str(details.get("type") or ""), str(details.get("reason") or "")[:300]
-    if _read_only(status, kind):
+    # With status 503, the same error means that the cluster has no manager, which is temporary.
+    if kind == "cluster_block_exception" and status != 503:
         message = (
             "OpenSearch has made the index read only, most often for want of room on a disk: free some, "
             "then lift the block (index.blocks.read_only_allow_delete)"
@@ -280,13 +253,6 @@ def refusal(status: int, error: JSON) -> StoreError:
         message = "OpenSearch could not answer: see the log"
         logger.warning("search engine refuses status=%d kind=%s reason=%s", status, kind, reason)
     return Refusal(message, status, kind, reason)
-
-
-def _read_only(status: int, kind: str | None) -> bool:
-    """Whether the index is read-only until someone frees disk space. The same error with status 503 means
-    that the cluster has no manager, which is temporary.
-    """
-    return kind == "cluster_block_exception" and status != 503
 
 
 def _details(error: TransportError) -> tuple[int, JSON]:

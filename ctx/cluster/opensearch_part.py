@@ -12,7 +12,7 @@ changes nothing. Writes are visible to searches after `publish`.
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.errors import StoreError
@@ -40,28 +40,15 @@ class State(NamedTuple):
     model: str = ""
     size: int = 0
 
-    @classmethod
-    def of(cls, index: str, fields: Mapping[str, JSON]) -> Self:
-        """The state in the fields of a state document. If a field is missing, the format is 0, so that the
-        index is rebuilt.
-        """
-        try:
-            return cls._make([index, *(fields[name] for name in cls._fields[1:])])
-        except KeyError:
-            return cls(index, owner=str(fields.get("owner", "")))
 
-    @classmethod
-    def published(cls, entry: JSON) -> Self | None:
-        """The state in an entry of an `_mget` reply; None if the index was not published yet."""
-        return cls.of(entry["_index"], entry["_source"][STATE]) if entry.get("found") else None
-
-
-class Entry(NamedTuple):
-    """A document to write to an index, or to delete if `fields` is None. `version` is its seq."""
-
-    id: int
-    version: int
-    fields: Mapping[str, JSON] | None
+def action(id: int, version: int, fields: Mapping[str, JSON] | None) -> dict[str, JSON]:
+    """The action for opensearch-py that writes a document to an index, or deletes it if `fields` is None.
+    `version` is its seq.
+    """
+    action = {"_id": str(id), "version": version, "version_type": "external_gte"}
+    if fields is None:
+        return {"_op_type": "delete", **action}
+    return {"_op_type": "index", **action, "_source": fields}
 
 
 class Part:
@@ -78,16 +65,16 @@ class Part:
 
     # -- reading ------------------------------------------------------------------------------------
 
-    def state(self, *, building: bool = False) -> State | None:
-        """The state of the current index, or with `building` of the index being built. None if this index
-        does not exist.
+    def state(self, alias: str | None = None, *, hurried: bool = False) -> State | None:
+        """The published state of the current index, or of the index that another alias names. None if this
+        index does not exist or was not published yet.
         """
-        alias = self.building_alias if building else self.alias
-        reply = self._client.ask("GET", f"/{alias}/_doc/{STATE}", missing=True)
-        if reply is not None and reply.get("found"):
-            return State.of(reply["_index"], reply["_source"].get(STATE) or {})
-        names = self._names_behind(alias)
-        return State(names[0]) if names else None
+        path = f"/{alias or self.alias}/_doc/{STATE}"
+        reply = self._client.ask("GET", path, missing=True, hurried=hurried)
+        if reply is None:
+            return None
+        fields = reply["_source"][STATE].items()
+        return State(reply["_index"], **{name: value for name, value in fields if name in State._fields})
 
     def _names_behind(self, alias: str) -> list[str]:
         """The names of the indexes that an alias points to."""
@@ -166,9 +153,9 @@ class Part:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def write(self, index: str, entries: Iterable[Entry]) -> None:
+    def write(self, index: str, actions: Iterable[dict[str, JSON]]) -> None:
         """Writes and deletes documents. The changes are visible and durable after `publish`."""
-        self._client.write(_written(index), map(_action, entries))
+        self._client.write(_written(index), actions)
 
     def retain(self, index: str, kept: Mapping[int, tuple[int, Sequence[int]]]) -> None:
         """Deletes the outdated entries of documents. `kept` maps document number -> (seq, ids of its current
@@ -180,7 +167,7 @@ class Part:
             self.write(
                 index,
                 (
-                    Entry(id, chosen[number][0], None)
+                    action(id, chosen[number][0], None)
                     for id, number in self._ids_of(index, list(chosen))
                     if id not in chosen[number][1]
                 ),
@@ -237,12 +224,12 @@ class Writing:
         if not self._anew:
             for seq, document_no in catalog.deletions_since(state.applied):
                 self.keep(document_no, seq, ())
-        self._entries: list[Entry] = []
+        self._actions: list[dict[str, JSON]] = []
         self._published_s = time.monotonic()
 
-    def put(self, entries: Sequence[Entry]) -> None:
-        self._entries += entries
-        if len(self._entries) > _PUBLISHED_ENTRIES:
+    def put(self, actions: Sequence[dict[str, JSON]]) -> None:
+        self._actions += actions
+        if len(self._actions) > _PUBLISHED_ENTRIES:
             self._flush()
 
     def keep(self, document_no: int, seq: int, ids: Sequence[int]) -> None:
@@ -269,8 +256,8 @@ class Writing:
         return self._state
 
     def _flush(self) -> None:
-        self._part.write(self._state.name, self._entries)
-        self._entries = []
+        self._part.write(self._state.name, self._actions)
+        self._actions = []
 
 
 def _written(index: str) -> str:
@@ -278,10 +265,3 @@ def _written(index: str) -> str:
     index would create the index.
     """
     return f"{index}-written"
-
-
-def _action(entry: Entry) -> dict[str, JSON]:
-    action = {"_id": str(entry.id), "version": entry.version, "version_type": "external_gte"}
-    if entry.fields is None:
-        return {"_op_type": "delete", **action}
-    return {"_op_type": "index", **action, "_source": entry.fields}

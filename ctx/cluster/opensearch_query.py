@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ctx.cluster.opensearch_part import Entry
+from ctx.cluster.opensearch_part import action
 from ctx.models import JSON, Filters, Hit
 from ctx.store.record import StoredDocument, VectorBatch
 from ctx.store.tantivy import (
@@ -76,7 +76,7 @@ def vector_field(dim: int) -> JSON:
 VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
 
 
-def passage_entries(stored: StoredDocument) -> list[Entry]:
+def passage_entries(stored: StoredDocument) -> list[dict[str, JSON]]:
     """The passages of a document, as entries to write to the word index."""
     document = stored.document
     common = {
@@ -85,7 +85,7 @@ def passage_entries(stored: StoredDocument) -> list[Entry]:
         "updated_ms": document.updated_ms,
     }
     return [
-        Entry(
+        action(
             passage.chunk_no,
             stored.seq,
             {
@@ -224,12 +224,11 @@ def word_body(query: JSON, filters: Filters, k: int) -> JSON:
     return search_body(narrowed(query, filters), min(k, MAX_HITS), fields)
 
 
-def word_hits(reply: JSON) -> list[Hit]:
+def word_hits(replies: Sequence[JSON]) -> list[Hit]:
+    """The results in the reply to one search; [] without a reply."""
     return [
-        Hit(
-            _number(hit, "chunk_no"), _number(hit, "document_no"), hit["_score"] * SCALE, _number(hit, "span")
-        )
-        for hit in reply["hits"]["hits"]
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), score * SCALE, _number(hit, "span"))
+        for hit, score in _scored(replies)
     ]
 
 
@@ -238,19 +237,23 @@ def vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
     return search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
 
 
-def vector_hits(reply: JSON) -> list[Hit]:
+def vector_hits(replies: Sequence[JSON]) -> list[Hit]:
     # OpenSearch's score is (1 + cosine) / 2.
     return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * hit["_score"] - 1)
-        for hit in reply["hits"]["hits"]
+        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * score - 1)
+        for hit, score in _scored(replies)
     ]
 
 
-def vector_entries(batch: VectorBatch, version: int) -> list[Entry]:
+def _scored(replies: Sequence[JSON]) -> list[tuple[JSON, float]]:
+    return [(hit, hit["_score"]) for reply in replies for hit in reply["hits"]["hits"]]
+
+
+def vector_entries(batch: VectorBatch, version: int) -> list[dict[str, JSON]]:
     # Only the direction matters, and integers are shorter than fractions.
     vectors = np.rint(batch.vectors.astype(np.float64) * VECTOR_LENGTH).astype(np.int64).tolist()
     return [
-        Entry(
+        action(
             chunk_no,
             version,
             {

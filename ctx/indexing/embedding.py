@@ -147,5 +147,5 @@ class EmbeddingRun:
         texts: list[tuple[bytes, str]] = []
         while not texts and len(self.queue):
             numbers = self.catalog.claim(self.model, self.queue.take(size), CLAIM_S)
-            texts = self.catalog.pending_texts(self.model, size, numbers)
+            texts = self.catalog.pending_texts(self.model, numbers)
         return texts

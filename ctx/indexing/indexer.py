@@ -74,8 +74,6 @@ class _Publishing:
         ):
             index.catch_up(self._catalog)
             self._published_s = time.monotonic()
-        else:
-            index.feed(self._catalog)
 
 
 class Indexer:

@@ -368,16 +368,13 @@ class Searcher:
         """The keyword and semantic hits to these depths; an empty leg if the mode does not use that index."""
         query, filters, prefix, vector = request.query, request.filters, request.prefix, request.vector
         counted = self._settings.max_chunks_per_doc
-        if vector is None:
-            hits = self._index.keyword(query, filters, words, prefix=prefix)
-            return _leg(hits, words, counted), NO_LEG
-        if request.mode == "semantic":
+        keyword = semantic = NO_LEG
+        if vector is None or request.mode != "semantic":
+            keyword = _leg(self._index.keyword(query, filters, words, prefix=prefix), words, counted)
+        if vector is not None:
             hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
-            return NO_LEG, _leg(hits, nearest)
-        hits, neighbours = self._index.both(
-            query, vector.values, filters, (words, nearest), prefix=prefix, model=vector.model
-        )
-        return _leg(hits, words, counted), _leg(neighbours, nearest)
+            semantic = _leg(hits, nearest)
+        return keyword, semantic
 
     def _stage(self, request: Request, keyword: Leg, semantic: Leg, rows: Rows) -> Stage:
         if request.mode == "semantic":

@@ -78,8 +78,10 @@ class Catalog(Documents, Embeddings):
 
     # -- maintenance -----------------------------------------------------------------------------------------
     def check(self) -> list[str]:
-        """Reads all tables and returns one line for each problem."""
-        raise NotImplementedError
+        """Reads the whole file and returns one line for each problem. A database server checks its own
+        files.
+        """
+        return []
 
     def vacuum(self) -> None:
         """Returns the space of deleted rows to the file system. Does nothing for an engine that does this on
@@ -100,11 +102,6 @@ class Projection:
         call it at a time.
         """
         return catalog.seq()
-
-    def feed(self, catalog: Catalog) -> None:
-        """Passes the catalog's new writes to the engine without publishing them, so that the engine works
-        while a long run continues. `catch_up` publishes them.
-        """
 
     def check(self) -> list[str]:
         """Opens all files and returns one line for each problem. The next `catch_up` rebuilds damaged
@@ -161,24 +158,6 @@ class SearchIndex(Projection):
         replaces another.
         """
         raise NotImplementedError
-
-    def both(
-        self,
-        query: str,
-        vector: "Callable[[], np.ndarray]",
-        filters: Filters,
-        depths: tuple[int, int],
-        *,
-        prefix: bool = False,
-        model: str | None = None,
-    ) -> tuple[list[Hit], list[Hit]]:
-        """(results of `keyword`, results of `semantic`), at most `depths[0]` and `depths[1]` of them.
-
-        `vector` computes the query's vector, which may take longer than the search. A remote engine answers
-        both searches in one request.
-        """
-        hits = self.keyword(query, filters, depths[0], prefix=prefix)
-        return hits, self.semantic(vector(), filters, depths[1], model=model)
 
     def hold(self, model: str) -> bool:
         """Opens the vectors of this model and keeps them open, so that `semantic` can search them. Returns

@@ -16,7 +16,6 @@ from ctx.store.documents import DOCUMENTS, PAGE
 from ctx.store.record import (
     ModelShare,
     PendingChunk,
-    Reading,
     Record,
     Statements,
     VectorBatch,
@@ -45,46 +44,34 @@ class Embeddings(Record):
 
     _unclaimed = ""  # an SQL condition: no other machine is embedding the chunk of the row `p` of `pending`
 
-    def pending_texts(
-        self, model: str, limit: int, chunk_nos: Sequence[int] | None = None
-    ) -> list[tuple[bytes, str]]:
-        """At most `limit` pairs (text_hash, text to embed) of chunks without an embedding of `model`, each
-        hash once. They come by chunk number, or with `chunk_nos` only for these chunks, in this order.
+    def pending_texts(self, model: str, chunk_nos: Sequence[int]) -> list[tuple[bytes, str]]:
+        """(text_hash, text to embed) of those of these chunks that have no embedding of `model`, in this
+        order, each hash once.
         """
         texts: dict[bytes, str] = {}
         title = body = ""
         last = 0  # document number of the previous row; the chunks of a document follow each other
+        columns = 'c.document_no, c.start, c."end", c.heading, c.text_hash'
         with self._reading() as connection:
-            rows = self._pending_rows(connection, model_no_of(connection, model), chunk_nos)
-            for document_no, start, end, heading, text_hash in rows:
-                if len(texts) >= limit:
-                    break
-                if text_hash in texts:
+            model_no = model_no_of(connection, model)
+            if model_no is None:
+                sql, values = f"SELECT {columns} FROM chunk c WHERE c.no = ?", list[int]()
+            else:
+                sql = (
+                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c "
+                    "WHERE c.no = p.chunk_no AND p.model_no = ? AND p.chunk_no = ?"
+                )
+                values = [model_no]
+            for chunk_no in chunk_nos:
+                row = connection.execute(sql, (*values, chunk_no)).fetchone()
+                if row is None or row[4] in texts:
                     continue
+                document_no, start, end, heading, text_hash = row
                 if last != document_no:
                     title, body = connection.execute(_TEXT, (document_no,)).fetchone()
                     last = document_no
                 texts[text_hash] = embedding_text(title, heading, body[start:end])
-            del rows  # closes its statement before the transaction ends
         return list(texts.items())
-
-    def _pending_rows(
-        self, connection: Reading, model_no: int | None, chunk_nos: Sequence[int] | None
-    ) -> Iterator[tuple[int, int, int, str, bytes]]:
-        """(document_no, start, end, heading, text_hash) of the pending chunks by number, or with `chunk_nos`
-        only of these chunks, in this order.
-        """
-        columns = 'SELECT c.document_no, c.start, c."end", c.heading, c.text_hash FROM'
-        if model_no is None:
-            select, key, values = f"{columns} chunk c WHERE c.no > 0", "c.no", list[int]()
-        else:
-            select = f"{columns} pending p CROSS JOIN chunk c WHERE c.no = p.chunk_no AND p.model_no = ?"
-            key, values = "p.chunk_no", [model_no]
-        if chunk_nos is None:
-            yield from connection.stream(f"{select} ORDER BY {key}", values)
-            return
-        for chunk_no in chunk_nos:
-            yield from connection.execute(f"{select} AND {key} = ?", (*values, chunk_no))
 
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
         """Reserves chunks for `for_s` seconds and returns those that no other machine has reserved."""

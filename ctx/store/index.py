@@ -16,7 +16,6 @@ Opening checks that the files exist and are complete.
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -30,7 +29,6 @@ from ctx.models import Filters, Hit
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, read_state
 from ctx.store.keyword_writer import (
-    KEYWORD_FORMAT,
     STATE,
     KeywordWriter,
     check_reachable,
@@ -50,9 +48,7 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_EVERY_S = 3.0  # during a long catch-up; a commit takes 10 ms
 _RETAINED = 20_000  # the number of documents whose chunks are compared at once
-_FORMER_S = 60.0  # how long the previous model's vectors stay open; longer than any query takes
 
 Embedding = Callable[[], tuple[str | None, int | None]]
 """Returns (the model's name, its number of dimensions if known); (None, None) if embeddings are off."""
@@ -87,10 +83,8 @@ class LocalIndex(SearchIndex):
         self._keyword: KeywordIndex | None = None
         self._keyword_folder = ""
         # The writer stays open until `close`, so that tantivy can merge between two calls.
-        self._words = KeywordWriter(path, self._state_path, self._beneath, PUBLISH_EVERY_S)
-        self._vectors: VectorReader | None = None
-        self._former: VectorReader | None = None  # the reader of the previous model's vectors
-        self._former_ends_s = 0.0
+        self._words = KeywordWriter(path, self._beneath)
+        self._vectors: dict[str, VectorReader] = {}  # model -> reader
 
     # -- searching -------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
@@ -137,21 +131,13 @@ class LocalIndex(SearchIndex):
             return True  # the next call of `semantic` raises the error
 
     def _vectors_of(self, model: str) -> "VectorReader":
-        """The reader of a model's vectors. The previous model's reader stays open for running queries."""
-        reader = self._vectors
-        if reader is not None and reader.model == model:
-            if self._former is not None and time.monotonic() > self._former_ends_s:
-                self._former = None
-            return reader
-        former = self._former
-        if former is not None and former.model == model:
-            return former
-        from ctx.store.vectors import VectorReader  # numpy: 70 ms
+        """The reader of a model's vectors. A replaced model's reader stays open for running queries."""
+        if model not in self._vectors:
+            from ctx.store.vectors import VectorReader  # numpy: 70 ms
 
-        check_reachable(self._vectors_path, self._beneath)
-        self._former, self._former_ends_s = reader, time.monotonic() + _FORMER_S
-        self._vectors = VectorReader(self._vectors_path, model)
-        return self._vectors
+            check_reachable(self._vectors_path, self._beneath)
+            self._vectors[model] = VectorReader(self._vectors_path, model)
+        return self._vectors[model]
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
@@ -190,7 +176,7 @@ class LocalIndex(SearchIndex):
         self._seen = None
         if reader is not None:
             reader.close()
-        self._vectors = self._former = None
+        self._vectors = {}
 
     def _current_keyword(self) -> KeywordIndex | None:
         """The published keyword index, opened; None if no index was published."""
@@ -239,43 +225,25 @@ class LocalIndex(SearchIndex):
             rebuild = os.path.exists(self._rebuild_path)
             if rebuild:
                 logger.warning("index is rebuilt reason=a search found damage")
-            elif self._up_to_date(catalog, model or ""):
-                return catalog.seq()
             with files.writing("the index", StoreError):
                 files.make_folder(self._path, beneath=self._beneath)
             applied = self._words.catch_up(catalog, model or "", rebuild=rebuild)
             if model is None:
                 files.delete_folder(self._vectors_path)
-            else:
+            elif rebuild or not self._vectors_complete(catalog, model):
                 applied = min(applied, self._catch_up_vectors(catalog, model, rebuild=rebuild))
             if rebuild:
                 os.unlink(self._rebuild_path)
             return applied
 
-    def feed(self, catalog: Catalog) -> None:
-        """See `Projection`. A crash before the next `catch_up` loses nothing."""
-        if not self._writable:
-            raise StoreError("the index was opened read-only")
-        with self._catching_up:
-            self._words.feed(catalog)
-
-    def _up_to_date(self, catalog: Catalog, model: str) -> bool:
-        """Whether the index has applied all writes and its files are complete. Compares only the two states
-        and the file sizes, which does not need numpy.
-        """
+    def _vectors_complete(self, catalog: Catalog, model: str) -> bool:
+        """Whether the vectors have applied all writes and their files are complete. Does not need numpy."""
         seq = catalog.seq()
-        expected = {"applied": seq, "history": catalog.history(seq) or "", "model": model}
-        words = keyword_state(self._state_path) or {}
-        if not {**expected, "format": KEYWORD_FORMAT}.items() <= words.items():
+        expected = {"applied": seq, "history": catalog.history(seq), "model": model, "format": VECTORS_FORMAT}
+        state = read_state(os.path.join(self._vectors_path, "state")) or {}
+        if not expected.items() <= state.items():
             return False
-        if not complete_files(os.path.join(self._path, words["folder"])):
-            return False
-        vectors = read_state(os.path.join(self._vectors_path, "state"))
-        if vectors is None or not model:
-            return vectors is None and not model
-        if any(vectors.get(key) != value for key, value in {**expected, "format": VECTORS_FORMAT}.items()):
-            return False
-        for segment in vectors["segments"]:
+        for segment in state["segments"]:
             path = os.path.join(self._vectors_path, segment["name"])
             if not os.path.exists(path) or os.path.getsize(path) != segment["bytes"]:
                 return False

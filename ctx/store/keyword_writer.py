@@ -14,7 +14,7 @@ from typing import Any
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.folder import OPEN_TRIES, read_state, write_state
+from ctx.store.folder import OPEN_TRIES, IndexDamaged, read_state, write_state
 from ctx.store.tantivy import META, KeywordIndex, damage_reported, read_json
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ FOLDER = "keyword-"  # the prefix of the names of tantivy's folders
 _KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the suffixes of the files of every segment
 _FOOTER_MAGIC = (1337).to_bytes(4, "little")
 
-_ROOM_BYTES = 64 << 20
+PUBLISH_EVERY_S = 3.0  # during a long catch-up; a commit takes 10 ms
 # Tantivy merges this many segments of similar size into one, which takes a fifth less time to search. So a
 # new index with more than `_LARGE` documents is published in so many pieces.
 _MERGED, _LARGE = 8, 20_000
@@ -36,64 +36,19 @@ class KeywordWriter:
     """Writes the keyword index at `path`, in the store's folder `beneath`. The caller must hold the
     `WriterLock`.
 
-    A long catch-up publishes every `publish_every_s`, but a new index at the end, or in a few large pieces.
+    A long catch-up publishes every `PUBLISH_EVERY_S`, but a new index at the end, or in a few large pieces.
     """
 
-    def __init__(self, path: str, state_path: str, beneath: str, publish_every_s: float) -> None:
+    def __init__(self, path: str, beneath: str) -> None:
         self._path = path
-        self._state_path = state_path
         self._beneath = beneath
-        self._publish_every_s = publish_every_s
         self._writer: KeywordIndex | None = None
         self._writer_folder = ""
-        self._model: str | None = None  # the embedding model that the published state names
-        self._fed: tuple[str, int] | None = None  # (folder, the last seq that its writer has received)
 
     def close(self) -> None:
-        """Waits for tantivy's merges and closes the writer."""
-        self._fed = None
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-
-    def feed(self, catalog: Catalog) -> None:
-        """Passes new documents to tantivy without publishing them. A crash before the next `catch_up` loses
-        nothing.
+        """Waits for tantivy's merges, and closes the writer and drops its uncommitted changes, so that no
+        later call commits them under a newer seq.
         """
-        if self._fed is None:
-            usable, applied = self._usable(catalog)
-            if usable is None:
-                return  # the next `catch_up` rebuilds the index
-            self._fed = usable, applied
-        self._apply(catalog, *self._fed, catalog.seq(), publish=False)
-
-    def catch_up(self, catalog: Catalog, model: str, *, rebuild: bool) -> int:
-        """Applies and publishes the catalog's new writes and returns the last seq applied. `model` is the
-        name of the embedding model, or "". With `rebuild`, builds a new index. Raises `StoreError`.
-        """
-        target = catalog.seq()
-        published, applied = (None, 0) if rebuild else self._usable(catalog)
-        folder = published or self._fresh_folder()
-        if published and applied == target and self._model == model:
-            self._fed = folder, target
-            return target
-        if published and self._fed is not None and self._fed[0] == folder:
-            applied = self._fed[1]
-        self._model = model
-        try:
-            return self._apply(catalog, folder, applied, target)
-        except StoreError as error:
-            if published is None or not self._room():
-                raise
-            # The disk is not full, so files of a killed writer may have made this writer fail. Build anew.
-            logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
-            return self._apply(catalog, self._fresh_folder(), 0, target)
-
-    def _forget_writer(self) -> None:
-        """Closes the writer and drops its uncommitted changes, so that no later call commits them under a
-        newer seq.
-        """
-        self._fed = None
         writer, self._writer = self._writer, None
         if writer is not None:
             try:
@@ -101,38 +56,41 @@ class KeywordWriter:
             except StoreError as error:
                 logger.warning("keyword writer did not close reason=%s", error.message)
 
-    def _room(self) -> bool:
-        """Whether the disk has free space and the index is writable. If so, a write error has another
-        cause.
+    def catch_up(self, catalog: Catalog, model: str, *, rebuild: bool) -> int:
+        """Applies and publishes the catalog's new writes and returns the last seq applied. `model` is the
+        name of the embedding model, or "". With `rebuild`, builds a new index. Raises `StoreError`.
         """
+        target = catalog.seq()
+        state = None if rebuild else self._continued(catalog)
+        if state and (state["applied"], state.get("model")) == (target, model):
+            return target
         try:
-            return files.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
-        except OSError:
-            return False
+            self._apply(catalog, model, state, target)
+        except IndexDamaged as error:
+            if state is None:
+                raise
+            logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
+            self._apply(catalog, model, None, target)
+        return target
 
-    def _usable(self, catalog: Catalog) -> tuple[str | None, int]:
-        """(the current folder, the last seq that it has applied); (None, 0) if the index must be rebuilt."""
-        fields = keyword_state(self._state_path)
-        if fields is None:
-            return None, 0
-        applied = 0
-        reason = format_fault(fields)
-        if reason is None:
-            applied = int(fields["applied"])
-            self._model = fields.get("model")
-            folder = os.path.join(self._path, fields["folder"])
-            if catalog.history(applied) != fields["history"]:
-                reason = "it belongs to another catalog"
-            elif self._writer is None and not complete_files(folder):
-                # Not checked while our own writer is open, because its merges replace the files.
-                reason = "damaged"
+    def _continued(self, catalog: Catalog) -> dict[str, Any] | None:
+        """The state of the published index; None if the index must be rebuilt."""
+        state = keyword_state(os.path.join(self._path, STATE))
+        if state is None:
+            return None
+        reason = format_fault(state)
+        if reason is None and catalog.history(state["applied"]) != state["history"]:
+            reason = "it belongs to another catalog"
+        # Not checked while our own writer is open, because its merges replace the files.
+        if reason is None and self._writer is None:
+            reason = None if complete_files(os.path.join(self._path, state["folder"])) else "damaged"
         if reason is not None:
             logger.warning("keyword index is rebuilt reason=%s", reason)
-            return None, 0
-        return fields["folder"], applied
+            return None
+        return state
 
     def _fresh_folder(self) -> str:
-        self._forget_writer()
+        self.close()
         numbers = [
             int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
         ]
@@ -157,24 +115,20 @@ class KeywordWriter:
             self._writer_folder = folder
         return self._writer
 
-    def _apply(
-        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool = True
-    ) -> int:
-        """Adds the writes after the seq `applied` up to `target`, and publishes them. Returns `target`."""
+    def _apply(self, catalog: Catalog, model: str, state: Mapping[str, Any] | None, target: int) -> None:
+        """Adds the writes up to the seq `target` to the published index with this state, or to a new one, and
+        publishes them.
+        """
+        folder, applied = (state["folder"], state["applied"]) if state else (self._fresh_folder(), 0)
         try:
             with damage_reported():
-                self._add_documents(catalog, folder, applied, target, publish=publish)
-                if publish:
-                    self._publish(catalog, folder, target)
+                self._add_documents(catalog, model, folder, applied, target)
+                self._publish(catalog, model, folder, target)
         except BaseException:
-            self._forget_writer()
+            self.close()
             raise
-        self._fed = folder, target
-        return target
 
-    def _add_documents(
-        self, catalog: Catalog, folder: str, applied: int, target: int, *, publish: bool
-    ) -> None:
+    def _add_documents(self, catalog: Catalog, model: str, folder: str, applied: int, target: int) -> None:
         published_s, piece, added = time.monotonic(), 0, 0
         if applied == 0:
             self._writer_of(folder)  # creates the index even if there are no documents
@@ -186,16 +140,16 @@ class KeywordWriter:
         for stored in catalog.documents_since(applied):
             if stored.seq > target:
                 break  # it was written after this call began; the next call adds it
-            due = added >= piece if piece else time.monotonic() - published_s > self._publish_every_s
-            if publish and stored.seq > applied and due:
+            due = added >= piece if piece else time.monotonic() - published_s > PUBLISH_EVERY_S
+            if stored.seq > applied and due:
                 # All documents up to the seq `applied` are added.
-                self._publish(catalog, folder, applied)
+                self._publish(catalog, model, folder, applied)
                 published_s, added = time.monotonic(), 0
             added += 1
             self._writer_of(folder).add(stored)
             applied = stored.seq
 
-    def _publish(self, catalog: Catalog, folder: str, applied: int) -> None:
+    def _publish(self, catalog: Catalog, model: str, folder: str, applied: int) -> None:
         if self._writer is not None:
             self._writer.commit()
         fields = {
@@ -203,10 +157,10 @@ class KeywordWriter:
             "folder": folder,
             "applied": applied,
             "history": catalog.history(applied) or "",
-            "model": self._model or "",
+            "model": model,
         }
         with files.writing("the index", StoreError):
-            write_state(self._state_path, fields)
+            write_state(os.path.join(self._path, STATE), fields)
         for name in self._folders():
             if name != folder:
                 files.delete_folder(os.path.join(self._path, name))

@@ -103,29 +103,12 @@ class PendingChunk(NamedTuple):
 # -- statements and reads ------------------------------------------------------------------------------------
 
 
-class Rows(Protocol):
-    """The rows of a statement: a cursor of SQLite or PostgreSQL."""
-
-    @property
-    def rowcount(self) -> int: ...
-
-    def fetchone(self) -> Any: ...
-
-    def fetchall(self) -> list[Any]: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
 class Statements(Protocol):
-    """A connection inside a transaction."""
+    """A connection of SQLite or PostgreSQL inside a transaction. `execute` returns the driver's cursor."""
 
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows: ...
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any: ...
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Rows: ...
-
-
-class Reading(Statements, Protocol):
-    """A connection inside a read transaction."""
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """The rows of a query, read in portions."""
@@ -135,7 +118,7 @@ class Reading(Statements, Protocol):
 class Record:
     """Transactions, and the reads that a search needs from documents and sources."""
 
-    def _reading(self) -> AbstractContextManager[Reading]:
+    def _reading(self) -> AbstractContextManager[Statements]:
         """A read transaction, in which all queries see the same state."""
         raise NotImplementedError
 
@@ -361,7 +344,7 @@ def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
     return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
 
 
-def _by_number(rows: Rows) -> dict[int, Sequence[Any]]:
+def _by_number(rows: Iterable[Any]) -> dict[int, Sequence[Any]]:
     return {row[0]: row[1:] for row in rows}
 
 

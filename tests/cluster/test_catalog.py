@@ -234,7 +234,7 @@ def test_machines_that_embed_are_given_different_texts(database_url: str) -> Non
         first.put_documents([make("git:x", f"{no}", [f"text {no}"]) for no in range(10)])
         numbers = [chunk.chunk_no for chunk in first.pending_chunks(MODEL)]
         assert first.claim(MODEL, numbers[:1], 60) == numbers[:1]
-        ((digest, _),) = first.pending_texts(MODEL, 1, numbers[:1])
+        ((digest, _),) = first.pending_texts(MODEL, numbers[:1])
         first.put_embeddings(MODEL, [(digest, vector_of(digest))])
         assert first.claim(MODEL, numbers[4:0:-1], 60) == numbers[4:0:-1]
         assert second.claim(MODEL, numbers, 60) == numbers[5:]

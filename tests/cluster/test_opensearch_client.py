@@ -21,7 +21,7 @@ from web_api import Asked, Reply, serving_api
 from ctx.cluster import opensearch_client
 from ctx.cluster.opensearch import OpenSearchIndex
 from ctx.cluster.opensearch_client import Client, Refusal, node_addresses
-from ctx.cluster.opensearch_part import Entry, Part
+from ctx.cluster.opensearch_part import Part, action
 from ctx.cluster.opensearch_query import VECTOR_SETTINGS, vector_mappings
 from ctx.config.settings import Index
 from ctx.errors import Busy, ConfigError, StoreError
@@ -123,20 +123,16 @@ def test_of_searches_that_went_together_one_under_which_a_node_went_away_has_all
 
 
 def test_a_document_whose_shard_is_on_its_way_is_asked_for_again() -> None:
-    waiting, missing = (
-        {"_id": "a", "error": {"type": kind, "reason": "because"}}
-        for kind in ("no_shard_available_action_exception", "index_not_found_exception")
-    )
-    replies = iter([(200, ABOUT), *((200, {"docs": [missing, each]}) for each in (waiting, missing))])
+    away = {"error": {"type": "no_shard_available_action_exception", "reason": "because"}}
+    replies = iter([(200, ABOUT), (503, away), (404, {"found": False})])
     with node(lambda path: next(replies)) as url, client(url) as nodes:
-        assert nodes.documents([{"_id": "a"}] * 2) == [missing, missing]
-    answer = (200, {"docs": [missing, waiting]})
+        assert Part(nodes, "words", (1, 0)).state() is None
     with (
-        node(lambda path: (200, ABOUT) if path == "/" else answer) as url,
+        node(lambda path: (200, ABOUT) if path == "/" else (503, away)) as url,
         client(url) as nodes,
         pytest.raises(StoreError, match="shards or nodes of it are missing"),
     ):
-        nodes.documents([{"_id": "a"}] * 2, hurried=True)
+        Part(nodes, "words", (1, 0)).state(hurried=True)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +252,7 @@ def test_an_index_whose_shards_are_on_no_node_is_neither_empty_nor_gone(tmp_path
     away = {"error": {"type": "no_shard_available_action_exception", "reason": "No shard available"}}
     requests: list[tuple[str, str | None]] = []
     with (
-        node(lambda path: (200, ABOUT if path == "/" else {"docs": [away, away]}), requests) as url,
+        node(lambda path: (200, ABOUT) if path == "/" else (503, away), requests) as url,
         client(url, max_retries=0) as nodes,
         SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
     ):
@@ -268,17 +264,19 @@ def test_an_index_whose_shards_are_on_no_node_is_neither_empty_nor_gone(tmp_path
         ):
             with pytest.raises(StoreError, match="shards or nodes of it are missing"):
                 ask()
-    assert {path for path, _ in requests} == {"/", "/_mget"}, "nothing is deleted or built anew"
+    assert {path for path, _ in requests} == {"/", "/ctx-words/_doc/state"}, (
+        "nothing is deleted or built anew"
+    )
 
 
-ENTRIES = [Entry(number, 1, {"text": "a"}) for number in range(3)] + [Entry(3, 1, None)]
+ACTIONS = [action(number, 1, {"text": "a"}) for number in range(3)] + [action(3, 1, None)]
 FULL = {"index": {"status": 429, "error": {"type": "rejected", "reason": "full"}}}
 DONE = {"index": {"status": 201}}
 
 
 def write(replies: Iterator[tuple[int, Any]]) -> None:
     with node(lambda path: (200, ABOUT) if path == "/" else next(replies)) as url, client(url) as nodes:
-        Part(nodes, "words", (1, 0)).write("words-1", ENTRIES)
+        Part(nodes, "words", (1, 0)).write("words-1", ACTIONS)
 
 
 def test_a_bulk_is_sent_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import opensearch
 import pytest
-from store_tree import DIM, MODEL, WORDS, embed_pending, make, places, tree, vector_of
+from store_tree import DIM, MODEL, WORDS, embed_pending, make, pending_texts, places, tree, vector_of
 
 from ctx.cluster.opensearch import OpenSearchIndex
 from ctx.cluster.opensearch_client import Client
-from ctx.cluster.opensearch_part import Entry, Part
+from ctx.cluster.opensearch_part import Part, action
 from ctx.config.settings import Index
 from ctx.errors import StoreError
 from ctx.models import Filters, Hit
@@ -137,34 +137,6 @@ class CountingClient(Client):
         return super()._answer(method, path, *values, **options)
 
 
-def test_both_legs_are_one_request_and_what_two_would_give(
-    catalog: SqliteCatalog, opensearch_url: str, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctx.cluster.opensearch.STATE_KEPT_S", 60.0)
-    catalog.put_documents(corpus(60))
-    client = CountingClient(Index(url=opensearch_url, max_retries=1))
-    index = OpenSearchIndex(client, lambda: (MODEL, DIM), name=index_name, layout=(3, 0), writable=True)
-    index.catch_up(catalog)
-    assert index.both("otter", lambda: vector_of(b"q"), ALL, (9, 9))[1] == [], "nothing is embedded"
-    embed_pending(catalog)
-    index.catch_up(catalog)
-    narrow = Filters(sources=frozenset({"git:a"}), documents=frozenset(range(1, 40)))
-    for filters in (ALL, narrow, Filters(sources=frozenset())):
-        for query in [*QUERIES, "ott"]:
-            hits = index.keyword(query, filters, DEPTH, prefix=True)
-            neighbours = index.semantic(vector_of(b"q"), filters, 20)
-            assert index.both(query, lambda: vector_of(b"q"), filters, (DEPTH, 20), prefix=True) == (
-                hits,
-                neighbours,
-            )
-    client.paths.clear()
-    hits, neighbours = index.both("copper lantern", lambda: vector_of(b"q"), narrow, (DEPTH, 20))
-    assert hits
-    assert neighbours
-    assert client.paths == ["/_msearch"]
-    client.close()
-
-
 def test_an_unfinished_word_finds_what_it_may_become(catalog: SqliteCatalog, opened: OPEN) -> None:
     catalog.put_documents(
         [make("a", "x.md", ["the authentication of a user"]), make("a", "y.md", ["the author"])]
@@ -270,7 +242,6 @@ def test_the_index_of_another_catalog_answers_nothing(
     asks = (
         lambda: index.keyword("otter", ALL, 9),
         lambda: index.semantic(vector_of(b"q", DIM), ALL, 9, model=MODEL),
-        lambda: index.both("otter", lambda: vector_of(b"q", DIM), ALL, (9, 9)),
         lambda: index.vocabulary(["otter"], ()),
     )
     for ask in asks:
@@ -295,7 +266,7 @@ def test_a_new_model_takes_over_when_its_vectors_are_there(catalog: SqliteCatalo
 
 
 def _texts(catalog: Catalog) -> list[tuple[bytes, str]]:
-    return catalog.pending_texts("new/model", 10)
+    return pending_texts(catalog, "new/model", 10)
 
 
 def test_what_a_paused_machine_writes_late_changes_nothing(
@@ -311,8 +282,8 @@ def test_what_a_paused_machine_writes_late_changes_nothing(
     catalog.put_documents([make("a", "x.md", ["heron"])])
     index.catch_up(catalog)
     hit = index.keyword("heron", ALL, 9)[0]
-    part.write(state.name, [Entry(hit.chunk_no, 1, {"text": ["late"], "document_no": 1, "chunk_no": 1})])
-    part.write(state.name, [Entry(hit.chunk_no, 1, None)])
+    part.write(state.name, [action(hit.chunk_no, 1, {"text": ["late"], "document_no": 1, "chunk_no": 1})])
+    part.write(state.name, [action(hit.chunk_no, 1, None)])
     part.refresh(state.name)
     assert index.keyword("late", ALL, 9) == []
     assert index.keyword("heron", ALL, 9) == [hit]
@@ -402,15 +373,13 @@ def test_a_lost_document_is_noticed_and_the_half_built_anew(
     assert len(index.keyword("otter", ALL, 9)) == 1
 
 
-def test_it_says_what_it_is_and_how_it_is(catalog: SqliteCatalog, tmp_path: Path, opened: OPEN) -> None:
+def test_it_says_what_it_is_and_how_it_is(catalog: SqliteCatalog, opened: OPEN) -> None:
     catalog.put_documents([make("a", "x.md", ["otter"])])
     index = opened(model=None, layout=(1, 1))
     index.catch_up(catalog)
-    healthy, line = index.server(catalog)
+    healthy, line = index.server()
     assert not healthy
     assert line.startswith("OpenSearch 3.")
     assert line.endswith(
         "1 node, 1 shards, 1 more on no node: a copy needs a node of its own ([index] replicas)"
     )
-    with SqliteCatalog(str(tmp_path / "other.db")) as restored:
-        assert "another history" in index.server(restored)[1]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_tree import pending_texts
 
 from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
@@ -86,7 +87,7 @@ class Store:
 
     def embed(self) -> None:
         embedder = TopicEmbedder()
-        while texts := self.catalog.pending_texts(MODEL, 100):
+        while texts := pending_texts(self.catalog, MODEL, 100):
             self.catalog.put_embeddings(
                 MODEL, [(hashed, embedder.embed_query(text)) for hashed, text in texts]
             )
@@ -437,7 +438,7 @@ def test_what_is_not_embedded_yet_is_ranked_by_its_words(store: Store) -> None:
     store.put(*(page(f"{number}.txt", f"zebra {'plain ' * number}") for number in range(6)))
     store.put(page("near.txt", f"{topic} and nothing else"))
     words = [result.source_id for result in store.searcher().search(f"zebra {topic}").results]
-    texts = store.catalog.pending_texts(MODEL, 10)
+    texts = pending_texts(store.catalog, MODEL, 10)
     digest, text = texts[-1]
     store.catalog.put_embeddings(MODEL, [(digest, TopicEmbedder().embed_query(text))])
     store.index.catch_up(store.catalog)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_tree import MODEL, documents_of, make, vector_of
+from store_tree import MODEL, documents_of, make, pending_texts, vector_of
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
@@ -103,6 +103,19 @@ def test_forgetting_a_source_takes_all_of_it_and_nothing_else(catalog: Catalog) 
     assert catalog.last_run("filesystem") is None
     assert [status.name for status in catalog.statuses(None, [])] == ["git:x"]
     assert catalog.stats()["chunks"] == 1
+
+
+def test_an_index_that_is_behind_the_recorded_deletions_is_told_so(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctx.store.write.DELETIONS_KEPT", 2)
+    start = catalog.put_documents([make("filesystem", f"{n}", [f"text {n}"]) for n in range(5)])
+    seqs = [catalog.delete_documents("filesystem", [f"{n}"]) for n in range(2)]
+    assert catalog.history(start) is not None
+    seqs += [catalog.delete_documents("filesystem", [f"{n}"]) for n in range(2, 5)]
+    assert catalog.history(start) is catalog.history(seqs[1]) is None
+    assert catalog.history(seqs[3]) is not None
+    assert [seq for seq, _ in catalog.deletions_since(seqs[3])] == seqs[4:]
 
 
 def test_a_touch_reaches_indexes_only_if_the_time_changed(catalog: Catalog) -> None:
@@ -273,7 +286,7 @@ def check_sequence(catalog: Catalog, steps: list[tuple[str, int, int]]) -> None:
             catalog.touch_documents([("s", name, "touched", size)])
             model[name] = (document._replace(fingerprint="touched", updated_ms=size), chunks)  # type: ignore[attr-defined]
         elif act == "embed":
-            texts = catalog.pending_texts(MODEL, size)
+            texts = pending_texts(catalog, MODEL, size)
             catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed)) for hashed, _ in texts])
             embedded |= {hashed for hashed, _ in texts}
         elif act == "forget" and size == 0:
@@ -285,7 +298,7 @@ def check_sequence(catalog: Catalog, steps: list[tuple[str, int, int]]) -> None:
     hashes = [chunk.text_hash for _, chunks in model.values() for chunk in chunks]
     uncovered = [hashed for hashed in hashes if hashed not in embedded]
     assert catalog.pending_count(MODEL) == len(uncovered)
-    assert {hashed for hashed, _ in catalog.pending_texts(MODEL, 1000)} == set(uncovered)
+    assert {hashed for hashed, _ in pending_texts(catalog, MODEL, 1000)} == set(uncovered)
     assert sum(status.pending for status in catalog.statuses(MODEL, [])) == len(uncovered)
     entries_by_name = {int(no) for batch in catalog.vectors_since(MODEL, 0) for no in batch.chunk_nos}
     assert len(entries_by_name) == len(hashes) - len(uncovered)

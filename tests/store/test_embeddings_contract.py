@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from store_tree import DIM, MODEL, embed_pending, make, vector_of
+from store_tree import DIM, MODEL, embed_pending, make, pending_texts, vector_of
 
 from ctx.errors import StoreError
 from ctx.models import embedding_text, text_hash
@@ -22,13 +22,11 @@ def test_pending_texts_come_once_each_and_oldest_first(catalog: Catalog) -> None
         embedding_text("t", "Part 1", "x"),
     ]
     assert catalog.pending_count(MODEL) == 4
-    assert catalog.pending_texts(MODEL, 10) == [(text_hash(text), text) for text in expected]
-    assert [text for _, text in catalog.pending_texts(MODEL, 2)] == expected[:2]
+    assert pending_texts(catalog, MODEL, 10) == [(text_hash(text), text) for text in expected]
     hashed = text_hash(expected[0])
     catalog.put_embeddings(MODEL, [(hashed, vector_of(hashed))])
     assert catalog.pending_count(MODEL) == 2
-    assert [text for _, text in catalog.pending_texts(MODEL, 10)] == expected[1:]
-    assert catalog.pending_texts(MODEL, 0) == []
+    assert [text for _, text in pending_texts(catalog, MODEL, 10)] == expected[1:]
 
 
 def test_pending_chunks_say_whether_their_document_is_a_test_an_example_or_a_change_log(
@@ -46,7 +44,7 @@ def test_a_text_that_was_embedded_once_is_not_pending_wherever_it_comes_again(ca
     catalog.delete_documents("filesystem", ["a"])
     catalog.put_documents([make("git:x", "elsewhere", ["same", "new"], title="t")])
     assert catalog.pending_count(MODEL) == 1
-    assert [text for _, text in catalog.pending_texts(MODEL, 9)] == ["t > Part 1\nnew"]
+    assert [text for _, text in pending_texts(catalog, MODEL, 9)] == ["t > Part 1\nnew"]
 
 
 def test_models_do_not_share_embeddings(catalog: Catalog) -> None:
@@ -122,7 +120,7 @@ def test_vectors_come_back_with_their_chunks_to_a_thousandth_of_cosine(catalog: 
 )
 def test_an_invalid_vector_is_refused(catalog: Catalog, vector: np.ndarray) -> None:
     catalog.put_documents([make("filesystem", "a", ["one", "two"])])
-    (sound_row, _), (unsound_row, _) = catalog.pending_texts(MODEL, 2)
+    (sound_row, _), (unsound_row, _) = pending_texts(catalog, MODEL, 2)
     with pytest.raises(StoreError, match="unit length"):
         catalog.put_embeddings(MODEL, [(sound_row, vector_of(sound_row)), (unsound_row, vector)])
     assert catalog.pending_count(MODEL) == 2

@@ -287,19 +287,6 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
 
 
 # -- feeding -------------------------------------------------------------------------------------------------
-def test_what_is_fed_is_found_once_published_and_not_before(store: tuple[SqliteCatalog, LocalIndex]) -> None:
-    catalog, index = store
-    catalog.put_documents([make("fed", "a", ["xylophone"])])
-    index.feed(catalog)
-    assert index.keyword("xylophone", ALL, 10) == []
-    catalog.put_documents([make("fed", "b", ["another xylophone"])])
-    catalog.delete_documents("fed", ["a"])
-    index.feed(catalog)
-    index.catch_up(catalog)
-    assert len(index.keyword("xylophone", ALL, 10)) == 1
-    assert index.applied_seq() == catalog.seq()
-
-
 def test_a_folder_whose_name_is_not_utf_8_is_said_and_nothing_is_taken_for_damaged(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     with pytest.raises(StoreError, match=r"which is not UTF-8: rename its folder"):

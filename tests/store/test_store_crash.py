@@ -84,8 +84,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
 STEPS = """
 import os, sys, pathlib
 import store_tree
-from ctx.store import index as index_module
-index_module.PUBLISH_EVERY_S = 0.0
+from ctx.store import keyword_writer
+keyword_writer.PUBLISH_EVERY_S = 0.0
 left = int(sys.argv[2])
 def counted(act):
     def step(*arguments, **named):
