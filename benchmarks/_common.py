@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -230,7 +231,9 @@ def embed_at_random(space: "Workspace") -> None:
     model = space.model
     assert model is not None
     chance = np.random.default_rng(7)
-    while texts := space.catalog.pending_texts(model, 20_000):
+    pending = (chunk.chunk_no for chunk in list(space.catalog.pending_chunks(model)))
+    while numbers := list(islice(pending, 20_000)):
+        texts = space.catalog.pending_texts(model, numbers)
         made = chance.standard_normal((len(texts), 384), dtype=np.float32)
         made /= np.linalg.norm(made, axis=1, keepdims=True)
         space.catalog.put_embeddings(

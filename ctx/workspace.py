@@ -173,7 +173,7 @@ class Workspace:
             self.config.db.path,
             lambda: self.embedder,
             notes_path(os.environ),
-            ask_published=self.plane.published_model if self.plane.remote else None,
+            ask_published=(lambda: self.plane.reader.published_model()) if self.plane.remote else None,
         )
         return self._opened.enter_context(closing(model_switch))
 

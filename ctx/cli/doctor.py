@@ -208,7 +208,7 @@ def _index(workspace: Workspace, fix: bool) -> Findings:
     if database := workspace.catalog.server():
         yield Finding("database", OK if database[0] else WARNING, database[1])
     if workspace.plane.remote:
-        healthy, line = workspace.plane.reader().server(workspace.catalog)
+        healthy, line = workspace.plane.reader.server()
         yield Finding("search engine", OK if healthy else WARNING, line)
     if not workspace.catalog.stats()["documents"]:
         return

@@ -210,7 +210,7 @@ class OpenSearchIndex(SearchIndex):
         self._suspect = bool(problems)
         return problems
 
-    def server(self, catalog: Catalog) -> tuple[bool, str]:
+    def server(self) -> tuple[bool, str]:
         """(whether the OpenSearch cluster is healthy, a line that describes it)."""
         health = self._client.ask("GET", f"/_cluster/health/{self._name}-*")
         nodes, shards, unassigned = (

@@ -51,9 +51,8 @@ class ScriptStore:
         """All values as `(script, key, bytes, value as JSON)`, sorted."""
 
         def read(connection: Statements) -> list[tuple[str, str, int, str]]:
-            return connection.execute(
-                "SELECT script, key, bytes, value FROM script_value ORDER BY script, key"
-            ).fetchall()
+            sql = "SELECT script, key, bytes, value FROM script_value ORDER BY script, key"
+            return list(connection.execute(sql))
 
         return self._within("", deadline_s, read, write=False)
 

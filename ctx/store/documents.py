@@ -210,10 +210,11 @@ class Documents(Record):
         the catalog, or the deletions after `seq` are no longer recorded.
         """
         with self._reading() as connection:
-            known_from = connection.execute(
-                "SELECT value FROM meta WHERE key = 'deletions_known_from'"
-            ).fetchone()[0]
-            if not known_from <= seq <= current_seq(connection):
+            # Numbers start at 1, so a higher one says that earlier deletions are no longer recorded.
+            oldest, known_from = connection.execute(
+                "SELECT (SELECT min(no) FROM deletion), (SELECT min(seq) FROM deletion)"
+            ).fetchone()
+            if seq > current_seq(connection) or ((oldest or 1) > 1 and seq < known_from):
                 return None
             row = connection.execute(
                 "SELECT token FROM epoch WHERE start <= ? ORDER BY start DESC LIMIT 1", (seq,)

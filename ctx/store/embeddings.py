@@ -208,10 +208,10 @@ class Embeddings(Record):
                 return 0
             write.take_turn()
             write.next_seq()
-            count = write.connection.execute("DELETE FROM embedding WHERE model_no = ?", (model_no,)).rowcount
+            deleted = write.connection.execute("DELETE FROM embedding WHERE model_no = ?", (model_no,))
             write.connection.execute("DELETE FROM pending WHERE model_no = ?", (model_no,))
             write.connection.execute("DELETE FROM model WHERE no = ?", (model_no,))
-        return count
+        return int(deleted.rowcount)
 
     def trim_embeddings(self) -> int:
         """Deletes the embeddings of texts that no chunk contains any more, but only once they outnumber the
@@ -228,10 +228,11 @@ class Embeddings(Record):
                 return 0
         with self._writing() as write:
             write.take_turn()
-            return write.connection.execute(
+            deleted = write.connection.execute(
                 "DELETE FROM embedding WHERE NOT EXISTS (SELECT 1 FROM chunk c WHERE c.text_hash = "
                 "embedding.text_hash)"
-            ).rowcount
+            )
+        return int(deleted.rowcount)
 
 
 def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dict[bytes, bytes], int]:
@@ -239,12 +240,10 @@ def _blobs(model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> tuple[dic
     import numpy as np
 
     try:
-        matrix = np.stack([np.asarray(vector, dtype=np.float32) for _, vector in batch])
+        matrix = np.array([vector for _, vector in batch], dtype=np.float32)
+        off = np.abs(np.sqrt(np.einsum("ij,ij->i", matrix, matrix)) - 1)
     except ValueError as error:
-        raise StoreError(f"the embedder '{model}' gave vectors of different sizes") from error
-    if matrix.ndim != 2:
-        raise StoreError(f"the embedder '{model}' gave something other than vectors")
-    off = np.abs(np.sqrt(np.einsum("ij,ij->i", matrix, matrix)) - 1)
+        raise StoreError(f"the embedder '{model}' gave something other than vectors of one size") from error
     if not (off < UNIT_TOLERANCE).all():  # also false for NaN
         raise StoreError(f"the embedder '{model}' gave a vector that is not of unit length")
     halves = matrix.astype("<f2")

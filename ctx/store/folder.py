@@ -166,26 +166,20 @@ class WriterLock:
         # A child of the former holder keeps the lock for a moment, until it runs its program.
         deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
         folder = os.path.dirname(self._path)
-        while self._descriptor is None:
-            try:
-                files.make_folder(folder, beneath=folder, alone=True)
-                descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
-            except OSError as error:
-                raise StoreError(
-                    f"the lock of the index cannot be created in the folder {os.path.basename(folder)}: "
-                    f"{error.strerror}; check its folder"
-                ) from error
+        try:
+            files.make_folder(folder, beneath=folder, alone=True)
+            descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
             try:
                 self._take(descriptor, deadline_s)
-            except BaseException as error:
+            except BaseException:
                 os.close(descriptor)
-                if isinstance(error, OSError):
-                    raise StoreError(f"the index cannot be locked: {error.strerror}") from error
                 raise
-            if self._stands(descriptor):
-                self._descriptor = descriptor
-            else:
-                os.close(descriptor)  # the file was deleted while we waited, so this lock excludes nobody
+        except OSError as error:
+            raise StoreError(
+                f"the lock of the index cannot be created in the folder {os.path.basename(folder)}: "
+                f"{error.strerror}; check its folder"
+            ) from error
+        self._descriptor = descriptor
 
     def _take(self, descriptor: int, deadline_s: float) -> None:
         """Waits for the lock on the open file and records this process. Raises `Busy`, `OSError`."""
@@ -210,10 +204,6 @@ class WriterLock:
         except ValueError:  # it is about to write its record, or to release the lock
             return f"another process is {self._doing}: try again when it has finished"
         return f"{holder} is {self._doing}: try again when it has finished, or stop it"
-
-    def _stands(self, descriptor: int) -> bool:
-        status = os.fstat(descriptor)
-        return files.identity(self._path) == (status.st_dev, status.st_ino)
 
     def release(self) -> None:
         """Releases the lock if it is held. The lock file is kept: if it were deleted, two processes could

@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -29,11 +30,11 @@ from ctx.models import Filters, Hit
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, read_state
 from ctx.store.keyword_writer import (
+    OUTDATED,
     STATE,
     KeywordWriter,
     check_reachable,
     complete_files,
-    format_fault,
     keyword_state,
 )
 from ctx.store.tantivy import DAMAGED, KeywordIndex, damage_reported
@@ -161,7 +162,7 @@ class LocalIndex(SearchIndex):
         stamps = (files.stamp(self._state_path), files.stamp(f"{self._vectors_path}/state"))
         if self._applied[0] != stamps:
             fields = keyword_state(self._state_path)
-            applied = 0 if not fields or format_fault(fields) else int(fields["applied"])
+            applied = fields["applied"] if fields else 0
             if applied and fields and fields.get("model"):
                 vectors = read_state(os.path.join(self._vectors_path, "state")) or {}
                 applied = min(applied, int(vectors.get("applied", 0)))
@@ -190,10 +191,10 @@ class LocalIndex(SearchIndex):
                 fields = keyword_state(self._state_path)
                 if fields is None:
                     return None
-                if (fault := format_fault(fields)) is not None:
+                if not fields:
                     rebuilding = self._catching_up.locked()
                     remedy = "it is being rebuilt" if rebuilding else "run `ctx index` to rebuild it"
-                    raise StoreError(f"the keyword index {fault}: {remedy}")
+                    raise StoreError(f"the keyword index {OUTDATED}: {remedy}")
                 folder = os.path.join(self._path, fields["folder"])
                 try:
                     check_reachable(folder, self._beneath)
@@ -321,7 +322,6 @@ class Plane:
         self._folder = folder
         self._catalog = catalog
         self._client: Client | None = None
-        self._reader: OpenSearchIndex | None = None
 
     @property
     def remote(self) -> bool:
@@ -335,11 +335,8 @@ class Plane:
         return self._open_remote(embedding, writable=writable)
 
     def outdated(self) -> bool:
-        """Whether the index in the store's folder has a format that this ctx cannot read."""
-        if self.remote:
-            return False
-        fields = keyword_state(os.path.join(self._folder, "index", STATE))
-        return fields is not None and bool(fields) and format_fault(fields) is not None
+        """Whether the index in the store's folder is damaged or has a format that this ctx cannot read."""
+        return not self.remote and keyword_state(os.path.join(self._folder, "index", STATE)) == {}
 
     def _open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
         from ctx import cluster
@@ -359,15 +356,10 @@ class Plane:
             turn=self._catalog().index_turn(settings.name),
         )
 
+    @cached_property
     def reader(self) -> "OpenSearchIndex":
         """The index in OpenSearch, opened only to read its state."""
-        if self._reader is None:
-            self._reader = self._open_remote(lambda: (None, None), writable=False)
-        return self._reader
-
-    def published_model(self) -> str | None:
-        """The model of the vectors in OpenSearch; None if there are no vectors."""
-        return self.reader().published_model()
+        return self._open_remote(lambda: (None, None), writable=False)
 
     def _owner(self) -> str:
         """A name that identifies the catalog: the name of the shared database, or of this machine and

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 # The version of the fields and of the text analysis in tantivy.py. An index of another version is rebuilt.
 KEYWORD_FORMAT = 10
+OUTDATED = "is damaged or was made by another version of ctx"
 STATE = "keyword.state"
 FOLDER = "keyword-"  # the prefix of the names of tantivy's folders
 _KINDS = ("fast", "fieldnorm", "idx", "pos", "store", "term")  # the suffixes of the files of every segment
@@ -78,8 +79,8 @@ class KeywordWriter:
         state = keyword_state(os.path.join(self._path, STATE))
         if state is None:
             return None
-        reason = format_fault(state)
-        if reason is None and catalog.history(state["applied"]) != state["history"]:
+        reason = None if state else OUTDATED
+        if state and catalog.history(state["applied"]) != state["history"]:
             reason = "it belongs to another catalog"
         # Not checked while our own writer is open, because its merges replace the files.
         if reason is None and self._writer is None:
@@ -170,25 +171,16 @@ class KeywordWriter:
 
 
 def keyword_state(path: str) -> dict[str, Any] | None:
-    """The fields of `keyword.state`. None if the file does not exist; {} if it is damaged or names a folder
-    outside the index.
+    """The fields of `keyword.state`. None if the file does not exist; {} if it is damaged, of another version
+    of ctx, or names a folder outside the index.
     """
     fields = read_state(path)
     if not fields:
         return fields
-    folder, applied = str(fields.get("folder")), fields.get("applied")
+    folder = str(fields.get("folder"))
     number = folder.removeprefix(FOLDER)
-    sound = number.isdecimal() and folder == FOLDER + number and isinstance(applied, int)
-    return fields if sound and "history" in fields else {}
-
-
-def format_fault(fields: Mapping[str, Any]) -> str | None:
-    """The reason why an index with these state fields cannot be read, as a phrase that follows "the keyword
-    index"; None if it can be read.
-    """
-    if fields.get("format") == KEYWORD_FORMAT:
-        return None
-    return "is damaged or was made by another version of ctx"
+    sound = number.isdecimal() and folder == FOLDER + number and isinstance(fields.get("applied"), int)
+    return fields if sound and fields.get("format") == KEYWORD_FORMAT and "history" in fields else {}
 
 
 def check_reachable(folder: str, beneath: str) -> None:

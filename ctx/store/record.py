@@ -110,6 +110,10 @@ class Statements(Protocol):
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
 
+
+class Reading(Statements, Protocol):
+    """A connection inside a read transaction."""
+
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """The rows of a query, read in portions."""
         ...
@@ -118,7 +122,7 @@ class Statements(Protocol):
 class Record:
     """Transactions, and the reads that a search needs from documents and sources."""
 
-    def _reading(self) -> AbstractContextManager[Statements]:
+    def _reading(self) -> AbstractContextManager[Reading]:
         """A read transaction, in which all queries see the same state."""
         raise NotImplementedError
 

@@ -98,7 +98,7 @@ TABLES = """
     );
     CREATE INDEX deletion_seq ON deletion (seq, no);
     CREATE TABLE epoch (start INTEGER PRIMARY KEY, token TEXT NOT NULL);  -- who wrote from this seq on
-    INSERT INTO meta VALUES ('seq', 0), ('deletions_known_from', 0);
+    INSERT INTO meta VALUES ('seq', 0);
     """
 
 MIGRATIONS = (

@@ -8,7 +8,6 @@ window, but BM25 works better on longer text, because the words of a question ar
 import json
 import os
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +37,6 @@ PREFIX_BOOST = 3.0
 # The number of passages read beyond k. Of passages with equal scores, those with the lowest chunk numbers are
 # kept, so that the order does not depend on k.
 TIE_MARGIN = 100
-RELOAD_CHECK_S = 0.02  # the time between two checks whether a writer has committed
 
 MAX_PHRASES = 8
 _NO_DOCUMENT = -1  # a document number that never occurs, because the catalog counts from 1
@@ -93,7 +91,6 @@ class KeywordIndex:
             else:
                 self._index = tantivy.Index.open(path if os.access(path, os.W_OK) else self._linked())
             self._index.register_tokenizer("words", analyze.tokenizer())
-            self._seen = self._stamp()
             # "manual", because the other policy polls for commits in the background.
             self._index.config_reader(reload_policy="manual")
             self._searcher = self._index.searcher()
@@ -101,7 +98,6 @@ class KeywordIndex:
             raise IndexDamaged(
                 "the keyword index cannot be opened: delete the index folder and run `ctx index`"
             ) from error
-        self._checked_s = time.monotonic()
         if writable:
             self._begin_writing()
 
@@ -143,21 +139,26 @@ class KeywordIndex:
         self._write(self._writer.delete_documents_by_term, "document_no", document_no)
 
     def commit(self) -> None:
-        """Makes all changes durable. They are visible in this object at once, and in other readers at their
-        next check.
+        """Makes all changes durable. They are visible in this object at once, and in other readers after
+        `reload`.
         """
         self._write(self._writer.commit)
-        self._reload()
+        self.reload()
 
     def reload(self) -> None:
-        """Loads the new state if a writer has committed. Takes a microsecond if not."""
-        self._checked_s = time.monotonic()
-        if self._stamp() != self._seen:
-            self._reload()
+        """Loads the last commit of a writer."""
+        with self._lock:
+            try:
+                if self._links is not None:
+                    self._linked()
+                self._index.reload()
+                self._searcher = self._index.searcher()
+            except (OSError, ValueError) as error:
+                raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
 
     def rarity(self, terms: Sequence[str]) -> dict[str, float]:
         """term -> BM25's idf, for those of the terms that occur in the index."""
-        searcher = self._fresh()
+        searcher = self._searcher
         weights = {}
         for term in terms:
             if frequency := searcher.doc_freq("text", term) or searcher.doc_freq("head", term):
@@ -173,7 +174,7 @@ class KeywordIndex:
         """The word whose stem is in most passages; None if no word occurs. Of words with the same stem, the
         longest is returned: `kubernetes`, not `kubernets`.
         """
-        searcher = self._fresh()
+        searcher = self._searcher
         stems = analyze.words(" ".join(words))
         counts = [searcher.doc_freq("text", stem) for stem in stems]
         return likeliest(words, stems, counts)
@@ -191,7 +192,7 @@ class KeywordIndex:
         counts = analyze.query_counts(query)
         if not counts:
             return []
-        searcher = self._fresh()
+        searcher = self._searcher
         exact = analyze.exact_phrases(query)
         if exact:
             return self._hits([(self._exact(exact), 1.0)], filters, k)
@@ -199,11 +200,6 @@ class KeywordIndex:
             counts = rarest(counts, {term: searcher.doc_freq("text", term) for term in counts})
         unfinished = self._unfinished(searcher, query) if prefix else []
         return self._hits(self._queries(query, counts, unfinished), filters, k)
-
-    def _fresh(self) -> Any:
-        if time.monotonic() - self._checked_s > RELOAD_CHECK_S:
-            self.reload()
-        return self._searcher
 
     def _hits(self, queries: Iterable[tuple[Any, float]], filters: Filters, k: int) -> list[Hit]:
         """Runs the queries (query, factor), multiplies their scores by the factors, and returns the k best
@@ -258,22 +254,6 @@ class KeywordIndex:
                     os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name)
                 )
         return str(self._links.name)
-
-    def _stamp(self) -> tuple[int, ...]:
-        """A value that changes with each commit."""
-        return files.stamp(os.path.join(self._path, META))
-
-    def _reload(self) -> None:
-        with self._lock:
-            # The stamp is taken before the reload, so the next call notices a commit in between.
-            self._seen = self._stamp()
-            try:
-                if self._links is not None:
-                    self._linked()
-                self._index.reload()
-                self._searcher = self._index.searcher()
-            except (OSError, ValueError) as error:
-                raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
 
     def _write(self, act: Any, *arguments: Any) -> None:
         try:
@@ -465,12 +445,12 @@ def passages(stored: StoredDocument) -> Iterator[Passage]:
 
 
 def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
-    """(index of the first chunk, number of chunks) of each passage. The chunks of a passage have consecutive
-    numbers. All passages have about the same length, close to PASSAGE_CHARS.
+    """(index of the first chunk, number of chunks) of each passage. All passages have about the same length,
+    close to PASSAGE_CHARS.
 
     With uneven lengths, a short passage at the end would outrank its longer neighbours.
     """
-    chunks, numbers = stored.chunks, stored.chunk_nos
+    chunks = stored.chunks
     if not chunks:
         return
     base = chunks[0].start
@@ -479,7 +459,7 @@ def _cuts(stored: StoredDocument) -> Iterator[tuple[int, int]]:
     first, position = 0, 0
     for i, chunk in enumerate(chunks):
         middle = (chunk.start + chunk.end) / 2 - base
-        if i > first and (middle >= (position + 1) * target or numbers[i] != numbers[i - 1] + 1):
+        if i > first and middle >= (position + 1) * target:
             yield first, i - first
             first = i
         while middle >= (position + 1) * target and target:

@@ -111,17 +111,9 @@ class Write:
         self.connection.executemany(
             "INSERT INTO deletion (seq, document_no) VALUES (?, ?)", [(seq, no) for no, _, _ in documents]
         )
-        oldest, newest = self.connection.execute(
-            "SELECT (SELECT min(no) FROM deletion), (SELECT max(no) FROM deletion)"
-        ).fetchone()
-        if newest - oldest > 2 * DELETIONS_KEPT:
-            known_from = self.connection.execute(
-                "SELECT seq FROM deletion WHERE no <= ? ORDER BY no DESC LIMIT 1", (newest - DELETIONS_KEPT,)
-            ).fetchone()[0]
-            self.connection.execute("DELETE FROM deletion WHERE seq <= ?", (known_from,))
-            self.connection.execute(
-                "UPDATE meta SET value = ? WHERE key = 'deletions_known_from'", (known_from,)
-            )
+        self.connection.execute(
+            "DELETE FROM deletion WHERE no <= (SELECT max(no) FROM deletion) - ?", (DELETIONS_KEPT,)
+        )
         return seq
 
     def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:

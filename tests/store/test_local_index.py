@@ -154,8 +154,7 @@ def test_an_index_of_another_format_is_built_anew(
 ) -> None:
     catalog, index = store
     expected = portrait(catalog, index)
-    for module in (keyword_module, local_module):
-        monkeypatch.setattr(module, "KEYWORD_FORMAT", 999)
+    monkeypatch.setattr(keyword_module, "KEYWORD_FORMAT", 999)
     for module in (vectors_module, local_module):
         monkeypatch.setattr(module, "VECTORS_FORMAT", 999)
     with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
