@@ -191,7 +191,6 @@ def restore(path: str, store: Store, *, replace: bool = False) -> Contents:
                     _check_catalog(partial[name])
                 _keep_keys(partial[MEMORY], store.memory)
                 _put_all(partial, store, replace=replace)
-                _clear_backups(store)
             finally:
                 for made in partial.values():
                     discard_copy(made)
@@ -211,15 +210,6 @@ def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
     if os.path.lexists(partial[CATALOG]):
         index = os.path.join(os.path.dirname(store.catalog), "index")
         _put_in_place(partial[CATALOG], store.catalog, replace=replace, index=index)
-
-
-def _clear_backups(store: Store) -> None:
-    """Deletes the unfinished copies that a killed backup left."""
-    for name, database in store.parts().items():
-        folder = os.path.dirname(database)
-        with files.locked(os.path.join(folder, "backup"), beneath=folder):
-            for copy in (f"{name}.{COPY}", f"{name}.{COPY}.unfinished"):
-                discard_copy(os.path.join(folder, copy))
 
 
 @contextmanager
@@ -247,24 +237,20 @@ def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
             raise StoreError(f"{path} was made by a newer ctx ({manifest['version']}): upgrade ctx")
         if manifest["format"] < FORMAT or not manifest["files"].keys() <= {CATALOG, MEMORY}:
             raise StoreError(f"{path} was made by an early build of ctx: restore it with that build")
-        return _contents(manifest)
+        if not manifest["files"]:
+            raise ValueError("it contains no database")
+        iso_utc(manifest["created_ms"])  # raises for an impossible time
+        return Contents(
+            manifest["created_ms"],
+            str(manifest["version"]),
+            {str(name): int(count) for name, count in manifest["rows"].items()},
+            {
+                str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
+                for name, entry in manifest["files"].items()
+            },
+        )
     except (*_UNREADABLE, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f"{path} is not a backup of ctx") from error
-
-
-def _contents(manifest: JSON) -> Contents:
-    """Parses a manifest. Raises `ValueError`, `LookupError`, `TypeError`, `AttributeError` or `OverflowError`
-    if it is not valid.
-    """
-    rows = {str(name): int(count) for name, count in manifest["rows"].items()}
-    sums: dict[str, dict[str, JSON]] = {
-        str(name): {"bytes": int(entry["bytes"]), "sha256": str(entry["sha256"])}
-        for name, entry in manifest["files"].items()
-    }
-    if not sums.keys() & {CATALOG, MEMORY}:
-        raise ValueError("it contains no database")
-    iso_utc(manifest["created_ms"])  # raises for an impossible time
-    return Contents(manifest["created_ms"], str(manifest["version"]), rows, sums)
 
 
 def _keep_keys(restored: str, memory: str) -> None:
@@ -412,20 +398,13 @@ def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, 
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # the lock is kept
-    if only_empty and _holds_memories(connection):
+    if only_empty and counts_in(connection)[0]:
         raise BadRequest(_IS_THERE)
     # Deletes the index first, so that no old index is used with the new catalog if the process is killed.
     if index:
         discard(index)
     with _looked_at(partial) as source:
         source.backup(connection)
-
-
-def _holds_memories(connection: sqlite3.Connection) -> bool:
-    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memories'"
-    if not connection.execute(tables).fetchone()[0]:
-        return False
-    return connection.execute("SELECT 1 FROM memories LIMIT 1").fetchone() is not None
 
 
 def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:

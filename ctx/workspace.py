@@ -19,7 +19,7 @@ from ctx.embed import Embedder, open_embedder
 from ctx.errors import Busy, EmbeddingsDisabled, StoreError
 from ctx.indexing import status
 from ctx.indexing.indexer import Indexer
-from ctx.indexing.model_switch import ModelSwitch, key_of, notes_path
+from ctx.indexing.model_switch import ModelSwitch, model_of, notes_path
 from ctx.indexing.run import ConfigurationFile
 from ctx.indexing.worker import NoLock
 from ctx.memory.activity import Activity, file_activity
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from ctx.scripts.scripts import Runner
 
 logger = logging.getLogger(__name__)
-
-_HOLD_TRIES = 3  # attempts to find the published model, which may change during a query
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
@@ -150,7 +148,7 @@ class Workspace:
     @part
     def index(self) -> SearchIndex:
         """The search index, opened for reading. It sees each version that any process publishes."""
-        index = self.plane.open(lambda: key_of(self.model_switch.answering()), writable=False)
+        index = self.plane.open(lambda: model_of(self.model_switch.answering()))
         return self._opened.enter_context(closing(index))
 
     @part
@@ -180,11 +178,7 @@ class Workspace:
     @property
     def question_embedder(self) -> Embedder | None:
         """The embedder for queries, whose model's vectors are in the index; None if there is none."""
-        for _ in range(_HOLD_TRIES):
-            embedder = self.model_switch.answering()
-            if embedder is None or self.index.hold(embedder.model):
-                break  # otherwise, another model's vectors were published meanwhile: ask again
-        return embedder
+        return self.model_switch.answering()
 
     def require_embeddings(self) -> None:
         """Raises `EmbeddingsDisabled` if no model is configured."""
@@ -258,7 +252,7 @@ class Workspace:
         def open_projection() -> Projection:
             if not self._projecting:
                 return Projection()
-            return self.plane.open(lambda: key_of(self.model_switch.indexed(self.catalog)), writable=True)
+            return self.plane.open(lambda: model_of(self.model_switch.indexed(self.catalog)))
 
         config = self.config
         # Writers of a shared index use a lease in the database instead of a lock file.

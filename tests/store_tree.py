@@ -144,13 +144,8 @@ def follow(catalog: Catalog, index: LocalIndex | None, version: int, batch: int 
         index.catch_up(catalog)
 
 
-def open_store(
-    folder: Path, *, writable: bool = True, model: str | None = MODEL
-) -> tuple[SqliteCatalog, LocalIndex]:
-    catalog = SqliteCatalog(str(folder / "ctx.db"))
-    return catalog, LocalIndex(
-        str(folder / "index"), lambda: (model, DIM if model else None), writable=writable
-    )
+def open_store(folder: Path, *, model: str | None = MODEL) -> tuple[SqliteCatalog, LocalIndex]:
+    return SqliteCatalog(str(folder / "ctx.db")), LocalIndex(str(folder / "index"), lambda: model)
 
 
 def documents_of(catalog: Catalog) -> dict[tuple[str, str], Any]:

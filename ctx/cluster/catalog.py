@@ -155,28 +155,18 @@ class PostgresCatalog(Catalog):
         """See `Documents`. For a document that another machine stored, only records this machine's
         fingerprint. The file has another time on each machine, and so another fingerprint.
         """
-        foreign = {
-            (source, source_id)
-            for source in sorted({entry[0] for entry in batch})
-            for source_id in self.elsewhere(source, [entry[1] for entry in batch if entry[0] == source])
-        }
-        if foreign:
-            self._note_sights([entry for entry in batch if entry[:2] in foreign])
-        return super().touch_documents([entry for entry in batch if entry[:2] not in foreign])
-
-    def _note_sights(self, batch: Sequence[tuple[str, str, str, int]]) -> None:
+        foreign = set()
         with self._writing() as write:
-            numbers: dict[tuple[str, str], int] = {}
-            sql = "SELECT source_id, no FROM document WHERE source_no = ? AND source_id IN ({})"
-            for source in sorted({entry[0] for entry in batch}):
-                ids = [entry[1] for entry in batch if entry[0] == source]
-                rows = rows_among(write.connection, sql, (write.source(source),), ids)
-                numbers.update(((source, source_id), no) for source_id, no in rows)
-            write.connection.executemany(
-                "INSERT INTO sight (document_no, machine, fingerprint) VALUES (?, ?, ?) "
-                "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
-                [(numbers[entry[:2]], self.machine, entry[2]) for entry in batch if entry[:2] in numbers],
-            )
+            for source, source_id, fingerprint, _ in batch:
+                cursor = write.connection.execute(
+                    "INSERT INTO sight SELECT d.no, ?, ? FROM document d JOIN source s ON s.no = d.source_no "
+                    "WHERE s.name = ? AND d.source_id = ? AND d.machine NOT IN ('', ?) "
+                    "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
+                    (self.machine, fingerprint, source, source_id, self.machine),
+                )
+                if cursor.rowcount:
+                    foreign.add((source, source_id))
+        return super().touch_documents([entry for entry in batch if entry[:2] not in foreign])
 
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:
         with self._reading() as connection:
@@ -208,12 +198,10 @@ class PostgresCatalog(Catalog):
         version, names, commit, process = row or ("", "", "", backend)
         line = f"PostgreSQL {str(version).split()[0]}{'' if process == backend else ' behind a pooler'}"
         if standbys:
-            sound, words = _standbys_line(standbys, names, commit)
-            return sound, f"{line}, {words}"
-        waiting = (
-            f", and synchronous_standby_names = '{names}' makes every write wait for one" if names else ""
-        )
-        return not names, f"{line}, no standby follows it{waiting}"
+            healthy, words = _standbys_line(standbys, names, commit)
+            return healthy, f"{line}, {words}"
+        waiting = f", and synchronous_standby_names = '{names}' makes every write wait for one"
+        return not names, f"{line}, no standby follows it{waiting if names else ''}"
 
     def _size_bytes(self, statements: Statements) -> int:
         return int(statements.execute("SELECT pg_database_size(current_database())").fetchone()[0])

@@ -242,7 +242,10 @@ class PostgresEngine(Engine):
         rows, words = self.connection.execute(
             "SELECT CAST(sum(live) AS BIGINT), CAST(sum(words) AS BIGINT) FROM memory_banks"
         ).fetchone() or (0, 0)
-        weights = [_weight(count, rows) for count in posting.frequencies.values()]
+        weights = [
+            max(math.log((rows - count + 0.5) / (count + 0.5)), _LEAST_WEIGHT)
+            for count in posting.frequencies.values()
+        ]
         joined_memory = f"JOIN memories m ON m.no = p.memory_no AND {clause} " if clause else ""
         cursor = self.connection.execute(
             "SELECT p.memory_no FROM unnest(?::text[], ?::float8[]) AS q (term, weight)"
@@ -256,12 +259,6 @@ class PostgresEngine(Engine):
             ),
         )
         return [row[0] for row in cursor]
-
-
-def _weight(count: int, rows: int) -> float:
-    """The BM25 weight of a term that `count` of all `rows` contain."""
-    weight = math.log((rows - count + 0.5) / (count + 0.5))
-    return weight if weight > 0 else _LEAST_WEIGHT
 
 
 # -- keys, script values and the activity log ----------------------------------------------------------------

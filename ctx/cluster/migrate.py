@@ -25,7 +25,6 @@ from ctx.memory.store import open_rows
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.server.keys import KeyRing, Keys, open_keys
 from ctx.store.base import Catalog
-from ctx.store.record import StoredDocument
 from ctx.store.sqlite import open_catalog
 
 SAME = "both are the same store; name another one with --to or --from"
@@ -34,19 +33,21 @@ _WAIT_S = 60.0  # the longest wait for reading or writing all script values
 
 
 class Report(NamedTuple):
-    """The counts of a migration. The digests cover all data that was compared."""
+    """The counts of a migration. The digests cover all documents (ids, texts, chunks and metadata) and all
+    memories, which were compared.
+    """
 
     documents: int
     chunks: int
     embeddings: int  # embeddings that were copied
     passed_over: int  # documents that the target already had
     digest: str
-    banks: int
-    memories: int
-    memory_digest: str
-    keys: int
-    sessions: int
-    values: int  # script values
+    banks: int = 0
+    memories: int = 0
+    memory_digest: str = ""
+    keys: int = 0
+    sessions: int = 0
+    values: int = 0  # script values
 
 
 def migrate(config: Config, origin: str, target: str, *, replace: bool, progress: Progress) -> Report:
@@ -77,16 +78,15 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
             for store in (goal, goal_rows):
                 store.mark_unfinished(False)
             raise BadRequest(SAME)
-        documents = move(source, goal, progress=progress)
+        report = move(source, goal, progress=progress)
         memories = move_memories(rows, goal_rows, progress=progress)
-        report = Report(
-            *documents,
-            memories.banks,
-            memories.memories,
-            memories.digest,
-            _moved_keys(_keys(origin, files), _keys(target, files)),
-            memories.sessions,
-            _moved_values(memories_of[origin], memories_of[target]),
+        report = report._replace(
+            banks=memories.banks,
+            memories=memories.memories,
+            memory_digest=memories.digest,
+            keys=_moved_keys(_keys(origin, files), _keys(target, files)),
+            sessions=memories.sessions,
+            values=_moved_values(memories_of[origin], memories_of[target]),
         )
         for store in (goal_rows, goal):
             store.mark_unfinished(False)
@@ -96,18 +96,6 @@ def migrate(config: Config, origin: str, target: str, *, replace: bool, progress
 def _located(config: Config, catalog: str) -> Location:
     """The location of the memories that belong to the catalog file `catalog`."""
     return locate(with_values(config, db=with_values(config.db, path=catalog)), os.environ)
-
-
-class Moved(NamedTuple):
-    """The counts of a catalog's migration. `digest` covers ids, texts, chunks and metadata; `passed_over`
-    counts the documents that the target already had.
-    """
-
-    documents: int
-    chunks: int
-    embeddings: int
-    passed_over: int
-    digest: str
 
 
 def check_target(origin: Catalog, target: Catalog) -> None:
@@ -121,7 +109,7 @@ def check_target(origin: Catalog, target: Catalog) -> None:
         )
 
 
-def move(origin: Catalog, target: Catalog, *, progress: Progress) -> Moved:
+def move(origin: Catalog, target: Catalog, *, progress: Progress) -> Report:
     """Copies the catalog `origin` to `target`, deletes documents that only the target has, and compares the
     two. Nobody may write to either meanwhile. Raises `StoreError` if they differ afterwards.
     """
@@ -131,11 +119,11 @@ def move(origin: Catalog, target: Catalog, *, progress: Progress) -> Moved:
     count = passed_over = 0
     ids = origin.ids()
     while batch := list(islice(ids, BATCH)):
-        pairs = [(_document(origin, id), target.document(id)) for id in batch]
+        pairs = [(origin.document(id), target.document(id)) for id in batch]
         news = [
             (entry.document, entry.chunks)
             for entry, twin in pairs
-            if twin is None or (twin.document, twin.chunks) != (entry.document, entry.chunks)
+            if entry and (twin is None or (twin.document, twin.chunks) != (entry.document, entry.chunks))
         ]
         target.put_documents(news)
         count += len(batch)
@@ -148,7 +136,7 @@ def move(origin: Catalog, target: Catalog, *, progress: Progress) -> Moved:
     if digests[0] != digests[1]:
         raise StoreError("the stores differ after the migration: was one written meanwhile? Run it again")
     stats = target.stats()
-    return Moved(stats["documents"], stats["chunks"], embeddings, passed_over, digests[1])
+    return Report(stats["documents"], stats["chunks"], embeddings, passed_over, digests[1])
 
 
 def digest(catalog: Catalog) -> str:
@@ -170,13 +158,6 @@ def _excess(origin: Catalog, target: Catalog) -> dict[str, list[str]]:
         if foreign:
             excess[status.name] = foreign
     return excess
-
-
-def _document(catalog: Catalog, id: str) -> StoredDocument:
-    entry = catalog.document(id)
-    if entry is None:
-        raise StoreError("a document was deleted during the migration: stop all writers, and run it again")
-    return entry
 
 
 def _move_embeddings(origin: Catalog, target: Catalog, model: str, progress: Progress) -> int:

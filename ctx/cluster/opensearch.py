@@ -6,11 +6,10 @@ are done by ctx, as with the local index. The index follows the catalog in the s
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import NamedTuple, TypeGuard
 
@@ -58,23 +57,20 @@ class OpenSearchIndex(SearchIndex):
     def __init__(
         self,
         client: Client,
-        embedding: Callable[[], tuple[str | None, int | None]],
+        embedding: Callable[[], str | None],
         *,
         name: str = "ctx",
         layout: tuple[int, int] = (1, 1),
         owner: Callable[[], str] = str,
-        writable: bool = False,
         turn: IndexTurn | None = None,
     ) -> None:
         self._client = client
         self._embedding = embedding
         self._name = name
         self._name_owner = owner
-        self._writable = writable
         self._turn = turn
         self._words = Part(self._client, f"{name}-words", layout)
         self._vectors = Part(self._client, f"{name}-vectors", layout)
-        self._lock = threading.Lock()
         self._seen: tuple[float, States] | None = None  # (time of the request on the monotonic clock, states)
         self._suspect = self._adopting = False
 
@@ -127,17 +123,13 @@ class OpenSearchIndex(SearchIndex):
         """See `SearchIndex`; [] if the index has no vectors yet. Raises `EmbeddingsDisabled` if no model is
         configured.
         """
-        model = model or self._embedding()[0]
+        model = model or self._embedding()
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
         if filters.closed or k <= 0:
             return []
         body = queries.vector_body(vector, filters, k)
         return queries.vector_hits(self._asked(self._vectors, [body], exact=False, model=model))
-
-    def hold(self, model: str) -> bool:
-        """Whether the published vectors are of this model, so that `semantic` can search them."""
-        return self.published_model() == model
 
     def published_model(self) -> str | None:
         """The model of the published vectors; None if there are no vectors of this catalog."""
@@ -165,17 +157,12 @@ class OpenSearchIndex(SearchIndex):
         After a `StoreError`, searchers keep the last published version, and the next call continues from
         there.
         """
-        if not self._writable:
-            raise StoreError("the index was opened read-only")
-        model, _ = self._embedding()
+        model = self._embedding()
         self._check_owner()
         target = catalog.seq()
         if not self._suspect and self._has_applied(catalog, model, target):
             return target
-
-        def done() -> bool:
-            return self._has_applied(catalog, model, target)
-
+        done = partial(self._has_applied, catalog, model, target)
         with self._turn(done) if self._turn else nullcontext(True) as mine:
             if not mine:
                 return self._read_states().applied
@@ -188,8 +175,7 @@ class OpenSearchIndex(SearchIndex):
                 self._suspect = False
                 return applied
             finally:
-                with self._lock:
-                    self._seen = None
+                self._seen = None
 
     def check(self) -> list[str]:
         """Checks both indexes and returns one line for each problem. If there is one, the next `catch_up` of
@@ -198,7 +184,7 @@ class OpenSearchIndex(SearchIndex):
         problems = []
         states = self._read_states()
         halves = [("keyword index", states.words, self._words)]
-        if self._embedding()[0] is not None:
+        if self._embedding() is not None:
             halves.append(("vectors", states.vectors, self._vectors))
         for label, state, part in halves:
             if state is None or state.format != FORMAT:
@@ -330,9 +316,9 @@ class OpenSearchIndex(SearchIndex):
 
     def _states(self) -> States:
         """The states of both indexes, at most `STATE_KEPT_S` old."""
-        with self._lock:
-            if self._seen is not None and time.monotonic() - self._seen[0] < STATE_KEPT_S:
-                return self._seen[1]
+        seen = self._seen
+        if seen is not None and time.monotonic() - seen[0] < STATE_KEPT_S:
+            return seen[1]
         return self._read_states()
 
     def reach(self) -> None:
@@ -341,8 +327,7 @@ class OpenSearchIndex(SearchIndex):
     def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
         states = States(*(part.state(hurried=hurried) for part in (self._words, self._vectors)))
-        with self._lock:
-            self._seen = began_s, states
+        self._seen = began_s, states
         return states
 
     def _asked(
@@ -393,5 +378,8 @@ class OpenSearchIndex(SearchIndex):
         if not words or query[-1:].isspace():
             return None
         stems = analyze.stems_of_unfinished(words[-1])
-        choices = [queries.prefix_query(words[-1]), *(queries.term("text", stem) for stem in stems)]
+        choices = [
+            {"prefix": {"text": {"value": words[-1]}}},
+            *(queries.term("text", stem) for stem in stems),
+        ]
         return next(compress(choices, self._totals(choices)), None)

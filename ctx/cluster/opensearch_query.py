@@ -63,14 +63,8 @@ def vector_field(dim: int) -> JSON:
     filters during the search.
     """
     method = {"name": "hnsw", "engine": "lucene", "parameters": {"m": 16, "ef_construction": 100}}
-    return {
-        "vector": {
-            "type": "knn_vector",
-            "dimension": dim,
-            "space_type": "cosinesimil",
-            "method": method,
-        }
-    }
+    field = {"type": "knn_vector", "dimension": dim, "space_type": "cosinesimil", "method": method}
+    return {"vector": field}
 
 
 VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
@@ -78,27 +72,20 @@ VECTOR_SETTINGS = {"knn": True, "knn.derived_source.enabled": False}
 
 def passage_entries(stored: StoredDocument) -> list[dict[str, JSON]]:
     """The passages of a document, as entries to write to the word index."""
-    document = stored.document
-    common = {
-        "document_no": stored.document_no,
-        "source": document.source,
-        "updated_ms": document.updated_ms,
-    }
-    return [
-        action(
-            passage.chunk_no,
-            stored.seq,
-            {
-                "text": [" ".join(analyze.words(text)) for text in passage.texts],
-                "head": [" ".join(analyze.words(text)) for text in passage.heads],
-                "defines": passage.names,
-                "chunk_no": passage.chunk_no,
-                "span": passage.span,
-                **common,
-            },
-        )
-        for passage in passages(stored)
-    ]
+    entries = []
+    for passage in passages(stored):
+        fields = {
+            "text": [" ".join(analyze.words(text)) for text in passage.texts],
+            "head": [" ".join(analyze.words(text)) for text in passage.heads],
+            "defines": passage.names,
+            "chunk_no": passage.chunk_no,
+            "span": passage.span,
+            "document_no": stored.document_no,
+            "source": stored.document.source,
+            "updated_ms": stored.document.updated_ms,
+        }
+        entries.append(action(passage.chunk_no, stored.seq, fields))
+    return entries
 
 
 # -- words ------------------------------------------------------------------------------
@@ -157,10 +144,6 @@ def definition_query(names: Sequence[str]) -> JSON | None:
     return {"constant_score": {"filter": {"terms": {"defines": wholes}}}} if wholes else None
 
 
-def prefix_query(beginning: str) -> JSON:
-    return {"prefix": {"text": {"value": beginning}}}
-
-
 # -- filters ------------------------------------------------------------------------------
 
 
@@ -177,27 +160,13 @@ def clauses(filters: Filters) -> list[JSON]:
     return parts
 
 
-def narrowed(query: JSON, filters: Filters) -> JSON:
-    parts = clauses(filters)
-    return {"bool": {"must": [query], "filter": parts}} if parts else query
-
-
-def nearest(vector: Sequence[float], filters: Filters, k: int) -> JSON:
-    """A query for the k nearest vectors that pass the filters, which apply during the graph search."""
-    search: dict[str, JSON] = {"vector": list(vector), "k": k}
-    parts = clauses(filters)
-    if parts:
-        search["filter"] = {"bool": {"filter": parts}}
-    return {"knn": {"vector": search}}
-
-
 def search_body(query: JSON, k: int, fields: Sequence[str]) -> JSON:
     """The body of a search for the k best hits; hits with equal scores are ordered by chunk number. `fields`
     are the fields to return.
     """
     return {
         "query": query,
-        "size": k,
+        "size": min(k, MAX_HITS),
         "sort": [{"_score": "desc"}, {"chunk_no": "asc"}],
         "docvalue_fields": list(fields),
         "_source": False,
@@ -220,8 +189,10 @@ def search_of(index: str, body: JSON, *, exact: bool) -> tuple[JSON, JSON]:
 
 
 def word_body(query: JSON, filters: Filters, k: int) -> JSON:
-    fields = ("chunk_no", "document_no", "span")
-    return search_body(narrowed(query, filters), min(k, MAX_HITS), fields)
+    conditions = clauses(filters)
+    if conditions:
+        query = {"bool": {"must": [query], "filter": conditions}}
+    return search_body(query, k, ("chunk_no", "document_no", "span"))
 
 
 def word_hits(replies: Sequence[JSON]) -> list[Hit]:
@@ -233,8 +204,12 @@ def word_hits(replies: Sequence[JSON]) -> list[Hit]:
 
 
 def vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
-    query = nearest(vector.tolist(), filters, min(int(k * BEAM), MAX_HITS))
-    return search_body(query, min(k, MAX_HITS), ("chunk_no", "document_no"))
+    """A search for the k nearest vectors. The filters apply during the graph search."""
+    search: dict[str, JSON] = {"vector": vector.tolist(), "k": min(int(k * BEAM), MAX_HITS)}
+    conditions = clauses(filters)
+    if conditions:
+        search["filter"] = {"bool": {"filter": conditions}}
+    return search_body({"knn": {"vector": search}}, k, ("chunk_no", "document_no"))
 
 
 def vector_hits(replies: Sequence[JSON]) -> list[Hit]:
@@ -252,27 +227,15 @@ def _scored(replies: Sequence[JSON]) -> list[tuple[JSON, float]]:
 def vector_entries(batch: VectorBatch, version: int) -> list[dict[str, JSON]]:
     # Only the direction matters, and integers are shorter than fractions.
     vectors = np.rint(batch.vectors.astype(np.float64) * VECTOR_LENGTH).astype(np.int64).tolist()
-    return [
-        action(
-            chunk_no,
-            version,
-            {
-                "vector": vector,
-                "chunk_no": chunk_no,
-                "document_no": document_no,
-                "source": source,
-                "updated_ms": updated_ms,
-            },
-        )
-        for chunk_no, document_no, source, updated_ms, vector in zip(
-            batch.chunk_nos.tolist(),
-            batch.document_nos.tolist(),
-            batch.sources,
-            batch.updated_ms.tolist(),
-            vectors,
-            strict=True,
-        )
-    ]
+    columns = {
+        "vector": vectors,
+        "chunk_no": batch.chunk_nos.tolist(),
+        "document_no": batch.document_nos.tolist(),
+        "source": batch.sources,
+        "updated_ms": batch.updated_ms.tolist(),
+    }
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return [action(row["chunk_no"], version, row) for row in rows]
 
 
 def _number(hit: JSON, field: str) -> int:

@@ -140,11 +140,8 @@ class ModelSwitch:
             return {}
 
 
-def key_of(embedder: Embedder | None) -> tuple[str | None, int | None]:
-    """The name and vector length of a model, in the form that an index expects; (None, None)
-    without a model.
-    """
-    return (None, None) if embedder is None else (embedder.model, embedder.dim)
+def model_of(embedder: Embedder | None) -> str | None:
+    return None if embedder is None else embedder.model
 
 
 def notes_path(environ: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from ctx.memory.rows import SqliteRows
 from ctx.memory.schema import bring_up_to_date
 from ctx.memory.store import MemoryStore
 from ctx.models import JSON
-from ctx.store.schema import COMPANIONS, begin_copy, connect, copy_database, discard_copy, passing_connection
+from ctx.store.schema import COMPANIONS, Connection, begin_copy, connect, copy_database, discard_copy
 
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
 _TABLE_LEAF = b"\x0d"  # the first byte of a page with rows of a table
@@ -275,7 +275,7 @@ def _by_page(scratch: str, table: str, select: str) -> Iterator[Row]:
 
 def _first_page(scratch: str, table: str, size: int, pages: int) -> bytes:
     """The first page of a database with `pages` pages, whose only table has its rows on the last page."""
-    with closing(passing_connection()) as empty:
+    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=Connection)) as empty:
         bring_up_to_date(empty)
         [sql] = empty.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
     path = f"{scratch}.schema"

@@ -38,21 +38,6 @@ _DOCUMENT = (
 )
 
 
-def _moved(connection: Statements, batch: Sequence[tuple[int | None, str, int]]) -> list[tuple[int, int]]:
-    """(updated_ms, no) for those documents (source_no, source_id, updated_ms) of the batch whose stored
-    `updated_ms` differs.
-    """
-    moved = []
-    for source_no, source_id, updated_ms in batch:
-        row = connection.execute(
-            "SELECT no, updated_ms FROM document WHERE source_no = ? AND source_id = ?",
-            (source_no, source_id),
-        ).fetchone()
-        if row is not None and row[1] != updated_ms:
-            moved.append((updated_ms, row[0]))
-    return moved
-
-
 class Documents(Record):
     """Stores, deletes and lists documents."""
 
@@ -109,11 +94,15 @@ class Documents(Record):
         with self._writing() as write:
             connection = write.connection
             sources = {name: write.source(name) for name in sorted({entry[0] for entry in batch})}
-            moved = _moved(connection, [(sources[entry[0]], entry[1], entry[3]) for entry in batch])
-            connection.executemany(
-                "UPDATE document SET fingerprint = ? WHERE source_no = ? AND source_id = ?",
-                [(fingerprint, sources[source], source_id) for source, source_id, fingerprint, _ in batch],
-            )
+            moved = []
+            for source, source_id, fingerprint, updated_ms in batch:
+                row = connection.execute(
+                    "UPDATE document SET fingerprint = ? WHERE source_no = ? AND source_id = ? "
+                    "RETURNING no, updated_ms",
+                    (fingerprint, sources[source], source_id),
+                ).fetchone()
+                if row is not None and row[1] != updated_ms:
+                    moved.append((updated_ms, row[0]))
             if not moved:
                 return write.seq()
             seq = write.next_seq()

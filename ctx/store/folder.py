@@ -148,13 +148,12 @@ class WriterLock:
     A forked child of the holder also holds the lock until the child exits.
     """
 
-    def __init__(self, path: str, *, command: str | None = None, doing: str = "writing the index") -> None:
-        """`command` and `doing` appear in the error message of other processes. `command` None stands for
-        this program's name and first argument.
+    def __init__(self, path: str, *, doing: str = "writing the index") -> None:
+        """`doing` and the program's name and first argument appear in the error message of other
+        processes.
         """
         self._doing = doing
         self._path = os.path.abspath(path)
-        self._command = _own_command() if command is None else command
         self._descriptor: int | None = None
 
     def acquire(self, timeout_s: float = 0.0) -> None:
@@ -193,7 +192,7 @@ class WriterLock:
                     raise Busy(self._busy_message(descriptor)) from None
                 time.sleep(min(_RETRY_S, remaining_s))
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{self._command}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n{now_ms()}\n{_own_command()}\n".encode(), 0)
 
     def _busy_message(self, descriptor: int) -> str:
         """A message that names the process which holds the lock, as recorded in the lock file."""

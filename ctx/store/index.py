@@ -51,8 +51,8 @@ logger = logging.getLogger(__name__)
 
 _RETAINED = 20_000  # the number of documents whose chunks are compared at once
 
-Embedding = Callable[[], tuple[str | None, int | None]]
-"""Returns (the model's name, its number of dimensions if known); (None, None) if embeddings are off."""
+Embedding = Callable[[], str | None]
+"""Returns the name of the embedding model; None if embeddings are off."""
 
 
 class LocalIndex(SearchIndex):
@@ -60,11 +60,11 @@ class LocalIndex(SearchIndex):
     publishes.
 
     `embedding` is called at each use and may return another model each time. Opening changes nothing.
-    `catch_up` needs `writable`, and its caller must hold the `WriterLock`. Raises `StoreError` if the path is
+    The caller of `catch_up` must hold the `WriterLock`. Raises `StoreError` if the path is
     not UTF-8, which tantivy requires.
     """
 
-    def __init__(self, path: str, embedding: Embedding, *, writable: bool = False) -> None:
+    def __init__(self, path: str, embedding: Embedding) -> None:
         if sound(path) != path:
             raise StoreError(
                 f"the index cannot be in {one_line(path)}, which is not UTF-8: rename its folder; where its "
@@ -73,9 +73,7 @@ class LocalIndex(SearchIndex):
         self._path = path
         self._beneath = os.path.dirname(os.path.abspath(path))  # the store's folder
         self._embedding = embedding
-        self._writable = writable
         self._state_path = os.path.join(path, STATE)
-        self._applied: tuple[Sequence[tuple[int, ...]], int] = ((), 0)
         self._vectors_path = os.path.join(path, "vectors")
         self._rebuild_path = os.path.join(path, "rebuild-requested")
         self._catching_up = Lock()
@@ -85,7 +83,7 @@ class LocalIndex(SearchIndex):
         self._keyword_folder = ""
         # The writer stays open until `close`, so that tantivy can merge between two calls.
         self._words = KeywordWriter(path, self._beneath)
-        self._vectors: dict[str, VectorReader] = {}  # model -> reader
+        self._vectors: VectorReader | None = None
 
     # -- searching -------------------------------------------------------------------------------------------
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
@@ -117,28 +115,17 @@ class LocalIndex(SearchIndex):
         """See `SearchIndex`; [] if the index has no vectors. Raises `EmbeddingsDisabled` if no model is
         configured.
         """
-        model = model or self._embedding()[0]
+        model = model or self._embedding()
         if model is None:
             raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
-        reader = self._vectors_of(model)
-        with self._searching():
-            return reader.search(vector, filters, k)
-
-    def hold(self, model: str) -> bool:
-        """See `SearchIndex`."""
-        try:
-            return self._vectors_of(model).hold()
-        except StoreError:
-            return True  # the next call of `semantic` raises the error
-
-    def _vectors_of(self, model: str) -> "VectorReader":
-        """The reader of a model's vectors. A replaced model's reader stays open for running queries."""
-        if model not in self._vectors:
+        reader = self._vectors
+        if reader is None or reader.model != model:
             from ctx.store.vectors import VectorReader  # numpy: 70 ms
 
             check_reachable(self._vectors_path, self._beneath)
-            self._vectors[model] = VectorReader(self._vectors_path, model)
-        return self._vectors[model]
+            self._vectors = reader = VectorReader(self._vectors_path, model)
+        with self._searching():
+            return reader.search(vector, filters, k)
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
@@ -159,16 +146,11 @@ class LocalIndex(SearchIndex):
         """The last seq that both words and vectors have applied; 0 if one part is missing, damaged or
         outdated.
         """
-        stamps = (files.stamp(self._state_path), files.stamp(f"{self._vectors_path}/state"))
-        if self._applied[0] != stamps:
-            fields = keyword_state(self._state_path)
-            applied = fields["applied"] if fields else 0
-            if applied and fields and fields.get("model"):
-                vectors = read_state(os.path.join(self._vectors_path, "state")) or {}
-                applied = min(applied, int(vectors.get("applied", 0)))
-            # The stamps were taken before the state was read, so the next call notices a newer state.
-            self._applied = (stamps, applied)
-        return self._applied[1]
+        words = keyword_state(self._state_path)
+        if not words or not words.get("model"):
+            return int(words["applied"]) if words else 0
+        vectors = read_state(os.path.join(self._vectors_path, "state")) or {}
+        return min(int(words["applied"]), int(vectors.get("applied", 0)))
 
     def close(self) -> None:
         """Waits for tantivy's merges and closes the files."""
@@ -177,7 +159,7 @@ class LocalIndex(SearchIndex):
         self._seen = None
         if reader is not None:
             reader.close()
-        self._vectors = {}
+        self._vectors = None
 
     def _current_keyword(self) -> KeywordIndex | None:
         """The published keyword index, opened; None if no index was published."""
@@ -219,10 +201,8 @@ class LocalIndex(SearchIndex):
         After a `StoreError` (such as a full disk), readers keep the last published version, and the next call
         continues from there.
         """
-        if not self._writable:
-            raise StoreError("the index was opened read-only")
         with self._catching_up:
-            model, _ = self._embedding()
+            model = self._embedding()
             rebuild = os.path.exists(self._rebuild_path)
             if rebuild:
                 logger.warning("index is rebuilt reason=a search found damage")
@@ -260,7 +240,7 @@ class LocalIndex(SearchIndex):
                     problems.append("there is no keyword index yet")
         except StoreError as error:
             problems.append(error.message)
-        model, _ = self._embedding()
+        model = self._embedding()
         if model is not None:
             from ctx.store.vectors import open_snapshot  # numpy: 70 ms
 
@@ -328,17 +308,17 @@ class Plane:
         """Whether the index is in OpenSearch, where several machines can write it."""
         return self._settings.engine != "local"
 
-    def open(self, embedding: Embedding, *, writable: bool) -> SearchIndex:
+    def open(self, embedding: Embedding) -> SearchIndex:
         """Opens the index. `embedding` is described at `LocalIndex`. Raises `ConfigError`."""
         if not self.remote:
-            return LocalIndex(os.path.join(self._folder, "index"), embedding, writable=writable)
-        return self._open_remote(embedding, writable=writable)
+            return LocalIndex(os.path.join(self._folder, "index"), embedding)
+        return self._open_remote(embedding)
 
     def outdated(self) -> bool:
         """Whether the index in the store's folder is damaged or has a format that this ctx cannot read."""
         return not self.remote and keyword_state(os.path.join(self._folder, "index", STATE)) == {}
 
-    def _open_remote(self, embedding: Embedding, *, writable: bool) -> "OpenSearchIndex":
+    def _open_remote(self, embedding: Embedding) -> "OpenSearchIndex":
         from ctx import cluster
 
         if self._client is None:
@@ -352,14 +332,13 @@ class Plane:
             name=settings.name,
             layout=(settings.shards, settings.replicas),
             owner=self._owner,
-            writable=writable,
             turn=self._catalog().index_turn(settings.name),
         )
 
     @cached_property
     def reader(self) -> "OpenSearchIndex":
         """The index in OpenSearch, opened only to read its state."""
-        return self._open_remote(lambda: (None, None), writable=False)
+        return self._open_remote(lambda: None)
 
     def _owner(self) -> str:
         """A name that identifies the catalog: the name of the shared database, or of this machine and

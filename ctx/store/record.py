@@ -201,15 +201,15 @@ class Record:
             runs = connection.execute(
                 "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
             ).fetchall()
-            sizes = _by_number(
-                connection.execute(
-                    "SELECT source_no, count(*), CAST(sum(chunk_count) AS BIGINT), "
-                    "min(CASE WHEN chunk_count > 0 THEN stored_ms END) FROM document GROUP BY source_no"
-                )
+            rows = connection.execute(
+                "SELECT source_no, count(*), CAST(sum(chunk_count) AS BIGINT), "
+                "min(CASE WHEN chunk_count > 0 THEN stored_ms END) FROM document GROUP BY source_no"
             )
+            sizes = {row[0]: row[1:] for row in rows}
             model_no = None if model is None else model_no_of(connection, model)
             sql = "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ?"
-            pending = _by_number(connection.execute(f"{sql} GROUP BY source_no", (model_no,)))
+            rows = connection.execute(f"{sql} GROUP BY source_no", (model_no,))
+            pending = {row[0]: row[1:] for row in rows}
         if model is not None and model_no is None:  # the model has no embeddings yet, so all are pending
             pending = {no: (chunks, oldest_ms) for no, (_, chunks, oldest_ms) in sizes.items()}
         statuses = {name: SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED) for name in names}
@@ -346,10 +346,6 @@ def unfit(error: OverflowError | UnicodeEncodeError) -> StoreError:
     if isinstance(error, OverflowError):
         return StoreError(TOO_LARGE)
     return StoreError("a text holds a lone surrogate, which is not Unicode text and cannot be stored")
-
-
-def _by_number(rows: Iterable[Any]) -> dict[int, Sequence[Any]]:
-    return {row[0]: row[1:] for row in rows}
 
 
 def current_seq(connection: Statements) -> int:

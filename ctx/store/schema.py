@@ -118,11 +118,10 @@ def transaction(connection: "Connection", *, write: bool = True) -> Iterator[Non
 class Connection(sqlite3.Connection):
     """A connection that remembers which file it opened."""
 
-    path: str
-    mark: files.Identity | None
-    log: files.Identity | None  # the write-ahead log; None if it did not exist when the file was opened
-    synchronous: str
-    timeout_s: float
+    path = ":memory:"
+    timeout_s = BUSY_TIMEOUT_S
+    mark: files.Identity | None = None
+    log: files.Identity | None = None  # the write-ahead log; None if it did not exist at the opening
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         return self.execute(sql, values)
@@ -172,8 +171,7 @@ def connect(
             factory=Connection,
         )
         try:
-            connection.path, connection.mark = path, mark
-            connection.synchronous, connection.timeout_s = synchronous, timeout_s
+            connection.path, connection.mark, connection.timeout_s = path, mark, timeout_s
             if read_only:
                 _prepare_reading(connection)
             else:
@@ -181,7 +179,7 @@ def connect(
                 _check_statements(connection)
                 for suffix in ("", *COMPANIONS):  # files that SQLite creates later get the database's mode
                     files.check_file(path + suffix, beneath=folder, private=True)
-                _prepare_writing(connection)
+                _prepare_writing(connection, synchronous)
             connection.log = files.identity(f"{path}-wal")
         except BaseException as error:
             connection.close()
@@ -225,15 +223,6 @@ def is_locked(path: str) -> bool:
     return os.path.exists(path) and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK))
 
 
-def passing_connection() -> Connection:
-    """A connection to an empty database in memory."""
-    connection = sqlite3.connect(
-        ":memory:", isolation_level=None, check_same_thread=False, factory=Connection
-    )
-    connection.path, connection.mark, connection.log = ":memory:", None, None
-    return connection
-
-
 def _create(path: str) -> None:
     """Creates the folder and an empty file with mode 0600, if they do not exist. Raises `OSError` if the file
     is a link or belongs to another user.
@@ -244,7 +233,6 @@ def _create(path: str) -> None:
         if files.check_file(path + suffix, beneath=folder, own=True) is None and not suffix:
             try:
                 os.close(files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, beneath=folder))
-                own_folder(path)  # records the new file as checked
             except FileExistsError:
                 pass  # another process has just created it
 
@@ -264,13 +252,13 @@ def _check_readable(path: str) -> bool:
     return not writing and present[1] is None
 
 
-def _prepare_writing(connection: Connection) -> None:
+def _prepare_writing(connection: Connection, synchronous: str) -> None:
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        _use_wal(connection, connection.timeout_s)
+        _use_wal(connection)
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KB}")
     connection.execute("PRAGMA foreign_keys = 1")
-    connection.execute(f"PRAGMA synchronous = {connection.synchronous}")
-    if connection.synchronous == "FULL":
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    if synchronous == "FULL":
         connection.execute("PRAGMA fullfsync = 1")  # on macOS, fsync alone leaves data in the disk's cache
     connection.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
@@ -279,11 +267,11 @@ def _prepare_writing(connection: Connection) -> None:
     connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # SQLite opens the log at the first read
 
 
-def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
-    """Switches the file to a write-ahead log. Retries until `timeout_s`, because SQLite fails at once if two
-    processes switch the file at the same time.
+def _use_wal(connection: Connection) -> None:
+    """Switches the file to a write-ahead log. Tries again until the timeout, because SQLite fails at once if
+    two processes switch the file at the same time.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + connection.timeout_s
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -131,11 +131,6 @@ def _alive_rows(packed: str, count: int) -> Mask | None:
     return ~np.unpackbits(bits, count=count).astype(np.bool_)
 
 
-def published_model(folder: str) -> str | None:
-    """The model of the published vectors; None if no vectors are published or the state is damaged."""
-    return (read_state(os.path.join(folder, "state")) or {}).get("model")
-
-
 def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> Snapshot | None:
     """The published snapshot; None if no snapshot of this model was published. Segments that `earlier` has
     mapped are reused. Raises `IndexDamaged`, `StoreError`.
@@ -192,21 +187,11 @@ class VectorReader:
             self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
             raise
 
-    def hold(self) -> bool:
-        """Opens the current snapshot and keeps it, so that `search` still works after another model's vectors
-        are published. Returns False if there is no snapshot of this model.
-        """
-        return self._current() is not None
-
     def _current(self) -> Snapshot | None:
         current_stamp = files.stamp(self._state_path)
         with self._lock:
             if current_stamp != self._seen:
-                snapshot = open_snapshot(self._folder, self.model, self._snapshot)
-                if snapshot is None and published_model(self._folder) is not None:
-                    # Another model's vectors replaced ours. Keep searching the last snapshot of our model.
-                    snapshot = self._snapshot
-                self._snapshot = snapshot
+                self._snapshot = open_snapshot(self._folder, self.model, self._snapshot)
                 # The stamp was taken before the state was read, so the next call notices a newer state.
                 self._seen = current_stamp
             return self._snapshot

@@ -14,7 +14,6 @@ from ctx.store.record import (
     chunks_between,
     current_seq,
     marks,
-    metadata_of,
     rows_among,
     source_no_of,
 )
@@ -174,8 +173,6 @@ def _entries(
     rows = {row[0]: row[1:] for row in rows_among(connection, sql, (), [entry[0].id for entry in documents])}
     for document, chunks in documents:
         metadata = _json_of(document.metadata)
-        if metadata is not None:
-            document = document._replace(metadata=metadata_of(metadata))
         if document.id not in rows:
             yield _Entry(document, chunks, metadata, None, False, 0, 0, 0)
             continue

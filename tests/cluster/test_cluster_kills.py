@@ -58,7 +58,7 @@ def test_an_index_that_follows_writers_who_die_has_what_the_catalog_has(
     lots = random.Random(7)
     stop = threading.Event()
     with PostgresCatalog(database_url) as catalog:
-        index = LocalIndex(str(tmp_path / "index"), lambda: (None, None), writable=True)
+        index = LocalIndex(str(tmp_path / "index"), lambda: None)
         follower = threading.Thread(target=follow, args=(catalog, index, stop), daemon=True)
         follower.start()
         writers = [start(database_url, number) for number in range(WRITERS)]

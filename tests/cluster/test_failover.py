@@ -205,9 +205,7 @@ def test_nothing_acknowledged_is_lost_when_the_primary_and_a_worker_are_killed(
         stop = threading.Event()
         opened.callback(stop.set)
         catalogs = [opened.enter_context(PostgresCatalog(pair.url)) for _ in range(2)]
-        indexes = [
-            LocalIndex(str(tmp_path / f"index-{no}"), lambda: (None, None), writable=True) for no in range(2)
-        ]
+        indexes = [LocalIndex(str(tmp_path / f"index-{no}"), lambda: None) for no in range(2)]
         followers = [
             threading.Thread(target=follow, args=(catalog, index, stop), daemon=True)
             for catalog, index in zip(catalogs, indexes, strict=True)

@@ -44,7 +44,7 @@ def fill(catalog: Catalog) -> None:
 
 def answers(catalog: Catalog, folder: Path) -> list[list[tuple[str, float]]]:
     """What words find, and in which order."""
-    index = LocalIndex(str(folder), lambda: (None, None), writable=True)
+    index = LocalIndex(str(folder), lambda: None)
     index.catch_up(catalog)
     replies = []
     for query in ("otter", "heron", "willow 2", "basalt lantern", "same words", "1", "0"):

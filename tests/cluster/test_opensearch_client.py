@@ -256,7 +256,7 @@ def test_an_index_whose_shards_are_on_no_node_is_neither_empty_nor_gone(tmp_path
         client(url, max_retries=0) as nodes,
         SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
     ):
-        index = OpenSearchIndex(nodes, lambda: (None, None), writable=True)
+        index = OpenSearchIndex(nodes, lambda: None)
         for ask in (
             lambda: index.keyword("otter", Filters(), 9),
             index.check,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import opensearch
 import pytest
-from store_tree import DIM, MODEL, embed_pending, make, vector_of
+from store_tree import MODEL, embed_pending, make, vector_of
 
 from ctx.cluster.opensearch import OpenSearchIndex
 from ctx.cluster.opensearch_client import Client
@@ -69,7 +69,7 @@ def test_a_killed_node_loses_nothing_and_searches_go_on(nodes: opensearch.Cluste
         closing(Client(Index(url=",".join(nodes.urls), timeout_secs=60.0, max_retries=12))) as client,
         SqliteCatalog(str(tmp_path / "ctx.db")) as catalog,
     ):
-        index = OpenSearchIndex(client, lambda: (MODEL, DIM), name="kill", layout=(3, 1), writable=True)
+        index = OpenSearchIndex(client, lambda: MODEL, name="kill", layout=(3, 1))
 
         def write() -> None:
             nonlocal count

@@ -40,9 +40,9 @@ def opened(opensearch_url: str, index_name: str) -> Iterator[OPEN]:
     """Opens an index of the test's own name."""
     client = Client(Index(url=opensearch_url, max_retries=1))
 
-    def open_index(model: str | None = MODEL, dim: int | None = DIM, **options: Any) -> OpenSearchIndex:
-        options = {"writable": True, "layout": (1, 0), **options}
-        return OpenSearchIndex(client, lambda: (model, dim), name=index_name, **options)
+    def open_index(model: str | None = MODEL, **options: Any) -> OpenSearchIndex:
+        options = {"layout": (1, 0), **options}
+        return OpenSearchIndex(client, lambda: model, name=index_name, **options)
 
     yield open_index
     client.close()
@@ -50,7 +50,7 @@ def opened(opensearch_url: str, index_name: str) -> Iterator[OPEN]:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalIndex]:
-    with LocalIndex(str(tmp_path / "index"), lambda: (MODEL, DIM), writable=True) as index:
+    with LocalIndex(str(tmp_path / "index"), lambda: MODEL) as index:
         yield index
 
 
@@ -248,7 +248,7 @@ def test_the_index_of_another_catalog_answers_nothing(
         with pytest.raises(StoreError, match="another catalog"):
             ask()
     assert index.applied_seq() == 0
-    assert not index.hold(MODEL)
+    assert index.published_model() is None
 
 
 def test_a_new_model_takes_over_when_its_vectors_are_there(catalog: SqliteCatalog, opened: OPEN) -> None:
@@ -256,9 +256,9 @@ def test_a_new_model_takes_over_when_its_vectors_are_there(catalog: SqliteCatalo
     embed_pending(catalog)
     index = opened()
     index.catch_up(catalog)
-    assert index.hold(MODEL)
+    assert index.published_model() == MODEL
     catalog.put_embeddings("new/model", [(hashed, vector_of(hashed, 8)) for hashed, _ in _texts(catalog)])
-    later = opened("new/model", 8)
+    later = opened("new/model")
     later.catch_up(catalog)
     assert later.published_model() == "new/model"
     assert len(later.semantic(vector_of(b"q", 8), ALL, 9)) == 1
@@ -322,7 +322,7 @@ def test_vectors_that_were_given_up_are_completed_by_the_next_run(
             with pytest.raises(StoreError, match="broke off"):
                 opened().catch_up(catalog)
             assert len(opened().semantic(vector_of(b"q"), ALL, 99)) == before, "nothing half published"
-            assert opened().hold(MODEL) == bool(before)
+            assert opened().published_model() == (MODEL if before else None)
         catalog.delete_documents("a", [f"{before}.md", f"{before + 1}.md"])
         catalog.put_documents(
             [make("a", f"{before + 2}.md", ["badger"]), make("a", f"{before + 23}.md", ["badger too"])]

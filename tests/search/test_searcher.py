@@ -79,7 +79,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.catalog = SqliteCatalog(str(folder / "ctx.db"))
-        self.index = LocalIndex(str(folder / "index"), lambda: (MODEL, TopicEmbedder.dim), writable=True)
+        self.index = LocalIndex(str(folder / "index"), lambda: MODEL)
 
     def put(self, *documents: tuple[Document, Sequence[Chunk]]) -> None:
         self.catalog.put_documents(documents)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_tree import DIM, MODEL, embed_pending, make, open_store, portrait, vector_of
+from store_tree import MODEL, embed_pending, make, open_store, portrait, vector_of
 
 from ctx.errors import StoreError
 from ctx.models import Filters
@@ -68,7 +68,7 @@ def test_a_full_disk_leaves_the_index_as_it_was_published_and_the_next_catch_up_
     small_disk: Path, tmp_path: Path
 ) -> None:
     with SqliteCatalog(str(tmp_path / "ctx.db")) as catalog:
-        with LocalIndex(str(small_disk / "index"), lambda: (MODEL, DIM), writable=True) as index:
+        with LocalIndex(str(small_disk / "index"), lambda: MODEL) as index:
             catalog.put_documents([make("s", "first", ["the kingfisher"])])
             embed_pending(catalog)
             index.catch_up(catalog)
@@ -79,13 +79,13 @@ def test_a_full_disk_leaves_the_index_as_it_was_published_and_the_next_catch_up_
             with pytest.raises(StoreError):
                 index.catch_up(catalog)
             assert index.applied_seq() == applied
-            for reader in (index, LocalIndex(index._path, lambda: (MODEL, DIM))):
+            for reader in (index, LocalIndex(index._path, lambda: MODEL)):
                 assert len(reader.keyword("kingfisher", Filters(), 5)) == 1
                 assert len(reader.semantic(vector_of(b"x"), Filters(), 5)) == 1
             filler.unlink()
             index.catch_up(catalog)
             portrayed = portrait(catalog, index)
-        with LocalIndex(str(tmp_path / "clean"), lambda: (MODEL, DIM), writable=True) as clean:
+        with LocalIndex(str(tmp_path / "clean"), lambda: MODEL) as clean:
             clean.catch_up(catalog)
             assert portrait(catalog, clean) == portrayed
 

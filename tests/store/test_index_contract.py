@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from store_tree import (
-    DIM,
     EVERYTHING,
     MODEL,
     embed_pending,
@@ -27,7 +26,7 @@ ALL = Filters()
 
 def local_index(request: pytest.FixtureRequest) -> SearchIndex:
     folder: Path = request.getfixturevalue("tmp_path")
-    return LocalIndex(str(folder / "index"), lambda: (MODEL, DIM), writable=True)
+    return LocalIndex(str(folder / "index"), lambda: MODEL)
 
 
 def opensearch_index(request: pytest.FixtureRequest) -> SearchIndex:
@@ -39,7 +38,7 @@ def opensearch_index(request: pytest.FixtureRequest) -> SearchIndex:
     name: str = request.getfixturevalue("index_name")
     client = Client(Index(url=url))
     request.addfinalizer(client.close)
-    return OpenSearchIndex(client, lambda: (MODEL, DIM), name=name, writable=True)
+    return OpenSearchIndex(client, lambda: MODEL, name=name)
 
 
 INDEXES: dict[str, Callable[[pytest.FixtureRequest], SearchIndex]] = {
@@ -165,7 +164,7 @@ def test_following_a_tree_ends_as_building_it_at_once(
     with SqliteCatalog(str(tmp_path / "clean.db")) as clean:
         clean.put_documents(list(tree(7).values()))
         embed_pending(clean)
-        rebuilt = LocalIndex(str(tmp_path / "clean"), lambda: (MODEL, DIM), writable=True)
+        rebuilt = LocalIndex(str(tmp_path / "clean"), lambda: MODEL)
         rebuilt.catch_up(clean)
         assert portrait(clean, rebuilt) == followed  # type: ignore[arg-type]
         rebuilt.close()

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 import store_tree
 from store_tree import (
-    DIM,
     MODEL,
     clean_portrait,
     embed_pending,
@@ -140,10 +139,10 @@ def test_damage_that_a_search_runs_into_is_repaired_by_the_next_run(
     index.close()
     overwrite(largest(keyword_folder(tmp_path), "term"), 0, b"\xff" * 64)
     overwrite(largest(tmp_path / "index" / "vectors", "segment"), -400, b"\xff" * 400)
-    reader = LocalIndex(index._path, lambda: (MODEL, DIM))
+    reader = LocalIndex(index._path, lambda: MODEL)
     with reader, pytest.raises(StoreError, match=r"damaged|could not answer"):
         found_in(catalog, reader)
-    with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as writer:
+    with LocalIndex(index._path, lambda: MODEL) as writer:
         writer.catch_up(catalog)
         assert portrait(catalog, writer) == expected
         assert not (tmp_path / "index" / "rebuild-requested").exists()
@@ -157,7 +156,7 @@ def test_an_index_of_another_format_is_built_anew(
     monkeypatch.setattr(keyword_module, "KEYWORD_FORMAT", 999)
     for module in (vectors_module, local_module):
         monkeypatch.setattr(module, "VECTORS_FORMAT", 999)
-    with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as later:
+    with LocalIndex(index._path, lambda: MODEL) as later:
         with pytest.raises(StoreError, match=r"made by another version of ctx: run `ctx index`"):
             later.keyword("otter", ALL, 5)
         with (
@@ -191,7 +190,7 @@ def test_a_restored_catalog_of_the_same_size_is_told_apart(tmp_path: Path) -> No
             index.catch_up(catalog)
             results = found_in(catalog, index)
             assert [hit.chunk_no for hit in index.keyword(name, ALL, 5)] == [2]
-        with LocalIndex(str(tmp_path / f"clean {name}"), lambda: (MODEL, DIM), writable=True) as clean:
+        with LocalIndex(str(tmp_path / f"clean {name}"), lambda: MODEL) as clean:
             clean.catch_up(catalog := SqliteCatalog(str(tmp_path / "ctx.db")))
             with catalog:
                 assert found_in(catalog, clean) == results
@@ -202,14 +201,14 @@ def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
 ) -> None:
     catalog, index = store
     index.close()
-    with LocalIndex(index._path, lambda: ("another/model", DIM), writable=True) as second:
+    with LocalIndex(index._path, lambda: "another/model") as second:
         assert second.semantic(vector_of(b"x"), ALL, 5) == []
         assert second.keyword("kingfisher", ALL, 5)
         second.catch_up(catalog)
         embed_pending(catalog, model="another/model")
         second.catch_up(catalog)
         assert len(second.semantic(vector_of(b"x"), ALL, 10_000)) == catalog.stats()["chunks"]
-    with LocalIndex(index._path, lambda: (MODEL, DIM), writable=True) as back:
+    with LocalIndex(index._path, lambda: MODEL) as back:
         assert back.semantic(vector_of(b"x"), ALL, 5) == []
         back.catch_up(catalog)
         assert portrait(catalog, back) == clean_portrait(tmp_path / "clean", 0)
@@ -218,7 +217,7 @@ def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
 def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path) -> None:
     catalog, index = store
     index.close()
-    with LocalIndex(index._path, lambda: (None, None), writable=True) as without_model:
+    with LocalIndex(index._path, lambda: None) as without_model:
         with pytest.raises(EmbeddingsDisabled):
             without_model.semantic(vector_of(b"x"), ALL, 5)
         assert without_model.catch_up(catalog) == without_model.applied_seq() == catalog.seq()
@@ -227,7 +226,7 @@ def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIn
 
 
 def test_opening_an_index_to_read_makes_nothing(tmp_path: Path) -> None:
-    with LocalIndex(str(tmp_path / "index"), lambda: (MODEL, DIM)) as reader:
+    with LocalIndex(str(tmp_path / "index"), lambda: MODEL) as reader:
         assert reader.keyword("otter", ALL, 5) == []
         assert reader.semantic(vector_of(b"x"), ALL, 5) == []
         assert reader.applied_seq() == 0
@@ -238,7 +237,7 @@ def test_a_reader_follows_the_writer_also_into_a_new_folder(
     store: tuple[SqliteCatalog, LocalIndex], tmp_path: Path
 ) -> None:
     catalog, index = store
-    with LocalIndex(index._path, lambda: (MODEL, DIM)) as reader:
+    with LocalIndex(index._path, lambda: MODEL) as reader:
         assert not reader.keyword("pangolin", ALL, 5)
         catalog.put_documents([make("filesystem", "new.md", ["a pangolin"])])
         embed_pending(catalog)
@@ -266,7 +265,7 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     )
     searches = 0
     states = set()
-    catalog, reader = open_store(tmp_path, writable=False)
+    catalog, reader = open_store(tmp_path)
     with catalog, reader:
         while writer.poll() is None:
             [hit] = reader.keyword("kingfisher", ALL, 10)
@@ -289,5 +288,5 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
 def test_a_folder_whose_name_is_not_utf_8_is_said_and_nothing_is_taken_for_damaged(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     with pytest.raises(StoreError, match=r"which is not UTF-8: rename its folder"):
-        LocalIndex(str(folder / "index"), lambda: (MODEL, DIM))
+        LocalIndex(str(folder / "index"), lambda: MODEL)
     assert not folder.exists()

@@ -136,7 +136,7 @@ def steps_from(tmp_path: Path, numbers: Callable[[int], bool]) -> int:
         with catalog, index:
             index.catch_up(catalog)
             portrayed = portrait(catalog, index)
-        clean = LocalIndex(str(folder / "clean"), lambda: (MODEL, store_tree.DIM), writable=True)
+        clean = LocalIndex(str(folder / "clean"), lambda: MODEL)
         with clean, SqliteCatalog(str(folder / "ctx.db")) as reopened:
             clean.catch_up(reopened)
             assert portrait(reopened, clean) == portrayed, f"step {step}"

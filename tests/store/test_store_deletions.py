@@ -104,7 +104,7 @@ def test_a_list_of_the_keyword_engine_deletes_nothing_elsewhere(
     def catch_up(word: str) -> list[int]:
         with SqliteCatalog(str(store / "ctx.db")) as catalog, WriterLock(str(store / "lock")):
             catalog.put_documents([make("s", word, [word])])
-            with LocalIndex(str(store / "index"), lambda: (None, None), writable=True) as index:
+            with LocalIndex(str(store / "index"), lambda: None) as index:
                 index.catch_up(catalog)
                 return [len(index.keyword(name, Filters(), 3)) for name in ("first", "second")]
 

@@ -30,7 +30,7 @@ def catch_up(folder: Path) -> None:
     store = folder / ".ctx"
     with SqliteCatalog(str(store / "ctx.db")) as catalog, WriterLock(str(store / "lock")):
         catalog.put_documents([make("s", "a", ["one word"])])
-        with LocalIndex(str(store / "index"), lambda: (None, None), writable=True) as index:
+        with LocalIndex(str(store / "index"), lambda: None) as index:
             index.catch_up(catalog)
 
 
@@ -109,7 +109,7 @@ def test_a_link_among_the_files_of_the_engine_is_built_around(tmp_path: Path, na
     (folder / name).symlink_to(victim)
     with SqliteCatalog(str(tmp_path / ".ctx" / "ctx.db")) as catalog:
         catalog.put_documents([make("s", "b", ["another word"])])
-        with LocalIndex(str(folder.parent), lambda: (None, None), writable=True) as index:
+        with LocalIndex(str(folder.parent), lambda: None) as index:
             index.catch_up(catalog)
     assert victim.read_bytes() == SECRET
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == ["keyword-2"]
@@ -122,7 +122,7 @@ def test_a_commit_of_the_engine_that_has_no_end_or_never_comes_is_damaged(tmp_pa
         (folder / "meta.json").unlink()
         lay(folder / "meta.json")
         assert not complete_files(str(folder))
-        with LocalIndex(str(folder.parent), lambda: (None, None)) as index, pytest.raises(StoreError):
+        with LocalIndex(str(folder.parent), lambda: None) as index, pytest.raises(StoreError):
             index.keyword("word", Filters(), 3)
 
 
@@ -132,7 +132,7 @@ def test_a_state_that_names_a_folder_elsewhere_is_damaged(tmp_path: Path, place:
     index_folder = indexed(tmp_path)
     state = str(index_folder / "keyword.state")
     write_state(state, (read_state(state) or {}) | {"folder": place})
-    with LocalIndex(str(index_folder), lambda: (None, None)) as index, pytest.raises(StoreError):
+    with LocalIndex(str(index_folder), lambda: None) as index, pytest.raises(StoreError):
         index.keyword("word", Filters(), 3)
     catch_up(tmp_path)
     assert list((tmp_path / "victim").iterdir()) == []

@@ -15,7 +15,7 @@ from ctx.store.folder import WriterLock
 
 HOLD = (
     "import sys; from ctx.store.folder import WriterLock\n"
-    "lock = WriterLock(sys.argv[1], command='ctx serve'); lock.acquire(); print('held', flush=True); "
+    "lock = WriterLock(sys.argv[1]); sys.argv = ['ctx', 'serve']; lock.acquire(); print('held', flush=True); "
     "sys.stdin.read()"
 )
 
@@ -44,12 +44,13 @@ def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
         end(process)
 
 
-def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["ctx"])
     path = tmp_path / "lock"
     process = holder(path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    lock = WriterLock(str(path), command="ctx")
+    lock = WriterLock(str(path))
     lock.acquire(0.0)
     with pytest.raises(Busy, match=rf"`ctx` \(process {os.getpid()},"):
         WriterLock(str(path)).acquire(0.0)
