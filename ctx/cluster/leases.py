@@ -136,14 +136,13 @@ def turn_or_done(
     """
     ends_s = time.monotonic() + timeout_s
     with ExitStack() as stack:
-        while True:
+        mine = False
+        while not mine:
             try:
                 stack.enter_context(turn(leases, name, what, None))
                 mine = True
-                break
             except Busy:
                 if done():
-                    mine = False
                     break
                 if time.monotonic() > ends_s:
                     raise

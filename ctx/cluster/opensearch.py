@@ -308,7 +308,8 @@ class OpenSearchIndex(SearchIndex):
                 writing.keep(document_no, seq, chunk_nos)
         for number, batch in enumerate(catalog.vectors_since(model, state.applied)):
             if number == 0:
-                part.add_fields(state.name, queries.vector_field(batch.vectors.shape[1]))
+                field = {"properties": queries.vector_field(batch.vectors.shape[1])}
+                self._client.ask("PUT", f"/{state.name}/_mapping", field)
             writing.put(queries.vector_entries(batch, target))
         return writing.publish(target)
 

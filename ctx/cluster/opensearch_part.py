@@ -121,10 +121,6 @@ class Part:
             raise
         return name
 
-    def add_fields(self, index: str, fields: JSON) -> None:
-        """Adds missing fields to an index."""
-        self._client.ask("PUT", f"/{index}/_mapping", {"properties": fields})
-
     def take_place(self, name: str) -> None:
         """Makes an index the current index, atomically, and deletes the former one."""
         former = self._names_behind(self.alias)

@@ -303,7 +303,12 @@ class Database:
                         IsolationLevel.READ_COMMITTED if write else IsolationLevel.REPEATABLE_READ
                     )
                     yield Connection(native)
-                    _commit(native, write)
+                    try:
+                        native.commit()
+                    except psycopg.OperationalError as error:
+                        if write and native.broken:
+                            raise StoreError(LOST) from error
+                        raise
             finally:
                 self._pool.putconn(native)
 
@@ -330,7 +335,7 @@ class Database:
     def migrate(self, component: str, migrations: Sequence[str], *, oldest: int = 1) -> None:
         """Brings the tables of one component up to date. `migrations[0]` creates the tables of version
         `oldest`, and each of the others leads to the next version. Raises `StoreError` for tables of a newer
-        ctx, and for versions before `oldest`.
+        ctx.
         """
         latest = oldest + len(migrations) - 1
         with self.transaction() as connection:
@@ -347,11 +352,6 @@ class Database:
                 raise StoreError(
                     f"the catalog was written by a newer ctx ({component} version {version}, "
                     f"this program knows {latest}): upgrade ctx"
-                )
-            if 0 < version < oldest:
-                raise StoreError(
-                    f"an early build of ctx made the tables in the database ({component} version {version}): "
-                    "run the previous build once with this database to upgrade them"
                 )
             for sql in migrations[version - oldest + 1 if version else 0 :]:
                 connection.native.execute(sql.encode())
@@ -372,15 +372,6 @@ def _configure(native: _Native) -> None:
     except errors.InsufficientPrivilege:
         pass
     native.rollback()
-
-
-def _commit(native: _Native, write: bool) -> None:
-    try:
-        native.commit()
-    except psycopg.OperationalError as error:
-        if write and native.broken:
-            raise StoreError(LOST) from error
-        raise
 
 
 def _version(connection: Connection, component: str) -> int:

@@ -83,18 +83,15 @@ class Embeddings(Record):
         with self._reading() as connection:
             model_no = model_no_of(connection, model)
             if model_no is None:
-                rows = connection.stream(
-                    f"SELECT {columns} FROM chunk c CROSS JOIN document d "
-                    "WHERE d.no = c.document_no AND c.no > ? ORDER BY c.no",
-                    (after,),
-                )
+                key, values = "c.no", [after]
+                tables = "chunk c CROSS JOIN document d WHERE c.no > ?"
             else:
-                rows = connection.stream(
-                    f"SELECT {columns} FROM pending p CROSS JOIN chunk c CROSS JOIN document d "
-                    "WHERE c.no = p.chunk_no AND d.no = c.document_no "
-                    f"AND p.model_no = ? AND p.chunk_no > ?{self._unclaimed} ORDER BY p.chunk_no",
-                    (model_no, after),
-                )
+                key, values = "p.chunk_no", [model_no, after]
+                tables = "pending p CROSS JOIN chunk c CROSS JOIN document d WHERE c.no = p.chunk_no"
+                tables += f" AND p.model_no = ? AND p.chunk_no > ?{self._unclaimed}"
+            rows = connection.stream(
+                f"SELECT {columns} FROM {tables} AND d.no = c.document_no ORDER BY {key}", values
+            )
             for no, ordinal, updated_ms, path, media_type in rows:
                 role = filetypes.role(path, media_type)
                 yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)

@@ -360,13 +360,9 @@ def likeliest(words: Sequence[str], stems: Sequence[str], counts: Sequence[int])
     """
     if len(stems) != len(words) or not any(counts):
         return None
-    return max(zip(words, counts, stems, strict=True), key=_likelihood)[0]
-
-
-def _likelihood(entry: tuple[str, int, str]) -> tuple[int, bool, int]:
-    """A sort key that prefers `standard` to `standarde`, and `kubernetes` to `kubernets`."""
-    word, count, stem = entry
-    return count, word == stem, len(word)
+    # Prefers `standard` to `standarde`, and `kubernetes` to `kubernets`.
+    ranks = [(count, word == stem, len(word)) for word, count, stem in zip(words, counts, stems, strict=True)]
+    return words[ranks.index(max(ranks))]
 
 
 @contextmanager

@@ -46,7 +46,7 @@ ORDER = [
 BUDGETS = {
     "(top)": 1950,
     "cli": 5350,
-    "cluster": 2175,
+    "cluster": 1950,
     "code": 600,
     "config": 1425,
     "connectors": 3850,
@@ -58,7 +58,7 @@ BUDGETS = {
     "scripts": 1675,
     "search": 1775,
     "server": 3225,
-    "store": 2950,
+    "store": 2750,
     "text": 450,
     "tools": 1475,
 }
