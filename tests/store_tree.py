@@ -188,7 +188,7 @@ def found_in(catalog: Catalog, index: LocalIndex, *, semantic: bool = True) -> d
             hits = index.keyword(word, filters, EVERYTHING)
             entries_by_name[f"{word} {number}"] = sorted(places(catalog, [hit.chunk_no for hit in hits]))
         for probe in range(5 if semantic else 0):
-            hits = index.semantic(vector_of(bytes([probe])), filters, EVERYTHING)
+            hits = index.semantic(vector_of(bytes([probe])), filters, EVERYTHING, MODEL)
             matches = zip(places(catalog, [hit.chunk_no for hit in hits]), hits, strict=True)
             entries_by_name[f"vector {probe} {number}"] = sorted(
                 (location, Score(hit.score)) for location, hit in matches

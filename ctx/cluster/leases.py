@@ -156,12 +156,9 @@ def machine_name(folder: str) -> str:
     """
     path = os.path.join(folder, "machine")
     try:
-        try:
-            return files.read_file(path).decode("utf-8").strip()
-        except FileNotFoundError:
+        if not os.path.exists(path):
             files.make_folder(folder, beneath=folder)
-            name = f"{socket.gethostname()}-{os.urandom(3).hex()}"
-            files.replace(path, f"{name}\n".encode())
-            return name
+            files.replace(path, f"{socket.gethostname()}-{os.urandom(3).hex()}\n".encode())
+        return files.read_file(path).decode("utf-8").strip()
     except OSError as error:
         raise StoreError(f"cannot keep this machine's name beside [db] path: {error.strerror}") from error

@@ -129,7 +129,8 @@ def move(origin: Catalog, target: Catalog, *, progress: Progress) -> Report:
         count += len(batch)
         passed_over += len(batch) - len(news)
         progress("documents", count, total)
-    embeddings = sum(_move_embeddings(origin, target, model, progress) for model in origin.models())
+    models = [share.model for share in origin.model_shares()]
+    embeddings = sum(_move_embeddings(origin, target, model, progress) for model in models)
     for status in origin.statuses(None, ()):
         _move_runs(origin, target, status.name, status.last_indexed_ms)
     digests = [digest(catalog) for catalog in (origin, target)]

@@ -19,7 +19,7 @@ from ctx.cluster import opensearch_query as queries
 from ctx.cluster.opensearch_client import Client, Refusal
 from ctx.cluster.opensearch_part import Part, State, Writing
 from ctx.cluster.opensearch_query import FORMAT
-from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.errors import StoreError
 from ctx.models import JSON, Filters, Hit
 from ctx.store.base import Catalog, IndexTurn, SearchIndex
 from ctx.store.tantivy import MAX_TERMS, idf, likeliest, rarest
@@ -117,15 +117,7 @@ class OpenSearchIndex(SearchIndex):
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
         return self._hits(queries.definition_query(names), filters, k)
 
-    def semantic(
-        self, vector: np.ndarray, filters: Filters, k: int, *, model: str | None = None
-    ) -> list[Hit]:
-        """See `SearchIndex`; [] if the index has no vectors yet. Raises `EmbeddingsDisabled` if no model is
-        configured.
-        """
-        model = model or self._embedding()
-        if model is None:
-            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+    def semantic(self, vector: np.ndarray, filters: Filters, k: int, model: str) -> list[Hit]:
         if filters.closed or k <= 0:
             return []
         body = queries.vector_body(vector, filters, k)

@@ -107,7 +107,7 @@ class Client:
             http_auth=None if settings.api_key else credentials,
             ssl_context=_tls(settings.ca_file) if any(node["use_ssl"] for node in nodes) else None,
             timeout=settings.timeout_secs,
-            max_retries=len(nodes) - 1,  # tries each node once; `_answer` tries again after a pause
+            max_retries=len(nodes) - 1,  # tries each node once; `ask` tries again after a pause
             retry_on_timeout=True,
             pool_maxsize=_CONNECTIONS,
             dead_timeout=_SPARED_S,
@@ -115,26 +115,6 @@ class Client:
 
     def close(self) -> None:
         self.engine.close()
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: JSON = None,
-        *,
-        missing: bool = False,
-        slow: bool = False,
-        hurried: bool = False,
-    ) -> JSON:
-        """The reply to a request. With `missing`, it is None if the index, alias or document does not exist.
-        `slow` allows more time, and `hurried` a second and no other attempt.
-        """
-        try:
-            return self._answer(method, path, body, slow=slow, hurried=hurried)
-        except Refusal as error:
-            if error.status == 404 and missing:
-                return None
-            raise
 
     def write(self, alias: str, actions: Iterable[dict[str, JSON]]) -> None:
         """Writes and deletes documents, with a few megabytes per request. Writes that a busy server rejects
@@ -168,7 +148,7 @@ class Client:
     def search_all(self, searches: Sequence[tuple[JSON, JSON]]) -> list[JSON]:
         """The replies to several searches (header, body), which are sent in one request."""
         lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search)
-        replies: list[JSON] = self._answer("POST", "/_msearch", lines)["responses"]
+        replies: list[JSON] = self.ask("POST", "/_msearch", lines)["responses"]
         return replies
 
     def _check(self, *, hurried: bool = False) -> None:
@@ -177,7 +157,7 @@ class Client:
 
     def version(self, *, hurried: bool = False) -> str:
         """The server's version. Raises `StoreError` if the server is not an OpenSearch that ctx supports."""
-        about = self._answer("GET", "/", hurried=hurried, checked=True)
+        about = self.ask("GET", "/", hurried=hurried, checked=True)
         version = about.get("version", {}) if isinstance(about, dict) else {}
         number = str(version.get("number", ""))
         major = number.partition(".")[0]
@@ -188,18 +168,22 @@ class Client:
         self._checked = True
         return number
 
-    def _answer(
+    def ask(
         self,
         method: str,
         path: str,
         body: JSON = None,
         *,
+        missing: bool = False,
         slow: bool = False,
         hurried: bool = False,
         checked: bool = False,
     ) -> JSON:
         """The reply to a request. The request is sent again after a pause if it fails with a temporary error,
         or if one of several searches in it does.
+
+        With `missing`, the reply is None if the index, alias or document does not exist. `slow` allows more
+        time, and `hurried` a second and no other attempt. `checked`: the server's version is known.
         """
         if not checked:
             self._check(hurried=hurried)
@@ -226,6 +210,8 @@ class Client:
                 status, details = 503, None
             except TransportError as error:
                 status, details = _details(error)
+            if missing and status == 404:
+                return None
             # Temporary: the server is busy, or a node failed during a search.
             interrupted = isinstance(details, dict) and details.get("type") == _INTERRUPTED
             if not (tries_left and (status in _AGAIN or (status == 500 and interrupted))):

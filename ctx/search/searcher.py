@@ -372,7 +372,7 @@ class Searcher:
         if vector is None or request.mode != "semantic":
             keyword = _leg(self._index.keyword(query, filters, words, prefix=prefix), words, counted)
         if vector is not None:
-            hits = self._index.semantic(vector.values(), filters, nearest, model=vector.model)
+            hits = self._index.semantic(vector.values(), filters, nearest, vector.model)
             semantic = _leg(hits, nearest)
         return keyword, semantic
 

@@ -149,13 +149,9 @@ class SearchIndex(Projection):
         """At most k passages whose code defines one of the names, ordered by chunk number."""
         raise NotImplementedError
 
-    def semantic(
-        self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
-    ) -> list[Hit]:
-        """The k chunks nearest to a float32 unit vector by cosine similarity, best first.
-
-        `model` is the model that made the vector; None means the published model. It matters while one model
-        replaces another.
+    def semantic(self, vector: "np.ndarray", filters: Filters, k: int, model: str) -> list[Hit]:
+        """The k chunks nearest to a float32 unit vector by cosine similarity, best first. `model` made the
+        vector; [] if the index has no vectors of it.
         """
         raise NotImplementedError
 

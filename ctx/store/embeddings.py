@@ -110,11 +110,6 @@ class Embeddings(Record):
                 if name not in besides
             ]
 
-    def models(self) -> list[str]:
-        """The names of the models that have embeddings in this catalog, oldest first."""
-        with self._reading() as connection:
-            return [row[0] for row in connection.execute("SELECT name FROM model ORDER BY no")]
-
     def put_embeddings(self, model: str, batch: "Sequence[tuple[bytes, np.ndarray]]") -> int:
         """Stores pairs (text_hash, float32 unit vector) and returns the new seq. Hashes that already have an
         embedding are ignored. Raises `StoreError` for a vector that is not finite, not of unit length or of

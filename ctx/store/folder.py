@@ -92,14 +92,8 @@ def check_journal(path: str) -> None:
 
 def _hide(folder: str) -> None:
     path = os.path.join(folder, ".gitignore")
-    if os.path.lexists(path) or not os.access(folder, os.W_OK):
-        return
-    try:
-        descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, beneath=folder)
-    except FileExistsError:
-        return  # another process was first
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write("# made by ctx: the store is this machine's own\n*\n")
+    if not os.path.lexists(path) and os.access(folder, os.W_OK):
+        files.replace(path, b"# made by ctx: the store is this machine's own\n*\n", beneath=folder)
 
 
 # -- state files: small JSON files with a checksum, replaced atomically --------------------------------------

@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ctx import files
 from ctx.config.settings import Index
-from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.errors import StoreError
 from ctx.models import Filters, Hit
 from ctx.store.base import Catalog, SearchIndex
 from ctx.store.folder import OPEN_TRIES, VECTORS_FORMAT, IndexDamaged, read_state
@@ -48,6 +48,8 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     from ctx.store.vectors import VectorReader, VectorWriter
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _RETAINED = 20_000  # the number of documents whose chunks are compared at once
 
@@ -86,38 +88,25 @@ class LocalIndex(SearchIndex):
         self._vectors: VectorReader | None = None
 
     # -- searching -------------------------------------------------------------------------------------------
+    def _ask(self, ask: Callable[[KeywordIndex], T], empty: T) -> T:
+        with self._searching():
+            index = self._current_keyword()
+            return empty if index is None else ask(index)
+
     def keyword(self, query: str, filters: Filters, k: int, *, prefix: bool = False) -> list[Hit]:
         """See `SearchIndex`; [] if the index is empty. Raises `StoreError` if the files are damaged."""
-        with self._searching():
-            index = self._current_keyword()
-            return [] if index is None else index.search(query, filters, k, prefix=prefix)
+        return self._ask(lambda index: index.search(query, filters, k, prefix=prefix), [])
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        with self._searching():
-            index = self._current_keyword()
-            if index is None:
-                return {}, []
-            return index.rarity(terms), index.defined(names)
+        return self._ask(lambda index: (index.rarity(terms), index.defined(names)), ({}, []))
 
     def resembling(self, words: Sequence[str]) -> str | None:
-        with self._searching():
-            index = self._current_keyword()
-            return None if index is None else index.resembling(words)
+        return self._ask(lambda index: index.resembling(words), None)
 
     def definitions(self, names: Sequence[str], filters: Filters, k: int) -> list[Hit]:
-        with self._searching():
-            index = self._current_keyword()
-            return [] if index is None else index.definitions(names, filters, k)
+        return self._ask(lambda index: index.definitions(names, filters, k), [])
 
-    def semantic(
-        self, vector: "np.ndarray", filters: Filters, k: int, *, model: str | None = None
-    ) -> list[Hit]:
-        """See `SearchIndex`; [] if the index has no vectors. Raises `EmbeddingsDisabled` if no model is
-        configured.
-        """
-        model = model or self._embedding()
-        if model is None:
-            raise EmbeddingsDisabled("embeddings are disabled; set [embedding] provider in ctx.toml")
+    def semantic(self, vector: "np.ndarray", filters: Filters, k: int, model: str) -> list[Hit]:
         reader = self._vectors
         if reader is None or reader.model != model:
             from ctx.store.vectors import VectorReader  # numpy: 70 ms

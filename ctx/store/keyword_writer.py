@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ctx import files
@@ -216,10 +217,7 @@ def complete_files(folder: str) -> bool:
 def discard(path: str) -> None:
     """Deletes the state files of the index in the folder `path`, so that `catch_up` rebuilds it."""
     for name in (STATE, os.path.join("vectors", "state")):
-        try:
-            os.unlink(os.path.join(path, name))
-        except FileNotFoundError:
-            pass
+        Path(path, name).unlink(missing_ok=True)
 
 
 def _segment_files(folder: str) -> Iterator[str]:

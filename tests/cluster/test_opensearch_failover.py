@@ -96,7 +96,7 @@ def test_a_killed_node_loses_nothing_and_searches_go_on(nodes: opensearch.Cluste
             searches.join()
             assert not searches.failures
             assert len(index.keyword("otter", ALL, 10_000)) == count
-            assert len(index.semantic(vector_of(b"q"), ALL, 10_000)) == count
+            assert len(index.semantic(vector_of(b"q"), ALL, 10_000, MODEL)) == count
             assert index.check() == []
             nodes.start(number)
             nodes.wait("green")

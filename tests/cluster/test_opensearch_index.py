@@ -111,7 +111,9 @@ def test_it_ranks_as_the_embedded_engine_to_depth_100(
         names = ["getUserName", "parse_config"]
         defining = numbers(local.definitions(names, filters, 9))
         assert numbers(index.definitions(names, filters, 9)) == defining != []
-        neighbours, exact = (each.semantic(vector_of(b"probe"), filters, DEPTH) for each in (index, local))
+        neighbours, exact = (
+            each.semantic(vector_of(b"probe"), filters, DEPTH, MODEL) for each in (index, local)
+        )
         assert len(set(numbers(neighbours)) & set(numbers(exact))) >= 0.95 * len(exact)
         assert neighbours[0].score == pytest.approx(exact[0].score, abs=1e-6)
     terms = ["otter", "amber", "lantern", "getusernam", "absent"]
@@ -123,18 +125,6 @@ def test_it_ranks_as_the_embedded_engine_to_depth_100(
     assert index.resembling(misspelt) == local.resembling(misspelt)
     assert local.resembling(misspelt) is not None
     assert index.resembling(["zzzz"]) is None
-
-
-class CountingClient(Client):
-    """Notes what it asks for."""
-
-    def __init__(self, settings: Index) -> None:
-        super().__init__(settings)
-        self.paths: list[str] = []
-
-    def _answer(self, method: str, path: str, *values: Any, **options: Any) -> Any:
-        self.paths.append(path)
-        return super()._answer(method, path, *values, **options)
 
 
 def test_an_unfinished_word_finds_what_it_may_become(catalog: SqliteCatalog, opened: OPEN) -> None:
@@ -160,14 +150,14 @@ def test_a_deleted_index_is_rebuilt_without_embedding_anything(
     embed_pending(catalog)
     index = opened()
     index.catch_up(catalog)
-    before = [index.keyword("otter", ALL, 50), index.semantic(vector_of(b"q"), ALL, 50)]
+    before = [index.keyword("otter", ALL, 50), index.semantic(vector_of(b"q"), ALL, 50, MODEL)]
     opensearch.forget(opensearch_url, index_name)
     after = opened()
     assert (after.applied_seq(), after.keyword("otter", ALL, 50)) == (0, [])
     assert after.catch_up(catalog) == catalog.seq()
     assert [numbers(hits) for hits in before] == [
         numbers(after.keyword("otter", ALL, 50)),
-        numbers(after.semantic(vector_of(b"q"), ALL, 50)),
+        numbers(after.semantic(vector_of(b"q"), ALL, 50, MODEL)),
     ]
 
 
@@ -184,7 +174,7 @@ def test_what_is_gone_from_a_document_is_gone_from_the_index(
     embed_pending(catalog)
     index.catch_up(catalog)
     assert index.keyword("otter", ALL, 9) == []
-    assert len(index.keyword("heron", ALL, 9)) == len(index.semantic(vector_of(b"q"), ALL, 9)) == 1
+    assert len(index.keyword("heron", ALL, 9)) == len(index.semantic(vector_of(b"q"), ALL, 9, MODEL)) == 1
     query = {"query": {"exists": {"field": "document_no"}}}
     counts = [
         opensearch.ask(opensearch_url, "POST", f"/{index_name}-{half}/_count", query)["count"]
@@ -241,7 +231,7 @@ def test_the_index_of_another_catalog_answers_nothing(
     index = opened(owner=lambda: "theirs")  # whose documents have the same numbers
     asks = (
         lambda: index.keyword("otter", ALL, 9),
-        lambda: index.semantic(vector_of(b"q", DIM), ALL, 9, model=MODEL),
+        lambda: index.semantic(vector_of(b"q", DIM), ALL, 9, MODEL),
         lambda: index.vocabulary(["otter"], ()),
     )
     for ask in asks:
@@ -261,8 +251,8 @@ def test_a_new_model_takes_over_when_its_vectors_are_there(catalog: SqliteCatalo
     later = opened("new/model")
     later.catch_up(catalog)
     assert later.published_model() == "new/model"
-    assert len(later.semantic(vector_of(b"q", 8), ALL, 9)) == 1
-    assert index.semantic(vector_of(b"q"), ALL, 9, model=MODEL) == []  # a question that was under way
+    assert len(later.semantic(vector_of(b"q", 8), ALL, 9, "new/model")) == 1
+    assert index.semantic(vector_of(b"q"), ALL, 9, MODEL) == []  # a question that was under way
 
 
 def _texts(catalog: Catalog) -> list[tuple[bytes, str]]:
@@ -321,7 +311,7 @@ def test_vectors_that_were_given_up_are_completed_by_the_next_run(
         for _ in range(2):
             with pytest.raises(StoreError, match="broke off"):
                 opened().catch_up(catalog)
-            assert len(opened().semantic(vector_of(b"q"), ALL, 99)) == before, "nothing half published"
+            assert len(opened().semantic(vector_of(b"q"), ALL, 99, MODEL)) == before, "nothing half published"
             assert opened().published_model() == (MODEL if before else None)
         catalog.delete_documents("a", [f"{before}.md", f"{before + 1}.md"])
         catalog.put_documents(
@@ -331,7 +321,7 @@ def test_vectors_that_were_given_up_are_completed_by_the_next_run(
         catalog.batches = 1 << 30
         opened().catch_up(catalog)
         local.catch_up(catalog)
-        hits, exact = (each.semantic(vector_of(b"q"), ALL, 99) for each in (opened(), local))
+        hits, exact = (each.semantic(vector_of(b"q"), ALL, 99, MODEL) for each in (opened(), local))
         assert numbers(hits) == numbers(exact)
         assert opened().check() == []
 

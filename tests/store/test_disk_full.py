@@ -81,7 +81,7 @@ def test_a_full_disk_leaves_the_index_as_it_was_published_and_the_next_catch_up_
             assert index.applied_seq() == applied
             for reader in (index, LocalIndex(index._path, lambda: MODEL)):
                 assert len(reader.keyword("kingfisher", Filters(), 5)) == 1
-                assert len(reader.semantic(vector_of(b"x"), Filters(), 5)) == 1
+                assert len(reader.semantic(vector_of(b"x"), Filters(), 5, MODEL)) == 1
             filler.unlink()
             index.catch_up(catalog)
             portrayed = portrait(catalog, index)

@@ -62,17 +62,17 @@ def ids(catalog: Catalog, index: SearchIndex, query: str, filters: Filters = ALL
 def near(catalog: Catalog, index: SearchIndex, text_of: str, filters: Filters = ALL, k: int = 1) -> list[str]:
     """The ids of the documents nearest to the first chunk of a document."""
     probe = next(stored for stored in catalog.export() if stored.document.source_id == text_of)
-    hits = index.semantic(vector_of(probe.chunks[0].text_hash), filters, k)
+    hits = index.semantic(vector_of(probe.chunks[0].text_hash), filters, k, MODEL)
     return [source_id for _, source_id, _ in places(catalog, [hit.chunk_no for hit in hits])]
 
 
 def test_an_empty_catalog_is_an_empty_index(catalog: Catalog, index: SearchIndex) -> None:
     assert index.applied_seq() == 0
     assert index.keyword("anything", ALL, 10) == []
-    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+    assert index.semantic(vector_of(b"x"), ALL, 10, MODEL) == []
     assert index.catch_up(catalog) == 0
     assert index.keyword("anything", ALL, 10) == []
-    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+    assert index.semantic(vector_of(b"x"), ALL, 10, MODEL) == []
 
 
 def test_what_was_put_is_found_after_catching_up(catalog: Catalog, index: SearchIndex) -> None:
@@ -81,7 +81,7 @@ def test_what_was_put_is_found_after_catching_up(catalog: Catalog, index: Search
     )
     assert index.catch_up(catalog) == index.applied_seq() == catalog.seq()
     assert ids(catalog, index, "otter") == ["a.md"]
-    assert index.semantic(vector_of(b"x"), ALL, 10) == []
+    assert index.semantic(vector_of(b"x"), ALL, 10, MODEL) == []
     embed_pending(catalog)
     assert index.catch_up(catalog) == catalog.seq()
     assert near(catalog, index, "b.md") == ["b.md"]
@@ -148,7 +148,7 @@ def test_hits_come_best_first_and_no_more_than_asked(catalog: Catalog, index: Se
     catalog.put_documents(list(tree(0).values()))
     embed_pending(catalog)
     index.catch_up(catalog)
-    for hits in (index.keyword("otter amber cedar", ALL, 7), index.semantic(vector_of(b"q"), ALL, 7)):
+    for hits in (index.keyword("otter amber cedar", ALL, 7), index.semantic(vector_of(b"q"), ALL, 7, MODEL)):
         assert len(hits) == 7
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         assert len({hit.chunk_no for hit in hits}) == 7

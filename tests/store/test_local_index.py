@@ -23,7 +23,7 @@ from store_tree import (
     vector_of,
 )
 
-from ctx.errors import EmbeddingsDisabled, StoreError
+from ctx.errors import StoreError
 from ctx.models import Filters
 from ctx.store import index as local_module
 from ctx.store import keyword_writer as keyword_module
@@ -165,7 +165,7 @@ def test_an_index_of_another_format_is_built_anew(
         ):
             later.keyword("otter", ALL, 5)
         with pytest.raises(StoreError, match="format"):
-            later.semantic(vector_of(b"x"), ALL, 5)
+            later.semantic(vector_of(b"x"), ALL, 5, MODEL)
         later.catch_up(catalog)
         assert portrait(catalog, later) == expected
 
@@ -202,14 +202,16 @@ def test_a_change_of_model_leaves_words_findable_and_starts_the_vectors_over(
     catalog, index = store
     index.close()
     with LocalIndex(index._path, lambda: "another/model") as second:
-        assert second.semantic(vector_of(b"x"), ALL, 5) == []
+        assert second.semantic(vector_of(b"x"), ALL, 5, "another/model") == []
         assert second.keyword("kingfisher", ALL, 5)
         second.catch_up(catalog)
         embed_pending(catalog, model="another/model")
         second.catch_up(catalog)
-        assert len(second.semantic(vector_of(b"x"), ALL, 10_000)) == catalog.stats()["chunks"]
+        assert (
+            len(second.semantic(vector_of(b"x"), ALL, 10_000, "another/model")) == catalog.stats()["chunks"]
+        )
     with LocalIndex(index._path, lambda: MODEL) as back:
-        assert back.semantic(vector_of(b"x"), ALL, 5) == []
+        assert back.semantic(vector_of(b"x"), ALL, 5, MODEL) == []
         back.catch_up(catalog)
         assert portrait(catalog, back) == clean_portrait(tmp_path / "clean", 0)
 
@@ -218,8 +220,6 @@ def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIn
     catalog, index = store
     index.close()
     with LocalIndex(index._path, lambda: None) as without_model:
-        with pytest.raises(EmbeddingsDisabled):
-            without_model.semantic(vector_of(b"x"), ALL, 5)
         assert without_model.catch_up(catalog) == without_model.applied_seq() == catalog.seq()
         assert without_model.keyword("kingfisher", ALL, 5)
     assert not (tmp_path / "index" / "vectors").exists()
@@ -228,7 +228,7 @@ def test_without_a_model_only_words_are_kept(store: tuple[SqliteCatalog, LocalIn
 def test_opening_an_index_to_read_makes_nothing(tmp_path: Path) -> None:
     with LocalIndex(str(tmp_path / "index"), lambda: MODEL) as reader:
         assert reader.keyword("otter", ALL, 5) == []
-        assert reader.semantic(vector_of(b"x"), ALL, 5) == []
+        assert reader.semantic(vector_of(b"x"), ALL, 5, MODEL) == []
         assert reader.applied_seq() == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -269,7 +269,7 @@ def test_a_search_in_one_process_never_fails_while_another_one_writes(tmp_path: 
     with catalog, reader:
         while writer.poll() is None:
             [hit] = reader.keyword("kingfisher", ALL, 10)
-            hits = reader.semantic(constant, ALL, 10)
+            hits = reader.semantic(constant, ALL, 10, MODEL)
             assert hits[0].chunk_no == hit.chunk_no
             assert hits[0].score == pytest.approx(1, abs=1e-3)
             assert len({hit.chunk_no for hit in hits}) == len(hits) == 10
