@@ -98,7 +98,8 @@ class LocalIndex(SearchIndex):
         return self._ask(lambda index: index.search(query, filters, k, prefix=prefix), [])
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        return self._ask(lambda index: (index.rarity(terms), index.defined(names)), ({}, []))
+        empty: tuple[dict[str, float], list[str]] = ({}, [])
+        return self._ask(lambda index: (index.rarity(terms), index.defined(names)), empty)
 
     def resembling(self, words: Sequence[str]) -> str | None:
         return self._ask(lambda index: index.resembling(words), None)

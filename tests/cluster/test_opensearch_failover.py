@@ -57,7 +57,8 @@ class Searches(threading.Thread):
         while not self.over.wait(0.05):  # the nodes have the same two cores
             try:
                 assert self._index.vocabulary(["otter"], ())[0]
-                assert all(self._index.both("otter", lambda: vector_of(b"q"), ALL, (5, 5)))
+                assert self._index.keyword("otter", ALL, 5)
+                assert self._index.semantic(vector_of(b"q"), ALL, 5, MODEL)
                 self.count += 1
             except (StoreError, AssertionError) as error:
                 self.failures.append(f"{type(error).__name__}: {error}")
