@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_HOLD_TRIES = 3  # attempts to find the published model, which may change during a query
+
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
     """Opens the workspace of a configuration. With `reading`, creates no store, and raises `StoreError` if
@@ -178,7 +180,11 @@ class Workspace:
     @property
     def question_embedder(self) -> Embedder | None:
         """The embedder for queries, whose model's vectors are in the index; None if there is none."""
-        return self.model_switch.answering()
+        for _ in range(_HOLD_TRIES):
+            embedder = self.model_switch.answering()
+            if embedder is None or self.index.hold(embedder.model):
+                break  # otherwise, another model's vectors were published meanwhile: ask again
+        return embedder
 
     def require_embeddings(self) -> None:
         """Raises `EmbeddingsDisabled` if no model is configured."""

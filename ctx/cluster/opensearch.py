@@ -123,6 +123,10 @@ class OpenSearchIndex(SearchIndex):
         body = queries.vector_body(vector, filters, k)
         return queries.vector_hits(self._asked(self._vectors, [body], exact=False, model=model))
 
+    def hold(self, model: str) -> bool:
+        """Whether the published vectors are of this model, so that `semantic` can search them."""
+        return self.published_model() == model
+
     def published_model(self) -> str | None:
         """The model of the published vectors; None if there are no vectors of this catalog."""
         vectors = self._states().vectors

@@ -155,6 +155,12 @@ class SearchIndex(Projection):
         """
         raise NotImplementedError
 
+    def hold(self, model: str) -> bool:
+        """Opens the vectors of this model and keeps them open, so that `semantic` can search them. Returns
+        False if the index has no vectors of this model.
+        """
+        raise NotImplementedError
+
     def applied_seq(self) -> int:
         """The last seq that the index has applied; 0 if a part is missing, damaged or outdated."""
         raise NotImplementedError

@@ -85,7 +85,7 @@ class LocalIndex(SearchIndex):
         self._keyword_folder = ""
         # The writer stays open until `close`, so that tantivy can merge between two calls.
         self._words = KeywordWriter(path, self._beneath)
-        self._vectors: VectorReader | None = None
+        self._vectors: dict[str, VectorReader] = {}  # model -> reader
 
     # -- searching -------------------------------------------------------------------------------------------
     def _ask(self, ask: Callable[[KeywordIndex], T], empty: T) -> T:
@@ -108,14 +108,25 @@ class LocalIndex(SearchIndex):
         return self._ask(lambda index: index.definitions(names, filters, k), [])
 
     def semantic(self, vector: "np.ndarray", filters: Filters, k: int, model: str) -> list[Hit]:
-        reader = self._vectors
-        if reader is None or reader.model != model:
+        reader = self._vectors_of(model)
+        with self._searching():
+            return reader.search(vector, filters, k)
+
+    def hold(self, model: str) -> bool:
+        """See `SearchIndex`."""
+        try:
+            return self._vectors_of(model).hold()
+        except StoreError:
+            return True  # the next call of `semantic` raises the error
+
+    def _vectors_of(self, model: str) -> "VectorReader":
+        """The reader of a model's vectors. A replaced model's reader stays open for running queries."""
+        if model not in self._vectors:
             from ctx.store.vectors import VectorReader  # numpy: 70 ms
 
             check_reachable(self._vectors_path, self._beneath)
-            self._vectors = reader = VectorReader(self._vectors_path, model)
-        with self._searching():
-            return reader.search(vector, filters, k)
+            self._vectors[model] = VectorReader(self._vectors_path, model)
+        return self._vectors[model]
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
@@ -149,7 +160,7 @@ class LocalIndex(SearchIndex):
         self._seen = None
         if reader is not None:
             reader.close()
-        self._vectors = None
+        self._vectors = {}
 
     def _current_keyword(self) -> KeywordIndex | None:
         """The published keyword index, opened; None if no index was published."""

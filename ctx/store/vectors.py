@@ -187,11 +187,21 @@ class VectorReader:
             self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
             raise
 
+    def hold(self) -> bool:
+        """Opens the current snapshot and keeps it, so that `search` still works after another model's vectors
+        are published. Returns False if there is no snapshot of this model.
+        """
+        return self._current() is not None
+
     def _current(self) -> Snapshot | None:
         current_stamp = files.stamp(self._state_path)
         with self._lock:
             if current_stamp != self._seen:
-                self._snapshot = open_snapshot(self._folder, self.model, self._snapshot)
+                snapshot = open_snapshot(self._folder, self.model, self._snapshot)
+                if snapshot is None and read_state(self._state_path):
+                    # Another model's vectors replaced ours. Keep searching the last snapshot of our model.
+                    snapshot = self._snapshot
+                self._snapshot = snapshot
                 # The stamp was taken before the state was read, so the next call notices a newer state.
                 self._seen = current_stamp
             return self._snapshot
