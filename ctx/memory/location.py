@@ -11,7 +11,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
 from ctx import files
@@ -20,7 +20,8 @@ from ctx.config.trust import TrustFile, trust_path
 from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, git_reply, projects_folder
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
-from ctx.memory.copies import RESTORED, Ledger, check_unused, counts_in, opened, stored_counts
+from ctx.memory.copies import RESTORED, Ledger, check_unused, counts_of, opened, stored_counts
+from ctx.models import as_table
 from ctx.store.schema import (
     COMPANIONS,
     begin_copy,
@@ -93,10 +94,9 @@ def memory_place(config: Config, environ: Mapping[str, str], *, make: bool = Tru
 
 def holds_any(config: Config, environ: Mapping[str, str]) -> bool:
     """Whether memories may exist. Creates no files. Raises `StoreError`."""
-    if config.store.url:
+    if config.store.url or config.stored:
         return True
-    memory = memory_place(config, environ, make=False).memory
-    return os.path.lexists(memory) or config.stored
+    return os.path.lexists(memory_place(config, environ, make=False).memory)
 
 
 def locate(config: Config, environ: Mapping[str, str]) -> Location:
@@ -119,23 +119,16 @@ def locate(config: Config, environ: Mapping[str, str]) -> Location:
         ) from error
 
     def refusal() -> str | None:
-        return unasked(catalog, _beside(place, catalog) or is_known(config, environ))
+        folder = os.path.realpath(os.path.dirname(catalog))
+        is_beside = os.path.commonpath([folder, os.path.realpath(place.folder)]) == folder
+        return unasked(catalog, is_beside or is_known(config, environ))
 
     waiting = _take_over(catalog, place, refusal)
     if waiting:
-        logger.warning(
-            "%s holds memories or keys of an earlier version that are not used: %s. "
-            "Run `ctx memory adopt .ctx` to use them",
-            os.path.dirname(catalog),
-            waiting,
-        )
+        unused = "memories or keys of an earlier version in %s are not used: %s. %s"
+        hint = "Run `ctx memory adopt .ctx` to use them"
+        logger.warning(unused, os.path.dirname(catalog), waiting, hint)
     return Location(place, catalog, waiting)
-
-
-def _beside(place: Place, catalog: str) -> bool:
-    """Whether the memories are in the folder of the catalog, or below it."""
-    folder = os.path.realpath(os.path.dirname(catalog))
-    return os.path.commonpath([folder, os.path.realpath(place.folder)]) == folder
 
 
 def is_known(config: Config, environ: Mapping[str, str]) -> bool:
@@ -143,17 +136,13 @@ def is_known(config: Config, environ: Mapping[str, str]) -> bool:
 
     True if ctx recorded its embedding model, or if the user trusted a file in the project.
     """
-    try:
-        noted = json.loads(files.read_file(notes_path(environ)))
-    except (OSError, ValueError):
-        noted = {}
-    if isinstance(noted, dict) and config.db.path in noted:
-        return True
+    with suppress(OSError, ValueError):
+        if config.db.path in as_table(json.loads(files.read_file(notes_path(environ)))):
+            return True
     project = os.path.join(os.path.realpath(config.root), "")
-    try:
+    with suppress(ConfigError):
         return any(path.startswith(project) for path in TrustFile(trust_path(environ)).digests())
-    except ConfigError:
-        return False
+    return False
 
 
 def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
@@ -205,11 +194,8 @@ def _discard_empty(place: Place) -> None:
 def _holds_keys(place: Place) -> bool:
     if os.path.isfile(place.keys):
         return True
-    if not os.path.isfile(place.memory):
-        return False
-    with closing(connect(place.memory, read_only=True)) as connection, translating():
-        tables = "SELECT count(*) FROM sqlite_master WHERE name = 'api_key'"
-        if not connection.execute(tables).fetchone()[0]:
+    with opened(place.memory) as connection:
+        if connection is None or not _tables(connection, "name = 'api_key'"):
             return False
         return bool(connection.execute("SELECT count(*) FROM api_key").fetchone()[0])
 
@@ -222,14 +208,11 @@ def loss(memory: str) -> str | None:
     try:
         # Locked after the file is opened, so that no process is between a commit and its count.
         with opened(memory) as connection, ledger.held() as page:
-            memories, changes = counts_in(connection)
+            lost, lost_changes = page.count.missing(*counts_of(connection))
     except StoreError as error:
         return f"the memories cannot be read: {error.message}" if is_damage(error) else None
     except OSError:
         return None
-    count = page.count
-    lost = count.lost + max(0, count.memories - memories)
-    lost_changes = count.lost_changes + max(0, count.changes - changes)
     if lost:
         return f"{counted(lost, 'memory')} that were stored are missing; `ctx doctor` says more"
     if lost_changes:
@@ -242,19 +225,17 @@ def problems(memory: str) -> list[str]:
 
     Raises `StoreError` if the file cannot be opened for another reason than damage.
     """
-    verdict = "ok"
-    if os.path.isfile(memory):
-        try:
+    try:
+        if os.path.isfile(memory):
             with closing(connect(memory, read_only=True)) as connection, translating():
                 [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        except StoreError as error:
-            if not is_damage(error):
-                raise
-            return [error.message]
-    if verdict != "ok":
-        return [f"the catalog file is damaged: {verdict}"]
-    missing = loss(memory)
-    return [missing] if missing else []
+            if verdict != "ok":
+                return [f"the catalog file is damaged: {verdict}"]
+    except StoreError as error:
+        if not is_damage(error):
+            raise
+        return [error.message]
+    return list(filter(None, [loss(memory)]))
 
 
 # -- moving memories out of `ctx.db` -------------------------------------------------------------------------
@@ -265,13 +246,10 @@ def holds_old(catalog: str) -> int | None:
 
     None if it has no such tables or cannot be read.
     """
-    if not os.path.isfile(catalog):
-        return None
-    try:
-        with closing(connect(catalog, read_only=True)) as connection, translating():
-            return _count_rows(connection) if set(_tables(connection, _OURS)) & set(_ROWS) else None
-    except StoreError:
-        return None
+    with suppress(StoreError), opened(catalog) as connection:
+        if connection is not None and set(_tables(connection, _OURS)) & set(_ROWS):
+            return _count_rows(connection)
+    return None
 
 
 def _tables(connection: sqlite3.Connection, condition: str) -> list[str]:
@@ -346,9 +324,8 @@ def unasked(catalog: str, known: bool) -> str | None:
         return "git tracks it, so it may belong to someone else"
     if os.stat(catalog if os.path.exists(catalog) else folder).st_uid not in (os.geteuid(), 0):
         return "it belongs to another user"
-    return (
-        None if known else "this user has not used it before, so it may have come with a copy or an archive"
-    )
+    unknown = "this user has not used it before, so it may have come with a copy or an archive"
+    return None if known else unknown
 
 
 def _is_tracked(catalog: str) -> bool:
