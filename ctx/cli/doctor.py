@@ -21,8 +21,7 @@ from ctx.cli.serve import page_access
 from ctx.config import Config
 from ctx.errors import ConfigError, CtxError, StoreError
 from ctx.http import Boundless, Upstream, is_loopback, local, read_reply, split_bind
-from ctx.memory.location import locate, loss, problems
-from ctx.memory.split import holds_old
+from ctx.memory.location import holds_old, locate, loss, problems
 from ctx.models import JSON, Caller, as_table
 from ctx.server.keys import key_ring
 from ctx.server.policy import ServerSettings, setting_doubts

@@ -17,12 +17,11 @@ from typing import TypeVar
 
 from ctx.cluster.postgres import Connection, Database, native_tables
 from ctx.errors import Busy, StoreError
-from ctx.memory import activity
+from ctx.memory import activity, schema
 from ctx.memory.activity import Activity
 from ctx.memory.columns import COLUMNS
-from ctx.memory.engine import IN_NUMBERS, Engine, Posting, joined, listed, parted
 from ctx.memory.rows import MemoryRows
-from ctx.memory.schema import COMMON, COMPONENT, INDEXES, LATER_INDEXES, SESSIONS
+from ctx.memory.schema import IN_NUMBERS, Engine, joined, listed, parted
 from ctx.models import JSON
 from ctx.scripts import store as scripts
 from ctx.scripts.store import ScriptStore
@@ -47,7 +46,7 @@ _COLUMNS = ",\n        ".join(
 )
 
 MIGRATIONS = (
-    native_tables(COMMON)
+    native_tables(schema.COMMON)
     + f"""
     ALTER TABLE memory_banks ADD COLUMN words BIGINT NOT NULL DEFAULT 0;  -- in the word index
     ALTER TABLE memory_journal ALTER COLUMN no DROP IDENTITY;  -- the sequence below numbers it
@@ -56,8 +55,8 @@ MIGRATIONS = (
         bank_no BIGINT NOT NULL,
         UNIQUE (bank_no, id)
     );
-    {INDEXES}
-    {LATER_INDEXES}
+    {schema.INDEXES}
+    {schema.LATER_INDEXES}
     CREATE TABLE memory_words (memory_no BIGINT PRIMARY KEY, bank_no BIGINT NOT NULL, terms TEXT NOT NULL);
     CREATE INDEX memory_words_by_bank ON memory_words (bank_no);
     CREATE TABLE memory_postings (
@@ -104,7 +103,7 @@ MIGRATIONS = (
         SELECT strpos(whole, part)
     $$;
     """,
-    native_tables(SESSIONS),
+    native_tables(schema.SESSIONS),
 )
 
 
@@ -116,7 +115,7 @@ class PostgresRows(MemoryRows):
         self._database = database
         self._own = own
         try:
-            database.migrate(COMPONENT, MIGRATIONS)
+            database.migrate(schema.COMPONENT, MIGRATIONS)
         except BaseException:
             self.close()
             raise
@@ -236,7 +235,13 @@ class PostgresEngine(Engine):
         return {word: counts[word] for word in ordered if word in counts}
 
     def likeliest(
-        self, bank_no: int, posting: Posting, k: int, clause: str = "", values: Sequence[JSON] = ()
+        self,
+        bank_no: int,
+        frequencies: dict[str, int],
+        first_no: int,
+        k: int,
+        clause: str = "",
+        values: Sequence[JSON] = (),
     ) -> list[int]:
         # Like FTS5, the weights use the row count and the word count of all banks together.
         rows, words = self.connection.execute(
@@ -244,7 +249,7 @@ class PostgresEngine(Engine):
         ).fetchone() or (0, 0)
         weights = [
             max(math.log((rows - count + 0.5) / (count + 0.5)), _LEAST_WEIGHT)
-            for count in posting.frequencies.values()
+            for count in frequencies.values()
         ]
         joined_memory = f"JOIN memories m ON m.no = p.memory_no AND {clause} " if clause else ""
         cursor = self.connection.execute(
@@ -254,7 +259,7 @@ class PostgresEngine(Engine):
             f" / (p.frequency + {_K1} * (1 - {_B} + {_B} * p.length / ?))) AS NUMERIC), {_DIGITS}) DESC,"
             " p.memory_no LIMIT ?",
             (
-                *(list(posting.frequencies), weights, bank_no, posting.first_no),
+                *(list(frequencies), weights, bank_no, first_no),
                 *(*values, words / (rows or 1) or 1.0, k),
             ),
         )

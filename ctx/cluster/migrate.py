@@ -19,9 +19,8 @@ from ctx.cluster.memory_db import SharedScriptStore
 from ctx.config import Config
 from ctx.errors import BadRequest, StoreError
 from ctx.memory.location import Location, locate
-from ctx.memory.moving import Progress, move_memories
-from ctx.memory.moving import check_target as check_banks
-from ctx.memory.store import open_rows
+from ctx.memory.store import Progress, move_memories, open_rows
+from ctx.memory.store import check_target as check_banks
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.server.keys import KeyRing, Keys, open_keys
 from ctx.store.base import Catalog

@@ -1,4 +1,5 @@
-"""A log of the searches and reads of clients: one row per call, the latest 10,000, in `memory.db`.
+"""What clients do: a log of their searches and reads, one row per call, the latest 10,000; and the sessions
+of memory clients. Both are in the memory database.
 
 Calls are queued, and a thread writes them after the answer was sent. Values that look like secrets are
 masked.
@@ -6,20 +7,25 @@ masked.
 
 import json
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ctx.clock import now_ms
-from ctx.errors import CtxError
-from ctx.memory.screen import redacted
+from ctx.errors import CtxError, StoreError
+from ctx.memory.language import redacted
 from ctx.models import JSON, Caller
 from ctx.store.record import Statements
 from ctx.store.schema import connect, migrate, transaction
+
+if TYPE_CHECKING:
+    from ctx.memory.rows import MemoryRows
+    from ctx.memory.schema import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +46,8 @@ TABLE = """
     );
     """
 MIGRATIONS = (TABLE.format(key="INTEGER PRIMARY KEY"),)
-_COLUMNS = ("at_ms", "interface", "client", "tool", "query", "hits", "weak", "tokens", "paths")
-_INSERT = f"INSERT INTO activity ({', '.join(_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_TRIM = "DELETE FROM activity WHERE no <= (SELECT max(no) FROM activity) - ?"
+_COLUMNS = "at_ms, interface, client, tool, query, hits, weak, tokens, paths"
 _MAX_CHARS = 500  # of a query
-_MAX_PATHS = 10
-_OPENED_MS = 30 * 60_000  # a read of a search's hit counts as opened within this time after the search
-_TYPED_MS = 60_000  # a search while typing replaces the client's previous one, if it is at most this old
-_BATCH = 500
-_GATHER_S = 0.2  # wait before writing, so that answers are sent first and calls share a transaction
-_CLOSE_S = 2.0
-_CHARS_A_TOKEN = 4
 
 
 class Entry(NamedTuple):
@@ -68,17 +65,13 @@ class Entry(NamedTuple):
     opened: tuple[str, ...] = ()
 
 
-_Call = tuple[Callable[[], Entry], bool]  # a queued call, and whether it is a search while typing
-Begin = Callable[[], AbstractContextManager[Statements]]
-"""A function that returns a read-write transaction as a context manager."""
-
-
 class Activity:
     """The log of calls. Safe across threads and processes."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Callable[[], AbstractContextManager[Statements]]) -> None:
+        """`begin` returns a read-write transaction as a context manager."""
         self._begin = begin
-        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[Statements], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
 
@@ -86,9 +79,8 @@ class Activity:
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
         """Queues a call. `reply` is the result of the tool, `answer` is what was sent to the client."""
-        typing = bool(arguments.get("prefix"))
         # The entry is made by the thread, because masking takes time and must not fail a call.
-        self._queue.put((partial(_made, now_ms(), tool, arguments, caller, reply, answer), typing))
+        self._queue.put(partial(_insert, now_ms(), tool, arguments, caller, reply, answer))
         with self._lock:
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="ctx-activity", daemon=True)
@@ -96,10 +88,11 @@ class Activity:
 
     def entries(self, limit: int = 100, offset: int = 0) -> list[Entry]:
         """The latest calls, newest first. Raises `StoreError`."""
-        select = f"SELECT {', '.join(_COLUMNS)} FROM activity ORDER BY no DESC LIMIT ? OFFSET ?"
+        select = f"SELECT {_COLUMNS} FROM activity ORDER BY no DESC LIMIT ? OFFSET ?"
         with self._begin() as connection:
             rows = connection.execute(select, (limit, offset)).fetchall()
-        return _linked([_entry(row) for row in rows])
+        values = ([*row[:6], bool(row[6]), row[7], tuple(json.loads(row[8])), ()] for row in rows)
+        return _linked(list(map(Entry._make, values)))
 
     def clear(self) -> int:
         """Deletes all entries and returns their number. Raises `StoreError`."""
@@ -114,79 +107,73 @@ class Activity:
             writer, self._writer = self._writer, None
         if writer is not None:
             self._queue.put(None)
-            writer.join(_CLOSE_S)
+            writer.join(2.0)
 
     # -- the writer ------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         while (first := self._queue.get()) is not None:
-            batch: list[_Call | None] = [first]
-            end_s = time.monotonic() + _GATHER_S
+            batch: list[Callable[[Statements], None] | None] = [first]
+            end_s = time.monotonic() + 0.2  # so that answers are sent first, and calls share a transaction
             with suppress(Empty):
-                while batch[-1] is not None and len(batch) < _BATCH:
+                while batch[-1] is not None and len(batch) < 500:
                     batch.append(self._queue.get(timeout=max(0.0, end_s - time.monotonic())))
-            calls = [call for call in batch if call is not None]
+            inserts = [insert for insert in batch if insert is not None]
             try:
                 with self._begin() as connection:
-                    for call in calls:
-                        _insert(connection, *call)
-                    connection.execute(_TRIM, (KEPT,))
+                    for insert in inserts:
+                        insert(connection)
+                    oldest = "SELECT max(no) FROM activity"
+                    connection.execute(f"DELETE FROM activity WHERE no <= ({oldest}) - ?", (KEPT,))
             except CtxError as error:
-                logger.info("activity=unwritten calls=%d reason=%s", len(calls), error.message)
+                logger.info("activity=unwritten calls=%d reason=%s", len(inserts), error.message)
             except Exception:
-                logger.exception("activity=unwritten calls=%d", len(calls))
-            if len(calls) < len(batch):  # closed meanwhile
+                logger.exception("activity=unwritten calls=%d", len(inserts))
+            if batch[-1] is None:  # closed meanwhile
                 return
 
 
-def _insert(connection: Statements, make: Callable[[], Entry], typing: bool) -> None:
-    entry = make()
-    if typing:
-        _drop_continued(connection, entry)
-    values = (*entry[:6], int(entry.weak), entry.tokens, json.dumps(entry.paths))
-    connection.execute(_INSERT, values)
-
-
-def _drop_continued(connection: Statements, entry: Entry) -> None:
-    """Deletes the client's last search if this one continues typing it."""
-    last = connection.execute(
-        "SELECT no, query, at_ms, tool FROM activity WHERE interface = ? AND client = ?"
-        " ORDER BY no DESC LIMIT 1",
-        (entry.interface, entry.client),
-    ).fetchone()
-    if last is None or last[3] != "search" or entry.called_ms - int(last[2]) > _TYPED_MS:
-        return
-    before, now = str(last[1]), entry.query
-    if now.startswith(before) or before.startswith(now):
-        connection.execute("DELETE FROM activity WHERE no = ?", (last[0],))
-
-
-def _made(
-    at_ms: int, tool: str, arguments: Mapping[str, JSON], caller: Caller, result: JSON, answer: JSON
-) -> Entry:
+def _insert(
+    at_ms: int,
+    tool: str,
+    arguments: Mapping[str, JSON],
+    caller: Caller,
+    result: JSON,
+    answer: JSON,
+    connection: Statements,
+) -> None:
     reply: Mapping[str, JSON] = result if isinstance(result, dict) else {}
-    results: Sequence[JSON] = reply.get("results") or ()
-    searched = tool == "search"
-    if searched:
+    client = _masked(caller.client or "", 80)
+    if tool == "search":
+        results: Sequence[JSON] = reply.get("results") or ()
         subject, paths = arguments.get("query", ""), [row["source_id"] for row in results]
+        weak = not results or str(reply.get("note", "")).startswith("0 exact matches")
+        hits = 0 if weak else len(results)
     else:
         paths = [path] if isinstance(path := reply.get("source_id") or reply.get("path"), str) else []
         subject = arguments.get("path") or arguments.get("name") or "".join(paths)
-    hits = len(results)
-    if not searched:
-        hits = reply.get("definition_count", 1) + reply.get("reference_count", 0)
-    weak = searched and (not results or str(reply.get("note", "")).startswith("0 exact matches"))
-    return Entry(
-        at_ms,
-        caller.interface,
-        _masked(caller.client or "", 80),
-        tool,
-        _masked(subject, _MAX_CHARS),
-        0 if weak else hits,
-        weak,
-        _size(answer) // _CHARS_A_TOKEN,
-        tuple(_masked(path, _MAX_CHARS) for path in dict.fromkeys(paths[:_MAX_PATHS])),
-    )
+        weak, hits = False, reply.get("definition_count", 1) + reply.get("reference_count", 0)
+    query = _masked(subject, _MAX_CHARS)
+    if arguments.get("prefix"):
+        _drop_continued(connection, at_ms, caller.interface, client, query)
+    masked_paths = [_masked(path, _MAX_CHARS) for path in dict.fromkeys(paths[:10])]
+    tokens = _size(answer) // 4
+    values = (at_ms, caller.interface, client, tool, query, hits, int(weak), tokens)
+    insert = f"INSERT INTO activity ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    connection.execute(insert, (*values, json.dumps(masked_paths)))
+
+
+def _drop_continued(connection: Statements, at_ms: int, interface: str, client: str, query: str) -> None:
+    """Deletes the client's last search if this one continues typing it, within a minute."""
+    last = connection.execute(
+        "SELECT no, query, at_ms, tool FROM activity WHERE interface = ? AND client = ?"
+        " ORDER BY no DESC LIMIT 1",
+        (interface, client),
+    ).fetchone()
+    if last is None or last[3] != "search" or at_ms - int(last[2]) > 60_000:
+        return
+    if query.startswith(last[1]) or last[1].startswith(query):
+        connection.execute("DELETE FROM activity WHERE no = ?", (last[0],))
 
 
 def _masked(text: str, most: int) -> str:
@@ -203,29 +190,23 @@ def _size(answer: JSON) -> int:
     return len(answer) if isinstance(answer, str) else 6
 
 
-def _entry(row: Sequence[JSON]) -> Entry:
-    at_ms, interface, client, tool, query, hits, weak, tokens, paths = row
-    return Entry(at_ms, interface, client, tool, query, hits, bool(weak), tokens, tuple(json.loads(paths)))
-
-
-def _linked(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, newest first, with `opened` set for each search."""
+def _linked(entries: list[Entry]) -> list[Entry]:
+    """The entries, newest first, with `opened` set for each search: what was read within half an hour."""
     opened: dict[int, list[str]] = {}
     for number, read in enumerate(entries):
         if read.tool != "get" or not read.paths:
             continue
         for earlier in range(number + 1, len(entries)):
             search = entries[earlier]
-            if read.called_ms - search.called_ms > _OPENED_MS:
+            if read.called_ms - search.called_ms > 30 * 60_000:
                 break
             same = (search.interface, search.client) == (read.interface, read.client)
             if same and search.tool == "search" and read.paths[0] in search.paths:
                 opened.setdefault(earlier, []).insert(0, read.paths[0])
                 break
-    return [
-        entry._replace(opened=tuple(dict.fromkeys(opened.get(number, ()))))
-        for number, entry in enumerate(entries)
-    ]
+    for number, paths in opened.items():
+        entries[number] = entries[number]._replace(opened=tuple(dict.fromkeys(paths)))
+    return entries
 
 
 def file_activity(path: Callable[[], str]) -> Activity:
@@ -241,3 +222,93 @@ def file_activity(path: Callable[[], str]) -> Activity:
                 yield connection
 
     return Activity(begin)
+
+
+# -- sessions ------------------------------------------------------------------------------------------------
+
+# They survive restarts, and worker processes share them. A stdio process continues the last session of its
+# folder. Over HTTP, a client names its session, or shares one with all clients of its key and bank.
+IDLE_MS = 24 * 3_600_000  # after this time, the next connection of a place starts a new session
+SAVE_EVERY_MS = 5_000  # a use is stored at most this often for each session
+MAX_SESSIONS = 10_000
+
+# Starts a new session, or records a use of an existing one, which may have moved to another place.
+_USE = (
+    "INSERT INTO client_sessions AS s (pack, id, place, started_ms, active_ms) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (pack, id) DO UPDATE SET place = coalesce(excluded.place, s.place), active_ms ="
+    " CASE WHEN excluded.active_ms > s.active_ms THEN excluded.active_ms ELSE s.active_ms END"
+)
+_LAST = (
+    "SELECT id FROM client_sessions WHERE pack = ? AND place = ? AND active_ms > ?"
+    " ORDER BY active_ms DESC, id DESC LIMIT 1"
+)
+_FORGET = (
+    "DELETE FROM client_sessions WHERE pack = ? AND active_ms < (SELECT active_ms FROM client_sessions"
+    " WHERE pack = ? ORDER BY active_ms DESC LIMIT 1 OFFSET ?)"
+)
+
+
+class Sessions:
+    """The sessions of one pack. Safe across threads and processes."""
+
+    def __init__(
+        self, rows: "Callable[[], MemoryRows]", pack: str, *, clock: Callable[[], int] = now_ms
+    ) -> None:
+        self._rows = rows
+        self._pack = pack
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._saved: dict[str, int] = {}  # when this process last wrote a session's use
+
+    def open(self, id: str | None = None, *, place: str | None = None) -> str:
+        """Opens a session and returns its id.
+
+        It is the one with `id` if given, else the last one of the place, else a new one. Counts as a use.
+        """
+        now = self._clock()
+        try:
+            with self._lock:  # two calls from one place start one session
+                return self._open(id, place, now)
+        except StoreError as error:
+            # The memory must be stored anyway.
+            logger.warning("session=unsaved pack=%s reason=%s", self._pack, error.message)
+            return id or _new_id(now)
+
+    def _open(self, id: str | None, place: str | None, now: int) -> str:
+        if id is None:
+            with self._rows().view() as engine:
+                id = self._last(engine, place, now)
+        if id is not None and 0 <= now - self._saved.get(id, -SAVE_EVERY_MS) < SAVE_EVERY_MS:
+            return id
+        with self._rows().change(durable=False) as engine:
+            # Reads again in the transaction, because another process may have started one.
+            id = id or self._last(engine, place, now) or _new_id(now)
+            engine.connection.execute(_USE, (self._pack, id, place, now, now))
+            engine.connection.execute(_FORGET, (self._pack, self._pack, MAX_SESSIONS - 1))
+        if len(self._saved) >= MAX_SESSIONS:
+            self._saved.clear()
+        self._saved[id] = now
+        return id
+
+    def _last(self, engine: "Engine", place: str | None, now: int) -> str | None:
+        row = engine.connection.execute(_LAST, (self._pack, place, now - IDLE_MS)).fetchone()
+        return None if row is None else str(row[0])
+
+    def started_ms(self, id: str) -> int | None:
+        """The start time of a session in milliseconds; None if it is unknown."""
+        select = "SELECT started_ms FROM client_sessions WHERE pack = ? AND id = ?"
+        with self._rows().view() as engine:
+            row = engine.connection.execute(select, (self._pack, id)).fetchone()
+        return None if row is None else int(row[0])
+
+    def counts(self) -> tuple[int, int]:
+        """(number of sessions, number of those active in the last five minutes)."""
+        active = "coalesce(sum(CASE WHEN active_ms > ? THEN 1 ELSE 0 END), 0)"
+        select = f"SELECT count(*), {active} FROM client_sessions WHERE pack = ?"
+        with self._rows().view() as engine:
+            row = engine.connection.execute(select, (self._clock() - 5 * 60_000, self._pack)).fetchone()
+        return int(row[0]), int(row[1])
+
+
+def _new_id(now: int) -> str:
+    return f"session_{now}_{secrets.token_hex(4)}"

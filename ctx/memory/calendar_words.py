@@ -9,21 +9,15 @@ import re
 from ctx.memory.language import language
 from ctx.text.analyze import composed
 
-_MONTHS = "january february march april may june july august september october november december"
-_GERMAN_MONTHS = "januar februar märz april mai juni juli august september oktober november dezember"
-_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday"
-_NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
-MONTHS, GERMAN_MONTHS, WEEKDAYS = (tuple(names.split()) for names in (_MONTHS, _GERMAN_MONTHS, _WEEKDAYS))
-NUMBERS = {
-    **{name: count for count, name in enumerate(_NUMBERS.split(), 1)},
-    "a": 1,
-    "an": 1,
-    "several": 3,
-    "couple of": 2,
-    "a couple of": 2,
-    "few": 3,
-    "a few": 3,
-}
+_NAMES = """
+    january february march april may june july august september october november december
+    januar februar märz april mai juni juli august september oktober november dezember
+    monday tuesday wednesday thursday friday saturday sunday
+    one two three four five six seven eight nine ten eleven twelve
+"""
+MONTHS, GERMAN_MONTHS, WEEKDAYS, _COUNTS = (tuple(line.split()) for line in _NAMES.strip().splitlines())
+NUMBERS = {name: count for count, name in enumerate(_COUNTS, 1)} | dict.fromkeys(("a", "an"), 1)
+NUMBERS |= dict.fromkeys(("couple of", "a couple of"), 2) | dict.fromkeys(("several", "few", "a few"), 3)
 NUMBER = r"(?P<count>\d{1,4}|" + "|".join(sorted(NUMBERS, key=len, reverse=True)) + ")"
 
 _ORDINALS = """

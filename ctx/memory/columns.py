@@ -9,7 +9,8 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Annotated, NamedTuple, get_type_hints
+from functools import partial
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from ctx.clock import parse_ms
 from ctx.errors import BadRequest
@@ -57,9 +58,8 @@ def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None
     return value
 
 
-def last_moment(name: str, value: JSON) -> int | None:
-    """As `moment_ms`, but a date is the last moment of the day."""
-    return moment_ms(name, value, end_of_day=True)
+last_moment = partial(moment_ms, end_of_day=True)
+"""As `moment_ms`, but a date is the last moment of the day."""
 
 
 def check_unicode(name: str, value: str) -> None:
@@ -75,9 +75,7 @@ def body_text(name: str, value: JSON) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRequest(f"{name}: must be a text with at least one character")
     if len(value) > MAX_TEXT_CHARS:
-        raise BadRequest(
-            f"{name}: {len(value)} characters; the most is {MAX_TEXT_CHARS}, so store it in parts"
-        )
+        raise BadRequest(f"{name}: more than {MAX_TEXT_CHARS} characters; store it in parts")
     check_unicode(name, value)
     return value
 
@@ -92,8 +90,7 @@ def short_text(name: str, value: JSON) -> str | None:
 
 
 def _folder(name: str, value: JSON) -> str | None:
-    folder = short_text(name, value)
-    if folder is None:
+    if (folder := short_text(name, value)) is None:
         return None
     if not folder.startswith("/") or ".." in folder.split("/") or any(ord(char) < 32 for char in folder):
         raise BadRequest(f"{name}: a folder must start with '/' and have no '..'")
@@ -113,17 +110,11 @@ def _kind(name: str, value: JSON) -> str:
 
 
 def _importance(name: str, value: JSON) -> float | None:
-    if value is None:
-        return None
-    return plain_number(number(name, value, 0, 10))
+    return None if value is None else plain_number(number(name, value, 0, 10))
 
 
 def _ordinal(name: str, value: JSON) -> int | None:
-    if value is None:
-        return None
-    if not is_number(value) or not 0 <= value < 2**53 or value != int(value):
-        raise BadRequest(f"{name}: must be a whole number from 0")
-    return int(value)
+    return None if value is None else whole(name, value, 0, 2**53 - 1)
 
 
 def number(name: str, value: JSON, low: float, high: float) -> float:
@@ -147,8 +138,7 @@ def plain_number(value: float | None) -> float | None:
 
 
 def _metadata(name: str, value: JSON) -> JSON:
-    if value is None:
-        return {}
+    value = {} if value is None else value
     if not isinstance(value, dict):
         raise BadRequest(f"{name}: must be a JSON object")
     check_json(name, value, 0)
@@ -244,6 +234,23 @@ class Column(NamedTuple):
 _REQUIRED = object()  # the `order` of a column that is never NULL
 
 
+def _named(public: str, check: Check = short_text, sql: str = "TEXT", **more: Any) -> Column:
+    """A column with a text, which is part of the content hash unless `more` says otherwise."""
+    return Column(sql, public, check, compared=TEXT, **{"identity": True, **more})
+
+
+def _valued(
+    public: str, check: Check | None = None, compared: str = TIME, sql: str = "INTEGER", **more: Any
+) -> Column:
+    """A column with a number or a time, which may be absent."""
+    return Column(sql, public, check, compared=compared, **more)
+
+
+_measured = partial(Column, "INTEGER NOT NULL", compared=TIME)
+_listed = partial(Column, "TEXT NOT NULL", compared=LIST, identity=True)
+_MORE_CONTEXTS = Column("TEXT NOT NULL DEFAULT '[]'", "contexts", names, compared=LIST, since=2)
+
+
 class Memory(NamedTuple):
     """A stored memory. The fields are the columns of the table, in order.
 
@@ -256,72 +263,45 @@ class Memory(NamedTuple):
     no: Annotated[int, Column("INTEGER PRIMARY KEY AUTOINCREMENT")] = 0
     seq: Annotated[int, Column("INTEGER NOT NULL")] = 0
     id: Annotated[str, Column("TEXT NOT NULL", "id", compared=TEXT)] = ""
-    kind: Annotated[str, Column("TEXT NOT NULL", "kind", _kind, fixed=True, compared=TEXT, identity=True)] = (
-        "fact"
-    )
-    parent: Annotated[
-        str | None, Column("TEXT", "parent", short_text, fixed=True, compared=TEXT, identity=True)
-    ] = None
-    ordinal: Annotated[
-        int | None, Column("INTEGER", "ordinal", _ordinal, compared=NUMBER, identity=True, order=-1)
-    ] = None
-    role: Annotated[str | None, Column("TEXT", "role", short_text, compared=TEXT, identity=True)] = None
-    text: Annotated[str, Column("TEXT NOT NULL", "text", body_text, compared=TEXT, identity=True)] = ""
-    type: Annotated[str | None, Column("TEXT", "type", short_text, compared=TEXT, identity=True)] = None
-    context: Annotated[str | None, Column("TEXT", "context", short_text, compared=TEXT, identity=True)] = None
-    folder: Annotated[str | None, Column("TEXT", "folder", _folder, compared=TEXT, identity=True)] = None
-    label: Annotated[
-        str | None, Column("TEXT", "label", short_text, compared=TEXT, identity=True, order="")
-    ] = None
-    status: Annotated[str, Column("TEXT NOT NULL", "status", _status, compared=TEXT)] = "active"
-    importance: Annotated[float | None, Column("", "importance", _importance, compared=NUMBER, order=-1)] = 5
-    metadata: Annotated[
-        JSON, Column("TEXT NOT NULL", "metadata", _metadata, compared=OBJECT, identity=True)
-    ] = None
-    tags: Annotated[list[str], Column("TEXT NOT NULL", "tags", names, compared=LIST, identity=True)] = None  # type: ignore[assignment]  # `draft` gives each memory its own lists
-    session: Annotated[str | None, Column("TEXT", "session", short_text, fixed=True, compared=TEXT)] = None
-    source: Annotated[JSON, Column("TEXT NOT NULL", "source", compared=OBJECT)] = None
-    flags: Annotated[list[str], Column("TEXT NOT NULL", "flags", compared=LIST)] = None  # type: ignore[assignment]
-    event_ms: Annotated[
-        int | None, Column("INTEGER", "event_date", moment_ms, compared=TIME, identity=True, order=-(2**53))
-    ] = None
-    created_ms: Annotated[int, Column("INTEGER NOT NULL", "created", compared=TIME, order=_REQUIRED)] = 0
-    updated_ms: Annotated[int, Column("INTEGER NOT NULL", "updated", compared=TIME, order=_REQUIRED)] = 0
-    accessed_ms: Annotated[
-        int, Column("INTEGER NOT NULL", "last_accessed", compared=TIME, order=_REQUIRED)
-    ] = 0
-    access_count: Annotated[int, Column("INTEGER NOT NULL", "access_count", compared=NUMBER)] = 0
-    valid_from_ms: Annotated[int, Column("INTEGER NOT NULL", "valid_from", compared=TIME)] = 0
-    valid_to_ms: Annotated[int | None, Column("INTEGER", "valid_to", compared=TIME)] = None
+    kind: Annotated[str, _named("kind", _kind, "TEXT NOT NULL", fixed=True)] = "fact"
+    parent: Annotated[str | None, _named("parent", fixed=True)] = None
+    ordinal: Annotated[int | None, _valued("ordinal", _ordinal, NUMBER, identity=True, order=-1)] = None
+    role: Annotated[str | None, _named("role")] = None
+    text: Annotated[str, _named("text", body_text, "TEXT NOT NULL")] = ""
+    type: Annotated[str | None, _named("type")] = None
+    context: Annotated[str | None, _named("context")] = None
+    folder: Annotated[str | None, _named("folder", _folder)] = None
+    label: Annotated[str | None, _named("label", order="")] = None
+    status: Annotated[str, _named("status", _status, "TEXT NOT NULL", identity=False)] = "active"
+    importance: Annotated[float | None, _valued("importance", _importance, NUMBER, "", order=-1)] = 5
+    metadata: Annotated[JSON, _listed("metadata", _metadata, compared=OBJECT)] = None
+    tags: Annotated[list[str], _listed("tags", names)] = None  # type: ignore[assignment]  # see `draft`
+    session: Annotated[str | None, _named("session", fixed=True, identity=False)] = None
+    source: Annotated[JSON, _listed("source", compared=OBJECT, identity=False)] = None
+    flags: Annotated[list[str], _listed("flags", identity=False)] = None  # type: ignore[assignment]
+    event_ms: Annotated[int | None, _valued("event_date", moment_ms, identity=True, order=-(2**53))] = None
+    created_ms: Annotated[int, _measured("created", order=_REQUIRED)] = 0
+    updated_ms: Annotated[int, _measured("updated", order=_REQUIRED)] = 0
+    accessed_ms: Annotated[int, _measured("last_accessed", order=_REQUIRED)] = 0
+    access_count: Annotated[int, _measured("access_count", compared=NUMBER)] = 0
+    valid_from_ms: Annotated[int, _measured("valid_from")] = 0
+    valid_to_ms: Annotated[int | None, _valued("valid_to")] = None
     superseded_by: Annotated[str | None, Column("TEXT", "superseded_by", compared=TEXT)] = None
-    expires_ms: Annotated[int | None, Column("INTEGER", "expires_at", moment_ms, compared=TIME)] = None
+    expires_ms: Annotated[int | None, _valued("expires_at", moment_ms)] = None
     deleted_ms: Annotated[int | None, Column("INTEGER", "deleted_at")] = None
     content_hash: Annotated[str, Column("TEXT NOT NULL", "content_hash")] = ""
-    version: Annotated[int, Column("INTEGER NOT NULL", "version", compared=NUMBER)] = 1
+    version: Annotated[int, _measured("version", compared=NUMBER)] = 1
     term_count: Annotated[int, Column("INTEGER NOT NULL")] = 0
-    said_ms: Annotated[
-        int | None, Column("INTEGER", "timestamp", moment_ms, compared=TIME, order=_REQUIRED, since=2)
-    ] = None
-    event_last_ms: Annotated[
-        int | None, Column("INTEGER", "event_end", last_moment, compared=TIME, since=2)
-    ] = None
-    contexts: Annotated[
-        list[str], Column("TEXT NOT NULL DEFAULT '[]'", "contexts", names, compared=LIST, since=2)
-    ] = None  # type: ignore[assignment]
-    document_id: Annotated[str | None, Column("TEXT", "document_id", short_text, compared=TEXT, since=2)] = (
-        None
-    )
+    said_ms: Annotated[int | None, _valued("timestamp", moment_ms, order=_REQUIRED, since=2)] = None
+    event_last_ms: Annotated[int | None, _valued("event_end", last_moment, since=2)] = None
+    contexts: Annotated[list[str], _MORE_CONTEXTS] = None  # type: ignore[assignment]
+    document_id: Annotated[str | None, _named("document_id", identity=False, since=2)] = None
     gist: Annotated[str, Column("TEXT NOT NULL DEFAULT ''", since=2)] = ""
 
     @property
     def uttered_ms(self) -> int:
         """The time when it was said; if unknown, when it was stored."""
         return self.created_ms if self.said_ms is None else self.said_ms
-
-    @property
-    def when_ms(self) -> int:
-        """The time when its event happened; if unknown, when it was said."""
-        return self.uttered_ms if self.event_ms is None else self.event_ms
 
 
 COLUMNS: dict[str, Column] = {

@@ -30,27 +30,20 @@ logger = logging.getLogger(__name__)
 RESTORED = ".restored"  # the suffix of a restored file until it replaces the damaged one
 KEPT = 3
 DAY_S = 86_400
-_CHECK_S = 3600  # how often a server checks whether a day has passed
 _COUNT_BYTES = 512  # fits in a disk sector, so that a write is never incomplete
 
 
 def copies(memory: str) -> list[str]:
     """The existing copies, newest first."""
-    return [path for path in _names(memory) if os.path.isfile(path)]
-
-
-def _names(memory: str) -> list[str]:
-    return [f"{memory}.{number}" for number in range(1, KEPT + 1)]
+    return [path for number in range(1, KEPT + 1) if os.path.isfile(path := f"{memory}.{number}")]
 
 
 def is_sound(path: str) -> bool:
     """Whether a SQLite file has tables and passes the quick check."""
-    try:
-        with closing(connect(path, read_only=True)) as connection, translating():
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            return bool(tables) and connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
-    except StoreError:
-        return False
+    with suppress(StoreError), closing(connect(path, read_only=True)) as connection, translating():
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        return bool(tables) and connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    return False
 
 
 def check_unused(memory: str) -> None:
@@ -64,9 +57,8 @@ def check_unused(memory: str) -> None:
             connection.execute("ROLLBACK")
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise Busy(
-                    "the memories are in use: stop this project's server, then run `ctx doctor --fix` again"
-                ) from error
+                hint = "stop this project's server, then run `ctx doctor --fix` again"
+                raise Busy(f"the memories are in use: {hint}") from error
             # The file is too damaged to lock, so no other process can use it either.
 
 
@@ -102,7 +94,7 @@ def _copy(memory: str) -> bool:
         discard_copy(made)
         logger.error("memory=copy outcome=damaged path=%s mend='ctx doctor'", memory)
         return False
-    first, second, *_ = names = _names(memory)
+    first, second, *_ = names = [f"{memory}.{number}" for number in range(1, KEPT + 1)]
     # The newest copy is replaced if it is less than a day newer than the second; else all copies move down.
     if not (os.path.exists(second) and _mtime_s(first) - _mtime_s(second) < DAY_S):
         for newer, older in reversed([*pairwise(names)]):
@@ -114,10 +106,7 @@ def _copy(memory: str) -> bool:
 
 
 def _mtime_s(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return 0.0
+    return os.stat(path).st_mtime if os.path.exists(path) else 0.0
 
 
 def renew(memory: str) -> None:
@@ -134,7 +123,7 @@ def renew(memory: str) -> None:
 
 def keep_copies(memory: str, stop: Event) -> None:
     """Makes a copy every day until `stop` is set, then a last one. Blocks."""
-    while not stop.wait(_CHECK_S):
+    while not stop.wait(3600):
         copy_if_changed(memory, daily=True)
     copy_if_changed(memory)
 
@@ -153,13 +142,19 @@ class Count:
     lost: int = 0
     lost_changes: int = 0
 
+    def missing(self, memories: int, changes: int) -> tuple[int, int]:
+        """(lost memories, lost changes), where the database has these numbers."""
+        lost, lost_changes = max(0, self.memories - memories), max(0, self.changes - changes)
+        return self.lost + lost, self.lost_changes + lost_changes
 
-def counts_of(connection: sqlite3.Connection) -> tuple[int, int]:
-    """(number of memories, number of the last change)."""
-    memories, changes = connection.execute(
-        "SELECT (SELECT coalesce(sum(live), 0) FROM memory_banks),"
-        " (SELECT coalesce(max(no), 0) FROM memory_journal)"
-    ).fetchone()
+
+def counts_of(connection: sqlite3.Connection | None) -> tuple[int, int]:
+    """(number of memories, number of the last change); zeros if there are no memories yet."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
+    if connection is None or not connection.execute(tables).fetchone()[0]:
+        return 0, 0
+    sums = ("SELECT sum(live) FROM memory_banks", "SELECT max(no) FROM memory_journal")
+    memories, changes = (connection.execute(sql).fetchone()[0] or 0 for sql in sums)
     return int(memories), int(changes)
 
 
@@ -173,18 +168,10 @@ def opened(path: str) -> Iterator[sqlite3.Connection | None]:
         yield connection
 
 
-def counts_in(connection: sqlite3.Connection | None) -> tuple[int, int]:
-    """`counts_of` for a connection of `opened`; zeros if there are no memories yet."""
-    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memory_banks'"
-    if connection is None or not connection.execute(tables).fetchone()[0]:
-        return 0, 0
-    return counts_of(connection)
-
-
 def stored_counts(path: str) -> tuple[int, int]:
-    """`counts_in` for a file. Raises `StoreError`."""
+    """`counts_of` for a file. Raises `StoreError`."""
     with opened(path) as connection:
-        return counts_in(connection)
+        return counts_of(connection)
 
 
 class Ledger:
@@ -192,6 +179,7 @@ class Ledger:
 
     def __init__(self, memory: str) -> None:
         self.path = memory + ".count"
+        self._folder = os.path.dirname(os.path.abspath(memory))
 
     @contextmanager
     def held(self) -> "Iterator[Page]":
@@ -199,8 +187,7 @@ class Ledger:
 
         Raises `OSError`.
         """
-        folder = os.path.dirname(os.path.abspath(self.path))
-        descriptor = files.open_file(self.path, os.O_RDWR | os.O_CREAT, beneath=folder)
+        descriptor = files.open_file(self.path, os.O_RDWR | os.O_CREAT, beneath=self._folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield Page(descriptor)
@@ -210,7 +197,7 @@ class Ledger:
     def read(self) -> Count | None:
         """The stored count; None if there is none or it cannot be read."""
         with suppress(OSError):
-            return _parsed(files.read_file(self.path, beneath=os.path.dirname(os.path.abspath(self.path))))
+            return _parsed(files.read_file(self.path, beneath=self._folder))
         return None
 
     def reset(self, memories: int, changes: int) -> None:
@@ -231,25 +218,24 @@ class Page:
 
     def compare(self, memories: int, changes: int) -> Count:
         """Compares the count with the numbers in the database, and records missing memories and changes."""
-        count = self.count
-        lost, lost_changes = max(0, count.memories - memories), max(0, count.changes - changes)
-        found = Count(memories, changes, count.lost + lost, count.lost_changes + lost_changes)
-        if found != count:
-            self.write(found, durable=bool(lost or lost_changes))
-        return found
+        lost, lost_changes = self.count.missing(memories, changes)
+        is_loss = (lost, lost_changes) != (self.count.lost, self.count.lost_changes)
+        self.write(Count(memories, changes, lost, lost_changes), durable=is_loss)
+        return self.count
 
     def lower(self, memories: int, changes: int) -> None:
         """Lowers the count to the numbers after a commit, if they are lower. Call it before the commit."""
-        memories, changes = min(memories, self.count.memories), min(changes, self.count.changes)
-        least = replace(self.count, memories=memories, changes=changes)
-        if least != self.count:
-            self.write(least, durable=True)
+        count = self.count
+        counts = {"memories": min(memories, count.memories), "changes": min(changes, count.changes)}
+        self.write(replace(count, **counts), durable=True)
 
     def raise_to(self, memories: int, changes: int) -> None:
         """Sets the count to the numbers after a commit. Call it after the commit."""
         self.write(replace(self.count, memories=memories, changes=changes))
 
     def write(self, count: Count, *, durable: bool = False) -> None:
+        if count == self.count:
+            return
         content = json.dumps(asdict(count)).encode()
         os.pwrite(self._descriptor, content.ljust(_COUNT_BYTES), 0)
         if durable:
@@ -258,8 +244,7 @@ class Page:
 
 
 def _parsed(content: bytes) -> Count | None:
-    try:
+    with suppress(ValueError, LookupError, TypeError):
         values = json.loads(content)
         return Count(**{name: int(values[name]) for name in Count.__dataclass_fields__})
-    except (ValueError, LookupError, TypeError):
-        return None
+    return None

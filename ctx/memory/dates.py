@@ -74,8 +74,7 @@ def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None
 
 
 def _is_whole_days(span: Window) -> bool:
-    ends = (span.first_ms or 0, (span.last_ms or -1) + 1)
-    return all(end_ms % DAY_MS == 0 for end_ms in ends)
+    return (span.first_ms or 0) % DAY_MS == 0 == ((span.last_ms or -1) + 1) % DAY_MS
 
 
 def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tuple[int, Window] | None:
@@ -116,6 +115,11 @@ def _days(first: datetime, count: int = 1) -> Window:
     return _span(first, first + timedelta(days=count))
 
 
+def _days_from(seen: Seen, days: int) -> Window:
+    """The day that is so many days after today."""
+    return _days(_day(seen.now_ms) + timedelta(days=days))
+
+
 def _month_after(first: datetime, months: int = 1) -> datetime:
     index = first.year * 12 + first.month - 1 + months
     return first.replace(year=index // 12, month=index % 12 + 1, day=1)
@@ -129,11 +133,6 @@ def _count(match: re.Match[str]) -> int:
 def _iso(match: re.Match[str], seen: Seen) -> Window:
     moment = match[0].upper().replace(" ", "T")
     return Window(parse_ms(moment), parse_ms(moment, end_of_day=True))
-
-
-def _year_month(match: re.Match[str], seen: Seen) -> Window:
-    first = datetime(int(match[1]), int(match[2]), 1, tzinfo=UTC)
-    return _span(first, _month_after(first))
 
 
 def _named_day_or_month(match: re.Match[str], seen: Seen) -> Window:
@@ -164,13 +163,9 @@ def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
 
 
 def _nearest(candidates: list[datetime], today: datetime, tense: str | None) -> datetime:
-    """The candidate that is nearest to today, on the side that the tense requires."""
-    if tense == "ahead":
-        candidates = [candidate for candidate in candidates if candidate >= today]
-    elif tense == "past":
-        candidates = [candidate for candidate in candidates if candidate <= today]
-    if not candidates:
-        raise ValueError("no month of that name has such a day")
+    """The candidate that is nearest to today, on the side that the tense requires. Raises `ValueError`."""
+    if tense is not None:
+        candidates = [day for day in candidates if (day >= today if tense == "ahead" else day <= today)]
     return min(candidates, key=lambda candidate: (abs(candidate - today), candidate))
 
 
@@ -182,21 +177,17 @@ def _day_of_month(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _year(match: re.Match[str], seen: Seen) -> Window:
-    first = datetime(int(match["year"]), 1, 1, tzinfo=UTC)
-    return _span(first, first.replace(year=first.year + 1))
-
-
-def _near_day(match: re.Match[str], seen: Seen) -> Window:
-    return _days(_day(seen.now_ms) + timedelta(days=_NEAR_DAYS[match[0]]))
+    """A year, or one of its months, `number`."""
+    number = match.groupdict().get("number")
+    first = datetime(int(match["year"]), int(number or 1), 1, tzinfo=UTC)
+    return _span(first, _month_after(first, 1 if number else 12))
 
 
 def _unit_start(unit: str, now_ms: int) -> datetime:
     today = _day(now_ms)
     if unit == "week":
         return today - timedelta(days=today.weekday())
-    if unit == "month":
-        return today.replace(day=1)
-    return today.replace(month=1, day=1) if unit == "year" else today
+    return {"month": today.replace(day=1), "year": today.replace(month=1, day=1)}.get(unit, today)
 
 
 def _calendar(match: re.Match[str], seen: Seen) -> Window:
@@ -217,11 +208,9 @@ def _units_after(first: datetime, unit: str, count: int) -> datetime:
 
 
 def _last_weekday(match: re.Match[str], seen: Seen) -> Window:
-    today = _day(seen.now_ms)
-    ahead = WEEKDAYS.index(match["weekday"]) - today.weekday()
+    ahead = WEEKDAYS.index(match["weekday"]) - _day(seen.now_ms).weekday()
     side = "next" if match["side"] in ("on", "am", "") and seen.tense == "ahead" else match["side"]
-    days = {"next": ahead % 7 or 7, "this": ahead}.get(side, ahead % 7 - 7)
-    return _days(today + timedelta(days=days))
+    return _days_from(seen, {"next": ahead % 7 or 7, "this": ahead}.get(side, ahead % 7 - 7))
 
 
 def _bare_weekday(match: re.Match[str], seen: Seen) -> Window | None:
@@ -229,9 +218,8 @@ def _bare_weekday(match: re.Match[str], seen: Seen) -> Window | None:
 
 
 def _weekdays_ago(match: re.Match[str], seen: Seen) -> Window:
-    today = _day(seen.now_ms)
-    last = (WEEKDAYS.index(match["weekday"]) - today.weekday()) % 7 - 7
-    return _days(today + timedelta(days=last - 7 * (_count(match) - 1)))
+    ahead = WEEKDAYS.index(match["weekday"]) - _day(seen.now_ms).weekday()
+    return _days_from(seen, ahead % 7 - 7 * _count(match))
 
 
 def _season(match: re.Match[str], seen: Seen) -> Window:
@@ -297,30 +285,22 @@ def _between(match: re.Match[str], seen: Seen) -> Window | None:
 
 def _open_ended(match: re.Match[str], seen: Seen) -> Window | None:
     point = _single(match["point"], seen)
-    if point is None:
+    if point is None or point.first_ms is None or point.last_ms is None:
         return None
-    if match["side"] == "since":
-        return Window(point.first_ms, None)
-    if match["side"] == "after":
-        return Window(None if point.last_ms is None else point.last_ms + 1, None)
-    if match["side"] == "before":
-        return Window(None, None if point.first_ms is None else point.first_ms - 1)
-    return Window(None, point.last_ms)
+    return {
+        "since": Window(point.first_ms, None),
+        "after": Window(point.last_ms + 1, None),
+        "before": Window(None, point.first_ms - 1),
+        "until": Window(None, point.last_ms),
+    }[match["side"]]
 
 
 _NEAR_DAYS = {
-    "today": 0,
-    "tonight": 0,
-    "this morning": 0,
-    "this afternoon": 0,
-    "this evening": 0,
-    "yesterday": -1,
-    "last night": -1,
-    "the day before yesterday": -2,
-    "day before yesterday": -2,
-    "tomorrow": 1,
-    "the day after tomorrow": 2,
-    "day after tomorrow": 2,
+    **dict.fromkeys(("today", "tonight", "this morning", "this afternoon", "this evening"), 0),
+    **dict.fromkeys(("yesterday", "last night"), -1),
+    **dict.fromkeys(("the day before yesterday", "day before yesterday"), -2),
+    **dict.fromkeys(("tomorrow",), 1),
+    **dict.fromkeys(("the day after tomorrow", "day after tomorrow"), 2),
 }
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 _WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)})"
@@ -341,7 +321,7 @@ _SINGLES = _compiled(
         r"\b\d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:z|[+-]\d{2}:?\d{2})?)?(?!\d)",
         _iso,
     ),
-    (r"\b(\d{4})-(\d{2})(?![-\d])", _year_month),
+    (r"\b(?P<year>\d{4})-(?P<number>\d{2})(?![-\d])", _year),
     (
         rf"\b{_month}\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+\(?(?P<year>\d{{4}}))?\b",
         _named_day_or_month,
@@ -363,7 +343,10 @@ _SINGLES = _compiled(
     ),
     (r"^\s*(?P<year>(?:19|20)\d{2})\s*$", _year),
     (rf"^\s*{_month}(?P<year>\b)\s*$", _named_day_or_month),
-    (rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b", _near_day),
+    (
+        rf"\b(?:{'|'.join(sorted(_NEAR_DAYS, key=len, reverse=True))})\b",
+        lambda match, seen: _days_from(seen, _NEAR_DAYS[match[0]]),
+    ),
     (r"\b(?P<which>last|previous|this|next)\s+(?P<unit>weekend|week|month|year)\b", _calendar),
     (rf"\b(?P<side>last|on|this|next|am)\s+{_WEEKDAY}\b", _last_weekday),
     (

@@ -42,12 +42,10 @@ MAX_CHOICES = 1000  # for `in`; each is a bound variable, and SQLite allows 3276
 
 FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LIST, OBJECT)}
 LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
-OBJECTS = tuple(name for name, entry in COMPARED.items() if entry[0] == OBJECT)
 GROUPS = ("all", "any", "none")
 _KNOWN_KEYS = (*FIELDS, *LISTS, "metadata.KEY", "source.KEY", "parent.FIELD", *GROUPS)
 _COMPARE = {"eq": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-OPERATORS = (*_COMPARE, "ne", "in", "not_in", "exists", "contains", "starts", "under")
-LIST_OPERATORS = ("has", "has_any", "has_all", "has_only", "exists")
+OPERATORS = (*_COMPARE, "in", "exists", "contains", "under")
 _JSON_KEY = re.compile(r'[^"\\\x00-\x1f]{1,128}')
 
 
@@ -80,12 +78,12 @@ class _Compiler:
             raise BadRequest(f"filter: nested more than {MAX_DEPTH} deep")
         parts: list[Condition] = []
         for key, value in filter.items():
-            if key in GROUPS:
-                if not isinstance(value, list):
-                    raise BadRequest(f"filter: '{key}' must hold a list of filters")
+            if key not in GROUPS:
+                parts.append(self.entry(key, value))
+            elif isinstance(value, list):
                 parts.append(_join(key, [self.group(member, key, depth + 1) for member in value]))
             else:
-                parts.append(self.entry(key, value))
+                raise BadRequest(f"filter: '{key}' must hold a list of filters")
         return _join("all", parts)
 
     def entry(self, key: str, value: JSON) -> Condition:
@@ -98,18 +96,15 @@ class _Compiler:
             condition = self.each(key, value, OPERATORS, compared)
         elif name in LISTS:
             condition = self.listed(key, f"{alias}.{name}", value)
-        elif name.startswith(tuple(f"{object}." for object in OBJECTS)):
+        elif name.startswith(("metadata.", "source.")):
             object, _, path = name.partition(".")
             condition = self.keyed(key, f"{alias}.{object}", path, value)
         else:
             raise BadRequest(f"filter: unknown key '{key[:80]}'; {did_you_mean(name, _KNOWN_KEYS)}")
         if alias == "p":
-            # The container must be in the same bank.
-            exists = (
-                "EXISTS (SELECT 1 FROM memories p WHERE p.bank_no = m.bank_no AND p.id = m.parent AND "
-                "p.deleted_ms IS NULL AND "
-            )
-            return Condition(f"{exists}{condition.sql})", condition.values)
+            container = "p.bank_no = m.bank_no AND p.id = m.parent AND p.deleted_ms IS NULL"
+            exists = f"EXISTS (SELECT 1 FROM memories p WHERE {container} AND {condition.sql})"
+            return Condition(exists, condition.values)
         return condition
 
     def context(self, key: str, alias: str, value: JSON) -> Condition:
@@ -129,9 +124,8 @@ class _Compiler:
             raise BadRequest(f"filter: '{key}' has no operator (known: {', '.join(known)})")
         for operator, _ in entries:
             if operator not in known:
-                raise BadRequest(
-                    f"filter: '{key}' has no operator '{operator[:40]}'; {did_you_mean(operator, known)}"
-                )
+                hint = did_you_mean(operator, known)
+                raise BadRequest(f"filter: '{key}' has no operator '{operator[:40]}'; {hint}")
         self.conditions += len(entries)
         if self.conditions > MAX_CONDITIONS:
             raise BadRequest(f"filter: more than {MAX_CONDITIONS} conditions")
@@ -140,15 +134,14 @@ class _Compiler:
     def listed(self, key: str, column: str, value: JSON) -> Condition:
         if isinstance(value, str):
             value = {"has": value}
-        return self.each(key, value, LIST_OPERATORS, partial(_has, key, column))
+        operators = ("has", "has_any", "has_all", "has_only", "exists")
+        return self.each(key, value, operators, partial(_has, key, column))
 
     def keyed(self, key: str, column: str, path: str, value: JSON) -> Condition:
         names = path.split(".")
         if not all(_JSON_KEY.fullmatch(name) for name in names):
-            raise BadRequest(
-                f"filter: '{key[:80]}': a key of {column[2:]} has 1 to 128 characters, none of them a quote "
-                "or backslash"
-            )
+            rule = "1 to 128 characters, none of them a quote or backslash"
+            raise BadRequest(f"filter: '{key[:80]}': a key of {column[2:]} has {rule}")
         json_path = "$" + "".join(f'."{name}"' for name in names)
         return self.each(key, value, OPERATORS, partial(_json_compared, key, column, json_path))
 
@@ -186,13 +179,12 @@ def _compared(key: str, kind: str, column: str, operator: str, operand: JSON) ->
     side = _Side(column)
     if operator == "exists":
         return side.exists(_boolean(key, operand))
-    if operator not in ("in", "not_in"):
+    if operator != "in":
         return _tested(key, kind, side, operator, operand)
     values = tuple(_operand(key, kind, operator, entry) for entry in _choices(key, operator, operand))
     if None in values:
         raise BadRequest(f"filter: '{key}': null in a list; use {{\"exists\": false}}")
-    among = side.test(f"{{}} IN ({','.join('?' * len(values))})", *values) if values else _NOTHING
-    return among if operator == "in" else _join("none", [among])
+    return side.test(f"{{}} IN ({','.join('?' * len(values))})", *values) if values else _NOTHING
 
 
 def _json_compared(key: str, column: str, path: str, operator: str, operand: JSON) -> Condition:
@@ -202,13 +194,12 @@ def _json_compared(key: str, column: str, path: str, operator: str, operand: JSO
     """
     if operator == "exists":
         return _json_type(column, path).exists(_boolean(key, operand))
-    if operator in ("in", "not_in"):
+    if operator == "in":
         entries = _choices(key, operator, operand)
-        among = _join("any", [_json_compared(key, column, path, "eq", entry) for entry in entries])
-        return among if operator == "in" else _join("none", [among])
+        return _join("any", [_json_compared(key, column, path, "eq", entry) for entry in entries])
     if operand is None or isinstance(operand, bool):
         named = {None: None, True: "true", False: "false"}[operand]
-        if operator not in ("eq", "ne") and named is not None:
+        if operator != "eq" and named is not None:
             named = _operand(key, NUMBER, operator, operand)  # raises, because it is not a number
         return _tested(key, TEXT, _json_type(column, path), operator, named)
     kind, types, value = NUMBER, "('integer', 'real')", f"CAST(json_extract({column}, ?) AS NUMERIC)"
@@ -224,19 +215,17 @@ def _json_type(column: str, path: str) -> _Side:
 
 def _tested(key: str, kind: str, side: _Side, operator: str, operand: JSON) -> Condition:
     """The condition of one operator that compares a value with a single operand."""
-    if operator in ("contains", "starts", "under"):
+    if operator in ("contains", "under"):
         if kind != TEXT or not isinstance(operand, str):
             raise BadRequest(f"filter: '{key}': '{operator}' compares texts")
         text = _operand(key, TEXT, operator, operand)
-        if operator != "under":
-            return side.test("instr({}, ?) > 0" if operator == "contains" else "instr({}, ?) = 1", text)
+        if operator == "contains":
+            return side.test("instr({}, ?) > 0", text)
         folder = text.rstrip("/")
         return _join("any", [side.test("{} = ?", folder or "/"), side.test("instr({}, ?) = 1", folder + "/")])
     bound = _operand(key, kind, operator, operand)
-    if bound is None and operator not in ("eq", "ne"):
+    if bound is None and operator != "eq":
         raise BadRequest(f"filter: '{key}': '{operator}' needs a value")
-    if operator == "ne":
-        return side.exists(True) if bound is None else _join("none", [side.test("{} = ?", bound)])
     return side.exists(False) if bound is None else side.test(f"{{}} {_COMPARE[operator]} ?", bound)
 
 

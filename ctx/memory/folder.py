@@ -28,6 +28,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from ctx import files
@@ -42,12 +43,9 @@ MAX_NOTE_CHARS = 1_100_000  # a memory's text with its front matter
 _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
 _ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-_SLUG_WORDS = 6
 # The record's fields in the front matter, apart from the id. Those in `_ALWAYS` are written even if empty.
 _FIELDS = ("said", "happened", "contexts", "tags", "type", "importance")
 _ALWAYS = ("said", "contexts", "tags")
-_USUAL_IMPORTANCE = 5
-_NOT_MEMORIES = ("readme.md",)
 _PAGE = 1000
 _OUTDATED = (
     "it was edited, but its memory was forgotten or replaced; remove the id to store it as a new memory"
@@ -68,14 +66,12 @@ class Note(NamedTuple):
 
 def to_note(record: JSON) -> str:
     """The content of the file for a record."""
-    lines = [_line("id", record["id"])]
-    for name in _FIELDS:
-        value = record[name]
-        usual = name == "importance" and value == _USUAL_IMPORTANCE
-        if name in _ALWAYS or not (usual or value in (None, "", [])):
-            lines.append(_line(name, value))
-    head = "---\n" + "".join(lines) + _line("version", record["version"])
-    body = f"---\n\n{record['text']}\n"
+    fields = {name: record[name] for name in _FIELDS}
+    if fields["importance"] == 5:  # the default
+        del fields["importance"]
+    values = {name: value for name, value in fields.items() if name in _ALWAYS or value not in (None, "", [])}
+    lines = map(_line, ("id", *values, "version"), (record["id"], *values.values(), record["version"]))
+    head, body = "---\n" + "".join(lines), f"---\n\n{record['text']}\n"
     return head + _line("digest", _digest(head + body)) + body
 
 
@@ -83,10 +79,8 @@ def from_note(text: str) -> Note:
     """Parses the content of a file. Raises `BadRequest` that says what is wrong with it."""
     if len(text) > MAX_NOTE_CHARS:
         raise BadRequest(f"more than {MAX_NOTE_CHARS:,} characters")
-    edited = not _as_written(text)
-    if edited:  # perhaps only by a program with other line endings
+    if not _as_written(text):  # perhaps only by a program with other line endings
         text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-        edited = not _as_written(text)
     front = read_front_matter(text)
     metadata = front.metadata
     body = text[front.end :].removeprefix("\n").removesuffix("\n")
@@ -103,21 +97,17 @@ def from_note(text: str) -> Note:
     fields = {"text": body, **{name: metadata[name] for name in _FIELDS if name in metadata}}
     # People may leave contexts and tags empty, or separate names with commas.
     for name in fields.keys() & {"contexts", "tags"}:
-        names = fields[name]
-        if isinstance(names, str):
+        if isinstance(names := fields[name] or "", str):
             fields[name] = [part.strip() for part in names.split(",") if part.strip()]
-        elif names is None:
-            fields[name] = []
-    return Note(id, version, fields, edited)
+    return Note(id, version, fields, not _as_written(text))
 
 
 def changes(note: Note, record: JSON) -> dict[str, JSON]:
     """The differences of a file from a record, as a patch for `update`; {} if there are none."""
-    differing = {
-        name: value
-        for name, value in note.fields.items()
-        if _comparable(name, value) != _comparable(name, record[name])
-    }
+    differing = {}
+    for name, value in note.fields.items():
+        if _comparable(name, value) != _comparable(name, record[name]):
+            differing[name] = value
     return settings(differing)
 
 
@@ -152,10 +142,9 @@ def _digest(text: str) -> str:
 
 
 def _comparable(name: str, value: JSON) -> JSON:
-    try:
+    with suppress(BadRequest):  # an invalid time differs from the record, and `update` will refuse it
         return moment_ms("said", value) if name == "said" else value
-    except BadRequest:  # an invalid time: it differs from the record, and `update` will refuse it
-        return value
+    return value
 
 
 def note_paths(folder: str) -> list[str]:
@@ -224,8 +213,8 @@ class Folder:
             self._write_record(record, entries.pop(record["id"], None), reply)
         for entry in entries.values():  # their memories are forgotten, replaced, or not in this store
             if entry.record is None and not entry.erased:
-                conflict = _conflict(entry.path, "its memory is not in the bank: import it first")
-                reply["conflicts"].append(conflict)
+                reason = "its memory is not in the bank: import it first"
+                reply["conflicts"].append(_conflict(entry.path, reason))
             elif entry.note.edited and (entry.record is None or changes(entry.note, entry.record)):
                 reply["conflicts"].append(_conflict(entry.path, _OUTDATED))
             else:
@@ -239,23 +228,18 @@ class Folder:
     def _write_record(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
         """Writes a memory's file, unless it is up to date or was edited."""
         text = to_note(record)
+        words = re.findall(r"[^\W_]+", record["text"][:200].lower())[:6]
+        path = entry.path if entry else f"{'-'.join(words)[:60] or 'memory'}-{record['id'][:8]}.md"
         if entry is not None and entry.text == text:
             reply["unchanged"] += 1
-            return
-        if entry is not None and entry.note.edited and changes(entry.note, record):
-            reply["conflicts"].append(_conflict(entry.path, "it was edited: import it first"))
-            return
-        if entry is not None:
-            path = entry.path
+        elif entry is not None and entry.note.edited and changes(entry.note, record):
+            reply["conflicts"].append(_conflict(path, "it was edited: import it first"))
+        elif entry is None and os.path.lexists(os.path.join(self.path, path)):
+            reply["conflicts"].append(_conflict(path, "it is in the place of a memory's file"))
         else:
-            words = re.findall(r"[^\W_]+", record["text"][:200].lower())[:_SLUG_WORDS]
-            path = f"{'-'.join(words)[:60] or 'memory'}-{record['id'][:8]}.md"
-            if os.path.lexists(os.path.join(self.path, path)):
-                reply["conflicts"].append(_conflict(path, "it is in the place of a memory's file"))
-                return
-        if not reply["dry_run"]:
-            self._write(path, text)
-        reply["written"] += 1
+            if not reply["dry_run"]:
+                self._write(path, text)
+            reply["written"] += 1
 
     # -- from the folder into the store --
     def import_(self, *, prune: bool = False, dry_run: bool = False) -> JSON:
@@ -339,7 +323,7 @@ class Folder:
         paths: dict[str, str] = {}
         erased_ids = self._bank.erased_ids()
         for path in note_paths(self.path):
-            if os.path.basename(path).lower() in _NOT_MEMORIES:
+            if os.path.basename(path).lower() == "readme.md":
                 continue
             try:
                 most = 4 * MAX_NOTE_CHARS + 1  # bytes
@@ -350,12 +334,9 @@ class Folder:
                 note = from_note(text)
                 if note.id is not None and note.id in paths:
                     raise Conflict(f"it has the same id as {paths[note.id]}; remove the id for a new memory")
-            except UnicodeDecodeError:
-                conflicts.append(_conflict(path, "it is not UTF-8: save it as UTF-8"))
-                continue
-            except (CtxError, OSError) as error:
-                reason = error.message if isinstance(error, CtxError) else str(error.strerror)
-                conflicts.append(_conflict(path, reason))
+            except (CtxError, OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "message", None) or getattr(error, "strerror", None)
+                conflicts.append(_conflict(path, reason or "it is not UTF-8: save it as UTF-8"))
                 continue
             if note.id is not None:
                 paths[note.id] = path
@@ -375,16 +356,14 @@ class Folder:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise BadRequest(
-                f"{LEDGER} cannot be read: {error}. Delete it; the next import then prunes nothing"
-            ) from error
+            hint = "Delete it; the next import then prunes nothing"
+            raise BadRequest(f"{LEDGER} cannot be read: {error}. {hint}") from error
         return {**ledger, "ids": ids}
 
     def _write_ledger(self, ids: list[str]) -> None:
         ledger = {"bank": self._bank.id, "ids": sorted(set(ids))}
         if ledger != self._ledger:
             self._write(LEDGER, json.dumps(ledger, indent=0) + "\n")
-            self._ledger = ledger
 
 
 def _conflict(path: str, reason: str) -> JSON:

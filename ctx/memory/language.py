@@ -1,4 +1,5 @@
-"""The gist, the language and the sentences of a text, and those of its sentences that are worth remembering.
+"""The gist, the language and the sentences of a text, those of its sentences that are worth remembering, and
+flags for texts that look like secrets or like instructions to a model.
 
 The gist is a hash of the words of a text, without capitals, punctuation, articles and the speaker ("I", "the
 user"). Two statements with the same gist count as the same memory. The rule is narrow on purpose: another
@@ -11,7 +12,8 @@ import unicodedata
 from bisect import bisect_right
 from functools import lru_cache
 
-from ctx.models import TEXT_HASH_BYTES
+from ctx.errors import BadRequest
+from ctx.models import JSON, TEXT_HASH_BYTES
 from ctx.text.analyze import STOP_WORDS, composed, terms
 
 _SELF = re.compile(
@@ -29,16 +31,7 @@ _SELF_ABROAD = (
 _VERBS_OF_SELF = {"is": "am", "does": "do", "has": "have"}
 _THIRD_PERSON = {"is": "be", "was": "was", "has": "have", "does": "do"}
 _EDGES = " \t.,;:!?\"“”„«»()[]…’'"
-_BE = {
-    "am": "be",
-    "is": "be",
-    "are": "be",
-    "i'm": "be",
-    "i’m": "be",
-    "we're": "be",
-    "isn't": "be not",
-    "i've": "have",
-}
+_BE = dict.fromkeys(("am", "is", "are", "i'm", "i’m", "we're"), "be") | {"isn't": "be not", "i've": "have"}
 _ARTICLES = frozenset(("the", "a", "an"))
 _SPEAKER = frozenset(("i", "my", "we", "our", "user", "user's", "user’s", "users"))
 
@@ -67,9 +60,7 @@ def _first_person(verb: str) -> str:
         return verb
     if verb.endswith("ies"):
         return verb[:-3] + "y"
-    if verb.endswith(("ches", "shes", "sses", "xes", "oes")):
-        return verb[:-2]
-    return verb[:-1]
+    return verb[:-2] if verb.endswith(("ches", "shes", "sses", "xes", "oes")) else verb[:-1]
 
 
 def gist(text: str) -> str:
@@ -116,17 +107,13 @@ _FRENCH = """
     quoi quel quelle quels quelles où quand comment combien pourquoi pas ne n plus pour par avec sans dans sur
     sous chez entre vers depuis jusqu très déjà encore aussi maintenant ai as a avons avez ont c d l s m t à y
 """
-_FUNCTION_WORDS = {
-    "de": frozenset(_GERMAN.split()),
-    "es": frozenset(_SPANISH.split()),
-    "fr": frozenset(_FRENCH.split()),
-}
+_WORDS = {"de": _GERMAN, "es": _SPANISH, "fr": _FRENCH}
+_FUNCTION_WORDS = {name: frozenset(listed.split()) for name, listed in _WORDS.items()}
 _BOTH = "a am an as d he in m me no on plus s so son t was will y"  # English words too
 _AMBIGUOUS = frozenset(_BOTH.split())
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _AMBIGUOUS
-_ENGLISH_SILENT = "now nowadays currently"  # ignored in questions, in addition to the stop words
+_ENGLISH_SILENT = ("now", "nowadays", "currently")  # ignored in questions, in addition to the stop words
 _WORD = re.compile(r"[^\W\d_]+")
-_JUDGED_CHARS = 1000
 
 
 def language(text: str) -> str:
@@ -134,7 +121,7 @@ def language(text: str) -> str:
 
     The language with the most function words in the first 1000 characters; English in doubt.
     """
-    return _language(text[:_JUDGED_CHARS])
+    return _language(text[:1000])
 
 
 @lru_cache(maxsize=256)
@@ -155,8 +142,7 @@ def silent_terms(text: str) -> frozenset[str]:
 
 @lru_cache
 def _silent_terms(name: str) -> frozenset[str]:
-    known = _FUNCTION_WORDS.get(name)
-    return frozenset(terms(" ".join(sorted(known)) if known else _ENGLISH_SILENT))
+    return frozenset(terms(" ".join(sorted(_FUNCTION_WORDS.get(name, _ENGLISH_SILENT)))))
 
 
 # A full stop does not end a sentence after a title or the number of a day ("am 15. Februar").
@@ -199,7 +185,6 @@ _STANDING = re.compile(
     r"|^ich\s+(?:bevorzuge|mag|hasse|wohne|bin\s+allergisch)\b"
 )
 _POINTING = re.compile(r"(?i)\b(?:this|that|these|those|it|here|dies\w*|das|hier)\W*$")
-_ASKED = re.compile(r"\?\s*$")
 
 
 def lasting(text: str) -> list[str]:
@@ -209,14 +194,9 @@ def lasting(text: str) -> list[str]:
     The rules match the words of a sentence and use no model. They miss many sentences, but invent nothing.
     Code, quotations and text that a client adds are ignored.
     """
-    captured: dict[str, None] = {}
-    for sentence in sentences(_FOREIGN_LINE.sub("\n", _without_elements(_CODE.sub("\n", text)))):
-        statement = _lasting_sentence(sentence.strip(" -*•\t"))
-        if statement:
-            captured[statement] = None
-        if len(captured) == MAX_CAPTURED:
-            break
-    return list(captured)
+    own_text = _FOREIGN_LINE.sub("\n", _without_elements(_CODE.sub("\n", text)))
+    statements = (_lasting_sentence(sentence.strip(" -*•\t")) for sentence in sentences(own_text))
+    return list(dict.fromkeys(filter(None, statements)))[:MAX_CAPTURED]
 
 
 def _without_elements(text: str) -> str:
@@ -240,14 +220,86 @@ def _without_elements(text: str) -> str:
 def _lasting_sentence(sentence: str) -> str | None:
     if len(sentence) > MAX_CHARS:
         return None
-    request = _REMEMBER.match(sentence)
-    if request is not None:
+    if request := _REMEMBER.match(sentence):
         statement = request["what"].strip().rstrip("?")
         return statement[:1].upper() + statement[1:] if _is_clear(statement) else None
-    standing = _STANDING.search(sentence) and not _ASKED.search(sentence)
+    standing = _STANDING.search(sentence) and not sentence.rstrip().endswith("?")
     return sentence if standing and _is_clear(sentence) else None
 
 
 def _is_clear(statement: str) -> bool:
     """Whether a statement can be understood without the rest of the conversation."""
     return len(statement.split()) >= MIN_WORDS and not _POINTING.search(statement)
+
+
+# -- secrets and instructions --------------------------------------------------------------------------------
+
+# Both are guesses from patterns. By default the memory is stored anyway, and the flags warn its readers.
+POLICIES = ("flag", "redact", "refuse", "off")
+INSTRUCTION = "instruction_like"
+SCREENED = ("text", "metadata", "label", "context", "contexts", "tags")
+"""The columns of a memory that are screened."""
+
+_SECRETS = {
+    "private_key": re.compile(
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]{0,8000}?-----END [A-Z ]*PRIVATE KEY-----)?"
+    ),
+    "aws_access_key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    "github_token": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{40,255})\b"),
+    "gitlab_token": re.compile(r"\bglpat-[A-Za-z0-9_-]{20,64}\b"),
+    "slack_token": re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,250}"),
+    "google_api_key": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
+    "stripe_key": re.compile(r"\b[rs]k_live_[0-9A-Za-z]{16,128}\b"),
+    "api_key": re.compile(r"\bsk-(?:proj-|ant-|or-)?[A-Za-z0-9_-]{20,200}\b"),
+    "jwt": re.compile(r"\beyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,1000}\b"),
+    "url_password": re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,100}:[^\s/@]{3,200}@"),
+    "password": re.compile(
+        r"(?i)\b(?:password|passwd|passphrase|secret[_ -]?key|api[_ -]?key|access[_ -]?token"
+        r"|auth[_ -]?token)\s{0,3}(?:is|:=?|=)\s{0,3}"
+        r"[\"']?(?=[^\s\"']{0,200}\d)[^\s\"']{8,200}"
+    ),
+}
+_REDACTED = rf"\[redacted:({'|'.join(_SECRETS)})\]"
+_COMMANDS = (
+    r"(?i)\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|of\s+){0,3}(?:previous"
+    r"|prior|above|earlier|preceding|other|system)\b"
+    r"|\byou\s+(?:are\s+now|must\s+now|will\s+now)\b"
+    r"|\b(?:reveal|print|repeat|output)\s+(?:your|the)\s+(?:system\s+)?(?:prompt|instructions)\b"
+    r"|\b(?:do\s+not|don't|never)\s+(?:tell|inform|mention\s+(?:this|it)\s+to)\s+the\s+user\b"
+    r"|\bnew\s+(?:system\s+)?instructions?\s*:"
+    r"|<\s*/?\s*(?:system|instructions?|im_start|im_end)\s*>|<\|im_(?:start|end)\|>|\[/?INST\]"
+)
+
+
+def redacted(text: str) -> str:
+    """The text with each secret replaced by `[redacted:<kind>]`."""
+    for kind, pattern in _SECRETS.items():
+        text = pattern.sub(f"[redacted:{kind}]", text)
+    return text
+
+
+def screen_json(value: JSON, policy: str) -> tuple[JSON, set[str]]:
+    """Returns the value to store, and the flags of all texts in it (`secret:<kind>`, `instruction_like`).
+
+    `redact` replaces a secret by `[redacted:<kind>]`. `refuse` raises `BadRequest`, which names the kind but
+    not the secret.
+    """
+    if isinstance(value, str):
+        kinds: list[str] = []
+        if policy != "off":
+            kinds = [kind for kind, pattern in _SECRETS.items() if pattern.search(value)]
+            if kinds and policy == "refuse":
+                reason = f"the text seems to contain a secret ({kinds[0]})"
+                raise BadRequest(f"{reason}; remove it and store the rest")
+            value = redacted(value) if policy == "redact" else value
+            kinds += re.findall(_REDACTED, value)
+        commands = {INSTRUCTION} if re.search(_COMMANDS, value) else set()
+        return value, commands | {f"secret:{kind}" for kind in kinds}
+    if isinstance(value, list):
+        pairs = [screen_json(entry, policy) for entry in value]
+        return [entry for entry, _ in pairs], set().union(*(flags for _, flags in pairs))
+    if isinstance(value, dict):
+        names, flags_of_names = screen_json(list(value), policy)
+        entries, flags = screen_json(list(value.values()), policy)
+        return dict(zip(names, entries, strict=True)), flags_of_names | flags
+    return value, set()

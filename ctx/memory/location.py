@@ -1,28 +1,49 @@
 """Finds the file with a project's memories.
 
-If an earlier version of ctx stored them elsewhere, they are moved first. An interrupted move or restore is
-finished.
+Earlier versions stored memories, keys and scripts' values in `ctx.db`. They are moved first: copied, checked
+and switched. The old tables are dropped only after the new file is complete. The transaction begins before
+the copy, so that a running process of an earlier version cannot write data that would be lost. If the process
+is killed, a marker file stays, and the next start finishes or repeats the move.
 """
 
 import json
 import logging
 import os
-from collections.abc import Mapping
-from contextlib import closing
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
 from ctx import files
 from ctx.config import Config
 from ctx.config.trust import TrustFile, trust_path
-from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, projects_folder
+from ctx.data_folder import KEYS, Place, adopt, entry_named, find_place, git_reply, projects_folder
 from ctx.errors import BadRequest, ConfigError, StoreError
 from ctx.indexing.model_switch import notes_path
-from ctx.memory import split
-from ctx.memory.copies import RESTORED, Ledger, check_unused, counts_in, opened, stored_counts
-from ctx.store.schema import connect, discard_copy, is_damage, translating
+from ctx.memory.copies import RESTORED, Ledger, check_unused, counts_of, opened, stored_counts
+from ctx.models import as_table
+from ctx.store.schema import (
+    COMPANIONS,
+    begin_copy,
+    connect,
+    copy_database,
+    discard_copy,
+    is_damage,
+    transaction,
+    translating,
+)
 from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
+
+MOVED = ".moved"  # the suffix of copies that are kept for a downgrade
+_MARKER = ".splitting"
+_UNFINISHED = ".unfinished"
+_LEAVE = b"leave"  # content of the marker, if the old store must not be changed
+_OURS = "type = 'table' AND (name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
+_OTHERS = f"type = 'table' AND NOT ({_OURS}) AND name <> 'meta' AND name NOT GLOB 'sqlite_*'"
+_META = "key IN ('schema.memories', 'schema.scripts', 'memory.unshredded')"
+_ROWS = ("memories", "script_value")
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,7 @@ class Location:
     @property
     def leftovers(self) -> tuple[str, ...]:
         """Old copies of memories, which must be deleted when memories are erased."""
-        return (self.catalog + split.MOVED,)
+        return (self.catalog + MOVED,)
 
 
 def old_keys(catalog: str) -> str:
@@ -73,10 +94,9 @@ def memory_place(config: Config, environ: Mapping[str, str], *, make: bool = Tru
 
 def holds_any(config: Config, environ: Mapping[str, str]) -> bool:
     """Whether memories may exist. Creates no files. Raises `StoreError`."""
-    if config.store.url:
+    if config.store.url or config.stored:
         return True
-    memory = memory_place(config, environ, make=False).memory
-    return os.path.lexists(memory) or config.stored
+    return os.path.lexists(memory_place(config, environ, make=False).memory)
 
 
 def locate(config: Config, environ: Mapping[str, str]) -> Location:
@@ -99,23 +119,16 @@ def locate(config: Config, environ: Mapping[str, str]) -> Location:
         ) from error
 
     def refusal() -> str | None:
-        return split.unasked(catalog, _beside(place, catalog) or is_known(config, environ))
+        folder = os.path.realpath(os.path.dirname(catalog))
+        is_beside = os.path.commonpath([folder, os.path.realpath(place.folder)]) == folder
+        return unasked(catalog, is_beside or is_known(config, environ))
 
-    waiting = split.take_over(catalog, old_keys(catalog), place.memory, refusal)
+    waiting = _take_over(catalog, place, refusal)
     if waiting:
-        logger.warning(
-            "%s holds memories or keys of an earlier version that are not used: %s. "
-            "Run `ctx memory adopt .ctx` to use them",
-            os.path.dirname(catalog),
-            waiting,
-        )
+        unused = "memories or keys of an earlier version in %s are not used: %s. %s"
+        hint = "Run `ctx memory adopt .ctx` to use them"
+        logger.warning(unused, os.path.dirname(catalog), waiting, hint)
     return Location(place, catalog, waiting)
-
-
-def _beside(place: Place, catalog: str) -> bool:
-    """Whether the memories are in the folder of the catalog, or below it."""
-    folder = os.path.realpath(os.path.dirname(catalog))
-    return os.path.commonpath([folder, os.path.realpath(place.folder)]) == folder
 
 
 def is_known(config: Config, environ: Mapping[str, str]) -> bool:
@@ -123,17 +136,13 @@ def is_known(config: Config, environ: Mapping[str, str]) -> bool:
 
     True if ctx recorded its embedding model, or if the user trusted a file in the project.
     """
-    try:
-        noted = json.loads(files.read_file(notes_path(environ)))
-    except (OSError, ValueError):
-        noted = {}
-    if isinstance(noted, dict) and config.db.path in noted:
-        return True
+    with suppress(OSError, ValueError):
+        if config.db.path in as_table(json.loads(files.read_file(notes_path(environ)))):
+            return True
     project = os.path.join(os.path.realpath(config.root), "")
-    try:
+    with suppress(ConfigError):
         return any(path.startswith(project) for path in TrustFile(trust_path(environ)).digests())
-    except ConfigError:
-        return False
+    return False
 
 
 def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
@@ -142,12 +151,11 @@ def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
     Returns the number of memories then. Raises `BadRequest`, `StoreError`.
     """
     place, catalog = memory_place(config, environ), os.path.abspath(config.db.path)
-    if split.holds_old(catalog) is None and not os.path.isfile(old_keys(catalog)):
+    if holds_old(catalog) is None and not os.path.isfile(old_keys(catalog)):
         raise BadRequest(f"there are no memories of an earlier version in {os.path.dirname(catalog)}")
     _discard_empty(place)
     files.make_folder(place.folder)
-    tracked = split.unasked(catalog, True) is not None
-    split.take_over(catalog, old_keys(catalog), place.memory, lambda: None, leave=tracked)
+    _take_over(catalog, place, lambda: None, leave=unasked(catalog, True) is not None)
     return count_memories(place.memory)
 
 
@@ -186,11 +194,8 @@ def _discard_empty(place: Place) -> None:
 def _holds_keys(place: Place) -> bool:
     if os.path.isfile(place.keys):
         return True
-    if not os.path.isfile(place.memory):
-        return False
-    with closing(connect(place.memory, read_only=True)) as connection, translating():
-        tables = "SELECT count(*) FROM sqlite_master WHERE name = 'api_key'"
-        if not connection.execute(tables).fetchone()[0]:
+    with opened(place.memory) as connection:
+        if connection is None or not _tables(connection, "name = 'api_key'"):
             return False
         return bool(connection.execute("SELECT count(*) FROM api_key").fetchone()[0])
 
@@ -203,14 +208,11 @@ def loss(memory: str) -> str | None:
     try:
         # Locked after the file is opened, so that no process is between a commit and its count.
         with opened(memory) as connection, ledger.held() as page:
-            memories, changes = counts_in(connection)
+            lost, lost_changes = page.count.missing(*counts_of(connection))
     except StoreError as error:
         return f"the memories cannot be read: {error.message}" if is_damage(error) else None
     except OSError:
         return None
-    count = page.count
-    lost = count.lost + max(0, count.memories - memories)
-    lost_changes = count.lost_changes + max(0, count.changes - changes)
     if lost:
         return f"{counted(lost, 'memory')} that were stored are missing; `ctx doctor` says more"
     if lost_changes:
@@ -223,16 +225,152 @@ def problems(memory: str) -> list[str]:
 
     Raises `StoreError` if the file cannot be opened for another reason than damage.
     """
-    verdict = "ok"
-    if os.path.isfile(memory):
-        try:
+    try:
+        if os.path.isfile(memory):
             with closing(connect(memory, read_only=True)) as connection, translating():
                 [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        except StoreError as error:
-            if not is_damage(error):
-                raise
-            return [error.message]
-    if verdict != "ok":
-        return [f"the catalog file is damaged: {verdict}"]
-    missing = loss(memory)
-    return [missing] if missing else []
+            if verdict != "ok":
+                return [f"the catalog file is damaged: {verdict}"]
+    except StoreError as error:
+        if not is_damage(error):
+            raise
+        return [error.message]
+    return list(filter(None, [loss(memory)]))
+
+
+# -- moving memories out of `ctx.db` -------------------------------------------------------------------------
+
+
+def holds_old(catalog: str) -> int | None:
+    """The number of memories and scripts' values in a catalog file.
+
+    None if it has no such tables or cannot be read.
+    """
+    with suppress(StoreError), opened(catalog) as connection:
+        if connection is not None and set(_tables(connection, _OURS)) & set(_ROWS):
+            return _count_rows(connection)
+    return None
+
+
+def _tables(connection: sqlite3.Connection, condition: str) -> list[str]:
+    """The tables that meet a condition, those first on which others depend: virtual tables."""
+    select = f"SELECT name FROM sqlite_master WHERE {condition} ORDER BY sql NOT LIKE 'CREATE VIRTUAL%', name"
+    return [row[0] for row in connection.execute(select)]
+
+
+def _count_rows(connection: sqlite3.Connection) -> int:
+    tables = [name for name in _tables(connection, _OURS) if name in _ROWS]
+    return sum(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables)
+
+
+def _take_over(
+    catalog: str, place: Place, refusal: Callable[[], str | None], *, leave: bool = False
+) -> str | None:
+    """Moves the memories in `catalog`, and the keys next to it, to their place.
+
+    Does nothing if there are memories. Returns the reason if the old data was not moved, such as that of
+    `refusal()`, else None. `leave`: the old store is not changed, because git tracks it. Raises `StoreError`,
+    `Busy`.
+    """
+    memory, marker, keys = place.memory, place.memory + _MARKER, old_keys(catalog)
+    moves_keys = keys != place.keys and os.path.isfile(keys)
+    if os.path.lexists(memory) and not os.path.lexists(marker):
+        taken = os.path.lexists(place.keys) or os.path.lexists(place.keys + MOVED)
+        return "this project has memories already" if moves_keys and not taken else None
+    try:
+        with files.locked(memory, beneath=place.folder):
+            unfinished = os.path.lexists(marker)
+            if os.path.lexists(memory) and not unfinished:
+                return None  # another process has moved them
+            old = holds_old(catalog)
+            if unfinished and files.read_file(marker, beneath=place.folder) == _LEAVE:
+                discard_copy(memory)  # an unfinished `ctx memory adopt`: the user must run it again
+                os.unlink(marker)
+                unfinished = False
+            if unfinished and old is not None:
+                discard_copy(memory)  # not used yet, because every writer calls this function first
+            elif not unfinished:
+                if not old and not (moves_keys and not os.path.lexists(place.keys)):
+                    return None
+                if (reason := refusal()) is not None:
+                    return reason
+                files.replace(marker, _LEAVE if leave else b"", beneath=place.folder)
+            if moves_keys:
+                content = files.read_file(keys, beneath=os.path.dirname(keys))
+                files.replace(place.keys, content, beneath=place.folder)
+            count = 0 if old is None else _move_tables(catalog, memory, leave=leave)
+            if moves_keys and not leave:
+                os.replace(keys, keys + MOVED)
+            os.unlink(marker)
+    except OSError as error:
+        raise StoreError(
+            f"the memories cannot be moved from {os.path.basename(catalog)} to {memory}: {error.strerror}"
+        ) from error
+    kept_copy = os.path.basename(catalog if old is not None else keys) + MOVED
+    note = "" if leave else f"; {kept_copy} is a copy for an earlier version of ctx"
+    logger.warning("moved %d memories and scripts' values to %s%s", count, memory, note)
+    return None
+
+
+def unasked(catalog: str, known: bool) -> str | None:
+    """The reason why this catalog's memories must not be moved without a command; None if they may.
+
+    `known`: this user has used the store before.
+    """
+    folder = os.path.dirname(catalog)
+    if os.path.islink(folder):
+        return "its folder is a link"
+    if _is_tracked(catalog):
+        return "git tracks it, so it may belong to someone else"
+    if os.stat(catalog if os.path.exists(catalog) else folder).st_uid not in (os.geteuid(), 0):
+        return "it belongs to another user"
+    unknown = "this user has not used it before, so it may have come with a copy or an archive"
+    return None if known else unknown
+
+
+def _is_tracked(catalog: str) -> bool:
+    """Whether git tracks the catalog or the keys in its folder."""
+    folder, name = os.path.split(catalog)
+    top = files.work_tree(folder)
+    if top is None:
+        return False
+    inside = os.path.relpath(folder, top)
+    names = [*(name + suffix for suffix in ("", *COMPANIONS)), KEYS]
+    pathspecs = [f":(literal){os.path.join(inside, part)}" for part in names]
+    return bool(git_reply(top, "ls-files", "-z", "--", *pathspecs))
+
+
+def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
+    """Copies the tables to `memory`, and drops them from the catalog unless `leave`.
+
+    Returns the number of memories and values.
+    """
+    unfinished = memory + _UNFINISHED
+    with ExitStack() as stack:
+        if not leave:
+            old = stack.enter_context(closing(connect(catalog, synchronous="FULL")))
+            stack.enter_context(transaction(old))
+        source = stack.enter_context(closing(connect(catalog, read_only=True)))
+        begin_copy(unfinished)
+        with closing(sqlite3.connect(unfinished, isolation_level=None)) as new, translating():
+            source.backup(new)
+            new.execute("PRAGMA journal_mode = DELETE")
+            for name in _tables(new, _OTHERS):
+                new.execute(f'DROP TABLE IF EXISTS "{name}"')
+            new.execute(f"DELETE FROM meta WHERE NOT {_META}")
+            new.execute("VACUUM")
+            if new.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise StoreError("the copied memories are damaged; nothing was moved: run `ctx doctor`")
+            count = _count_rows(new)
+            if not leave:  # for a downgrade
+                copy_database(new, f"{catalog}{MOVED}{_UNFINISHED}", catalog + MOVED)
+        files.sync(unfinished)
+        os.replace(unfinished, memory)
+        files.sync(os.path.dirname(memory))
+        if not leave:
+            with translating():  # overwrites the content, since memories may be erased later
+                old.execute("PRAGMA secure_delete = 1")
+                for name in _tables(old, _OURS):
+                    old.execute(f'DROP TABLE IF EXISTS "{name}"')
+                old.execute(f"DELETE FROM meta WHERE {_META}")
+    return count

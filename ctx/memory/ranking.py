@@ -7,7 +7,7 @@ hit instead of the hit.
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, product
 from typing import NamedTuple
 
 from ctx.memory.columns import Memory
@@ -15,7 +15,7 @@ from ctx.memory.dates import Window
 from ctx.memory.filters import Condition
 from ctx.memory.language import first_person, language, silent_terms
 from ctx.memory.reader import Reader
-from ctx.memory.scores import MAX_STATEMENT_CHARS, WordQuery, bm25, calibration, coverage, either, word_query
+from ctx.memory.scores import MAX_STATEMENT_CHARS, WordQuery, bm25, calibration, coverage, word_query
 from ctx.memory.vectors import BankVectors, Embedding, Floats
 from ctx.text.analyze import STOP_WORDS, query_counts, words
 
@@ -31,10 +31,8 @@ _WIDER = 16  # factor for the number of neighbours, if the conditions exclude to
 # question names ranks above all others.
 _NAMED_TIME_LIFT = 1.01
 _STORED_TIME_LIFT = 0.3  # factor for a memory that was only stored in the window
-_NAMED_TIME_SCORE = 0.75  # the least score of a memory mostly in the window
-_MOSTLY = 0.5  # "mostly in the window" is at least this share of its time
+_NAMED_TIME_SCORE = 0.75  # the least score of a memory with at least half of its time in the window
 _NEAR_TWIN = 0.75  # cosine; on average, a LoCoMo fact has one earlier memory this close
-_MAX_NEWER = 3
 
 
 class MemoryHit(NamedTuple):
@@ -96,7 +94,7 @@ def find(
         lexical = coverage(question, stored.get(no, ()), rows[no].text)
         semantic = likelihood(cosines[no]) if no in cosines else 0.0
         rank = round(strength / top, 9) if top > 0 else strength
-        hits.append(MemoryHit(rows[no], round(either(semantic, lexical), 6), rank))
+        hits.append(MemoryHit(rows[no], round(1.0 - (1.0 - semantic) * (1.0 - lexical), 6), rank))
     return sorted(hits, key=rank_key), vectors is not None and vector is None
 
 
@@ -140,15 +138,14 @@ def _nameless(question: str) -> str:
     """
     if language(question) != "en":
         return question
-    kept: list[str] = []
-    first = True
+    nameless: list[str] = []
+    is_first = True
     for word in question.split():
         stripped = word.strip("\"'“”‘’«»()[],;:.?!")
-        is_name = not first and _NAME.match(stripped) is not None and not STOP_WORDS.issuperset(words(word))
-        first = word.endswith((".", "!", "?"))
-        if not is_name:
-            kept.append(word)
-    return " ".join(kept)
+        if is_first or not _NAME.match(stripped) or STOP_WORDS.issuperset(words(word)):
+            nameless.append(word)
+        is_first = word.endswith((".", "!", "?"))
+    return " ".join(nameless)
 
 
 def _fused(
@@ -190,7 +187,7 @@ def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) 
         if share is not None and memory.event_ms is None and memory.said_ms is None:
             rank *= 1 + _STORED_TIME_LIFT
         elif share is not None:
-            score = max(score, _NAMED_TIME_SCORE) if share >= _MOSTLY else score
+            score = max(score, _NAMED_TIME_SCORE) if share >= 0.5 else score
             rank = max(0.0, rank) + _NAMED_TIME_LIFT * (1 + share) / 2
         lifted.append(MemoryHit(memory, score, rank))
     return sorted(lifted, key=rank_key)
@@ -201,7 +198,7 @@ def _share_within(memory: Memory, window: Window) -> float | None:
 
     For example, "in November" is only 1/30 in a window of one day.
     """
-    first_ms = last_ms = memory.when_ms
+    first_ms = last_ms = memory.uttered_ms if memory.event_ms is None else memory.event_ms
     if memory.event_ms is not None and memory.event_last_ms is not None:
         last_ms = memory.event_last_ms
     begin_ms = first_ms if window.first_ms is None else max(first_ms, window.first_ms)
@@ -224,8 +221,7 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> 
                 continue
             hit = hit._replace(memory=head)
         twin = best.get(hit.memory.id, hit)  # the same memory, found by the text of another one
-        score, fused = max(hit.score, twin.score), max(hit.fused, twin.fused)
-        best[hit.memory.id] = MemoryHit(hit.memory, score, fused)
+        best[hit.memory.id] = MemoryHit(hit.memory, max(hit.score, twin.score), max(hit.fused, twin.fused))
     return sorted(best.values(), key=rank_key)
 
 
@@ -234,14 +230,11 @@ def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[
     close in meaning, closest first. Memories without any are left out.
     """
     cosines = {} if vectors is None else vectors.cosines_among([hit.memory.no for hit in page])
-    newer: dict[str, list[str]] = {}
-    for memory in (hit.memory for hit in page):
-        twins = []
-        for other in (hit.memory for hit in page):
-            is_later = other.uttered_ms > memory.uttered_ms
-            cosine = cosines.get((memory.no, other.no), 0.0) if is_later else 0.0
-            if other.id == memory.superseded_by or cosine >= _NEAR_TWIN:
-                twins.append((other.id == memory.superseded_by, cosine, other.id))
-        if twins:
-            newer[memory.id] = [id for _, _, id in sorted(twins, reverse=True)[:_MAX_NEWER]]
-    return newer
+    newer: dict[str, list[tuple[bool, float, str]]] = {}
+    for memory, other in product((hit.memory for hit in page), repeat=2):
+        is_later = other.uttered_ms > memory.uttered_ms
+        cosine = cosines.get((memory.no, other.no), 0.0) if is_later else 0.0
+        is_successor = other.id == memory.superseded_by
+        if is_successor or cosine >= _NEAR_TWIN:
+            newer.setdefault(memory.id, []).append((is_successor, cosine, other.id))
+    return {id: [twin for *_, twin in sorted(twins, reverse=True)[:3]] for id, twins in newer.items()}

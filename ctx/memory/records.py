@@ -4,6 +4,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from ctx.clock import iso_utc
@@ -27,7 +28,6 @@ from ctx.models import BANK, BANK_RULE, JSON, OWN_BANK, RESERVED_BANKS, TEXT_HAS
 
 ALIAS_RECALL = re.compile(r"memory_(\d{1,15})_([a-z0-9]{1,32})")
 ALIAS_HINDSIGHT = re.compile(r"fact_([0-9a-f]{12})")
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Provenance(NamedTuple):
@@ -79,32 +79,30 @@ def public_name(column: str) -> str:
 
 def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
     """The JSON record of a memory. `aliases` has a name for each dialect, from `given_names` if possible."""
-    record: dict[str, JSON] = {"id": memory.id, "bank": bank}
-    for column, public in PUBLIC.items():
-        if column != "id":
-            record[public] = getattr(memory, column)
-    record["timestamp"] = memory.uttered_ms
-    record["said"] = iso(record["timestamp"])
-    record["happened"] = happened(memory)
-    record["contexts"] = all_contexts(memory)
-    record["aliases"] = aliases(memory, given_names)
-    return record
+    return {
+        "id": memory.id,
+        "bank": bank,
+        **{public: getattr(memory, column) for column, public in PUBLIC.items()},
+        "timestamp": memory.uttered_ms,
+        "said": iso(memory.uttered_ms),
+        "happened": happened(memory),
+        "contexts": all_contexts(memory),
+        "aliases": aliases(memory, given_names),
+    }
 
 
-def iso(ms: int) -> str | None:
-    """A time as ISO 8601 in UTC; None if it is outside the years 1 to 9999."""
-    try:
-        return iso_utc(ms)
-    except OverflowError:
-        return None
+def iso(ms: int | None) -> str | None:
+    """A time as ISO 8601 in UTC; None if it is unknown or outside the years 1 to 9999."""
+    with suppress(OverflowError):
+        return None if ms is None else iso_utc(ms)
+    return None
 
 
 def happened(memory: Memory) -> str | None:
     """When a memory's event happened: a day, days `FIRST/LAST`, or a moment; None if unknown."""
     if memory.event_ms is None:
         return None
-    first = iso(memory.event_ms)
-    last = None if memory.event_last_ms is None else iso(memory.event_last_ms)
+    first, last = iso(memory.event_ms), iso(memory.event_last_ms)
     if first is None or last is None or last == first:
         return first[:10] if first and first.endswith("T00:00:00Z") else first
     return first[:10] if first[:10] == last[:10] else f"{first[:10]}/{last[:10]}"
@@ -121,22 +119,15 @@ def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
     It is one of `given_names`, or derived from the id and the time of creation, so it never changes.
     """
     bits = memory.id.replace("-", "")[:12]
-    recall = f"memory_{memory.created_ms}_{_base36(int(bits, 16))}"
-    dialects = {"claude-recall": recall, "hindsight": f"fact_{bits}"}
-    for name in given_names:
-        if name.startswith("memory_"):
-            dialects["claude-recall"] = name
-        elif name.startswith("fact_"):
-            dialects["hindsight"] = name
-    return dialects
-
-
-def _base36(value: int) -> str:
-    digits = ""
-    while value:
+    value, digits = int(bits, 16), ""
+    while value or not digits:
         value, digit = divmod(value, 36)
-        digits = _DIGITS[digit] + digits
-    return digits or "0"
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    names = {"claude-recall": f"memory_{memory.created_ms}_{digits}", "hindsight": f"fact_{bits}"}
+    for name in given_names:
+        for dialect, prefix in (("claude-recall", "memory_"), ("hindsight", "fact_")):
+            names[dialect] = name if name.startswith(prefix) else names[dialect]
+    return names
 
 
 def content_hash(memory: Memory) -> str:
@@ -165,7 +156,6 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, id: str) -> 
 
 # -- lines of an export --------------------------------------------------------------------------------------
 
-_EXTRAS = ("names", "sessions")
 _MANY = 1_000_000  # the most entries of a list in a line
 # Fields that lines of earlier versions lack. They are left out when empty, so that the lines stay the same.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
@@ -182,7 +172,7 @@ def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
     """(memory, given names, sessions) of an exported line. Raises `BadRequest`."""
     if not isinstance(record, dict):
         raise BadRequest("a line of an export must be a JSON object")
-    fields_of_line = {*PUBLIC.values(), *_EXTRAS}
+    fields_of_line = {*PUBLIC.values(), "names", "sessions"}
     if absent := sorted(fields_of_line - _OPTIONAL - set(record)):
         raise BadRequest(f"the field '{absent[0]}' is missing")
     if unknown := sorted(set(record) - fields_of_line):

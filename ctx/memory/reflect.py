@@ -11,32 +11,30 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from ctx.config.settings import Llm
 from ctx.errors import BadRequest, ConfigError, CtxError, StoreError
 from ctx.http import Boundless, is_loopback, read_reply
 from ctx.memory.columns import Memory, whole
-from ctx.memory.language import sentences
+from ctx.memory.language import INSTRUCTION, sentences
+from ctx.memory.ranking import MemoryHit
 from ctx.memory.records import iso
-from ctx.memory.screen import INSTRUCTION
 from ctx.models import JSON
 from ctx.text.analyze import query_terms, terms
 from ctx.text.strings import cut
 
 logger = logging.getLogger(__name__)
 
+TRAITS, NEUTRAL = ("skepticism", "literalism", "empathy"), 3
 MAX_TOKENS = 1200  # of an answer, about a page
 MAX_REPLY_BYTES = 1 << 20
 MEMORIES = {"low": 8, "mid": 30, "high": 60}  # the most memories to use, by budget
-QUOTES = 5
 LEAST_SHARE = 0.45  # of the best score; less relevant memories are left out
 LEAST_SCORE = 0.25
 MAX_QUOTE_CHARS = 240
 MAX_MODEL_CHARS = 1200  # of each memory in the prompt
-NO_MODEL = "No language model is configured ([memory.llm]); these memories come closest to the question."
-NOTHING = "No memory answers this question."
 
 _CITATION = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 _CITED_BEHIND = re.compile(r"([.!?])\s*((?:\[\d[\d, ]*\]\s*)+)")
@@ -108,47 +106,17 @@ class ChatCompletion:
         return answer
 
 
-class Disposition(NamedTuple):
-    """The style of a bank's answers. Each trait is from 1 to 5; 3 is neutral."""
-
-    mission: str | None = None
-    skepticism: int = 3
-    literalism: int = 3
-    empathy: int = 3
-
-    @classmethod
-    def of(cls, config: JSON) -> "Disposition":
-        """The disposition in a bank's configuration. Other keys are ignored. Raises `BadRequest`."""
-        mission = config.get("mission")
-        if mission is not None and not isinstance(mission, str):
-            raise BadRequest("disposition: 'mission' must be a text")
-        traits = {
-            trait: whole(f"disposition: '{trait}'", config.get(trait, 3), 1, 5)
-            for trait in ("skepticism", "literalism", "empathy")
-        }
-        return cls(mission, **traits)
+def check_disposition(config: JSON) -> None:
+    """Checks the style of answers in a bank's configuration: `mission`, and three traits from 1 to 5. Other
+    keys are ignored. Raises `BadRequest`.
+    """
+    if not isinstance(config.get("mission"), str | None):
+        raise BadRequest("disposition: 'mission' must be a text")
+    for trait in TRAITS:
+        whole(f"disposition: '{trait}'", config.get(trait, NEUTRAL), 1, 5)
 
 
-class Evidence(NamedTuple):
-    """A memory found for a question, with its search score."""
-
-    memory: Memory
-    score: float
-
-    def cited(self, query: str) -> JSON:
-        """The entry for `based_on` in a reply."""
-        memory = self.memory
-        return {
-            "id": memory.id,
-            "text": excerpt(memory.text, query, MAX_QUOTE_CHARS),
-            "context": memory.context,
-            "event_date": None if memory.event_ms is None else _day(memory.event_ms),
-            "said": _day(memory.uttered_ms),
-            "score": round(self.score, 4),
-        }
-
-
-Find = Callable[[str, int], list[Evidence]]
+Find = Callable[[str, int], list[MemoryHit]]
 """`find(query, count)` returns memories, best first, each followed by those it replaced, newest first."""
 
 
@@ -159,47 +127,57 @@ def reflect(
     now_ms: int,
     budget: str,
     context: str | None,
-    disposition: Disposition,
+    config: JSON,
     language_model: ChatCompletion | None,
 ) -> JSON:
     """Answers a query: `{"text", "based_on", "budget", "mode", "degraded"}`.
 
-    `[n]` in `text` cites the n-th entry of `based_on`. `mode` is "llm" or "quotes". `degraded` says why the
-    answer is not from a model; null if it is, or if no memories were found.
+    `config` is the bank's configuration. `[n]` in `text` cites the n-th entry of `based_on`. `mode` is "llm"
+    or "quotes". `degraded` says why the answer is not from a model; null if it is, or if no memories were
+    found.
     """
     evidence = _gathered(query, find, MEMORIES[budget], context)
-    text: str | None = NOTHING
+    text: str | None = "No memory answers this question."
     mode, degraded = "quotes", None
     if evidence and language_model is not None:
-        text, degraded = _worded(language_model, query, context, evidence, disposition, now_ms)
+        text, degraded = _worded(language_model, query, context, evidence, config, now_ms)
         mode = "quotes" if text is None else "llm"
-        intro = (
-            f"The language model gave no answer ({degraded}); these memories come closest to the question."
-        )
+        intro = f"The language model gave no answer ({degraded})"
     elif evidence:
-        text, intro, degraded = None, NO_MODEL, "no language model is configured"
+        text, degraded = None, "no language model is configured"
+        intro = "No language model is configured ([memory.llm])"
     if text is None:
-        evidence = evidence[:QUOTES]
-        lines = [f"- {_quote(entry, query)} [{number}]" for number, entry in enumerate(evidence, 1)]
-        text = "\n".join([intro, *lines])
-    based_on = [entry.cited(query) for entry in evidence]
+        evidence = evidence[:5]
+        lines = [f"- {_quote(hit.memory, query)} [{number}]" for number, hit in enumerate(evidence, 1)]
+        text = "\n".join([f"{intro}; these memories come closest to the question.", *lines])
+    based_on = [_cited(hit, query) for hit in evidence]
     return {"text": text, "based_on": based_on, "budget": budget, "mode": mode, "degraded": degraded}
 
 
-def _gathered(query: str, find: Find, count: int, context: str | None) -> list[Evidence]:
+def _cited(hit: MemoryHit, query: str) -> JSON:
+    """The entry for `based_on` in a reply."""
+    memory = hit.memory
+    return {
+        "id": memory.id,
+        "text": excerpt(memory.text, query, MAX_QUOTE_CHARS),
+        "context": memory.context,
+        "event_date": None if memory.event_ms is None else _day(memory.event_ms),
+        "said": _day(memory.uttered_ms),
+        "score": round(hit.score, 4),
+    }
+
+
+def _gathered(query: str, find: Find, count: int, context: str | None) -> list[MemoryHit]:
     """The memories for an answer, best first. With a context, also those found for query and context."""
-    found = find(query, count)
+    hits = find(query, count)
     if context and context.strip():
-        found = list(
-            {entry.memory.id: entry for entry in (*find(f"{query} {context}", count), *found)}.values()
-        )
-        found.sort(key=lambda entry: -entry.score)
-    best = max((entry.score for entry in found), default=0.0)
-    return [entry for entry in found if entry.score >= max(LEAST_SCORE, LEAST_SHARE * best)][:count]
+        hits = list({hit.memory.id: hit for hit in (*find(f"{query} {context}", count), *hits)}.values())
+        hits.sort(key=lambda hit: -hit.score)
+    best = max((hit.score for hit in hits), default=0.0)
+    return [hit for hit in hits if hit.score >= max(LEAST_SCORE, LEAST_SHARE * best)][:count]
 
 
-def _quote(entry: Evidence, query: str) -> str:
-    memory = entry.memory
+def _quote(memory: Memory, query: str) -> str:
     notes = [f"said {_day(memory.uttered_ms)}"]
     if memory.event_ms is not None:
         notes.append(f"happened {_day(memory.event_ms)}")
@@ -215,11 +193,11 @@ def excerpt(text: str, query: str, limit: int) -> str:
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
-    asked = set(query_terms(query))
+    looked_for = set(query_terms(query))
     parts = sentences(text)
-    best = max(range(len(parts)), key=lambda place: (len(asked.intersection(terms(parts[place]))), -place))
-    chosen = parts[best]
-    for part in parts[best + 1 :]:
+    counts = [len(looked_for.intersection(terms(part))) for part in parts]
+    chosen, *following = parts[counts.index(max(counts)) :]
+    for part in following:
         if len(chosen) + len(part) >= limit:
             break
         chosen += " " + part
@@ -228,7 +206,7 @@ def excerpt(text: str, query: str, limit: int) -> str:
 
 def _day(ms: int) -> str:
     moment = iso(ms)
-    return "an unknown date" if moment is None else moment[:10]
+    return moment[:10] if moment else "an unknown date"
 
 
 # -- a language model's answer -------------------------------------------------------------------------------
@@ -238,22 +216,17 @@ def _worded(
     model: ChatCompletion,
     query: str,
     context: str | None,
-    evidence: Sequence[Evidence],
-    disposition: Disposition,
+    evidence: Sequence[MemoryHit],
+    config: JSON,
     now_ms: int,
 ) -> tuple[str | None, str | None]:
     """(the model's answer, None), or (None, the reason why there is none)."""
-    listing = "\n".join(
-        f"[{number}] ({_day(entry.memory.uttered_ms)}) {_for_model(entry.memory, query)}"
-        for number, entry in enumerate(evidence, 1)
-    )
-    manner = (
-        f"skepticism {disposition.skepticism}/5, literalism {disposition.literalism}/5, empathy "
-        f"{disposition.empathy}/5" + (f"; mission: {disposition.mission}" if disposition.mission else "")
-    )
-    request = (
-        f"Today is {_day(now_ms)}. Manner: {manner}.\n<memories>\n{listing}\n</memories>\nQuestion: {query}"
-    )
+    lines = [f"[{number}] {_for_model(hit.memory, query)}" for number, hit in enumerate(evidence, 1)]
+    listing = "\n".join(["<memories>", *lines, "</memories>"])
+    manner = ", ".join(f"{trait} {config.get(trait, NEUTRAL)}/5" for trait in TRAITS)
+    if config.get("mission"):
+        manner += f"; mission: {config['mission']}"
+    request = f"Today is {_day(now_ms)}. Manner: {manner}.\n{listing}\nQuestion: {query}"
     if context:
         request += f"\nWhy it is asked: {context}"
     try:
@@ -266,30 +239,23 @@ def _worded(
 
 def _for_model(memory: Memory, query: str) -> str:
     text = excerpt(memory.text, query, MAX_MODEL_CHARS).replace("</memories>", "")
-    if memory.superseded_by is not None:
-        text += " (replaced since)"
-    if memory.event_ms is not None:
-        text += f" (happened {_day(memory.event_ms)})"
-    return text
+    replaced = "" if memory.superseded_by is None else " (replaced since)"
+    happened = "" if memory.event_ms is None else f" (happened {_day(memory.event_ms)})"
+    return f"({_day(memory.uttered_ms)}) {text}{replaced}{happened}"
 
 
 def cited_only(answer: str, memories: int) -> str:
     """Removes the sentences of an answer that cite no memory or an unknown one. Keeps needed headings."""
-    answer = _CITED_BEHIND.sub(_put_before_the_stop, _THINKING.sub("", answer))
+    answer = _CITED_BEHIND.sub(lambda m: f" {m[2].strip()}{m[1]} ", _THINKING.sub("", answer))
     lines: list[str] = []
     heading = ""
     for line in answer.split("\n"):
-        kept = [sentence for sentence in sentences(line) if _cites(sentence, memories)]
-        if kept:
-            lines += [heading, " ".join(kept)] if heading else [" ".join(kept)]
+        if cited := " ".join(sentence for sentence in sentences(line) if _cites(sentence, memories)):
+            lines += [heading, cited] if heading else [cited]
             heading = ""
         elif line.strip().endswith(":") or line.startswith("#"):
             heading = line.strip()
     return "\n".join(lines)
-
-
-def _put_before_the_stop(match: re.Match[str]) -> str:
-    return f" {match[2].strip()}{match[1]} "
 
 
 def _cites(sentence: str, memories: int) -> bool:
@@ -326,17 +292,12 @@ def judged(model: ChatCompletion, memory: Memory, similar: Sequence[Memory]) -> 
 def _numbers(answer: str) -> list[object]:
     """The integers under "supersedes" in the last valid JSON object of an answer."""
     for candidate in reversed(_OBJECT.findall(answer)):
-        try:
-            numbers = json.loads(candidate)["supersedes"]
-        except (ValueError, KeyError, RecursionError):
-            continue
-        if isinstance(numbers, list):
-            return [number for number in numbers if type(number) is int]
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            return [number for number in json.loads(candidate)["supersedes"] if type(number) is int]
     return []
 
 
 def _line(memory: Memory) -> str:
     text = cut(" ".join(memory.text.split()), MAX_MODEL_CHARS)
-    for mark in ("</earlier>", "</new>"):
-        text = text.replace(mark, "")
-    return f"({(iso(memory.uttered_ms) or 'unknown')[:10]}) {text}"
+    text = text.replace("</earlier>", "").replace("</new>", "")
+    return f"({_day(memory.uttered_ms)}) {text}"

@@ -6,17 +6,17 @@ journal, whose hash covers the line before it. When `writing()` ends, the write 
 """
 
 import logging
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 
+from ctx import files
 from ctx.errors import Busy, StoreError
 from ctx.memory import copies
 from ctx.memory.copies import Count, Ledger, counts_of
-from ctx.memory.engine import UNSHREDDED, Engine
 from ctx.memory.reader import Reader
-from ctx.memory.schema import bring_up_to_date, check_version
+from ctx.memory.schema import UNSHREDDED, Engine, bring_up_to_date, check_version
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 from ctx.store.record import is_unfinished, set_unfinished
@@ -28,8 +28,6 @@ from ctx.store.schema import (
     transaction,
     translating,
 )
-
-WRITE_WAIT_S = 15.0  # for other writers of this process; `connect` sets the wait for other processes
 
 logger = logging.getLogger(__name__)
 
@@ -135,13 +133,10 @@ class SqliteRows(MemoryRows):
         except (OSError, StoreError) as error:
             logger.warning("memory=count outcome=%s path=%s", error, self.path)
             return
-        if (count.lost, count.lost_changes) != (before.lost, before.lost_changes):
-            logger.error(
-                "memories missing=%d changes=%d path=%s mend='ctx doctor --fix'",
-                count.lost,
-                count.lost_changes,
-                self.path,
-            )
+        lost = (count.lost, count.lost_changes)
+        if lost != (before.lost, before.lost_changes):
+            missing = "memories missing=%d changes=%d path=%s mend='ctx doctor --fix'"
+            logger.error(missing, *lost, self.path)
 
     def close(self) -> None:
         with self._lock:
@@ -172,7 +167,8 @@ class SqliteRows(MemoryRows):
 
     @contextmanager
     def change(self, *, durable: bool = True) -> Iterator[Engine]:
-        if not self._lock.acquire(timeout=WRITE_WAIT_S):
+        # `connect` sets the wait for other processes.
+        if not self._lock.acquire(timeout=15.0):
             raise Busy("the memory store is busy with other writes; try again")
         try:
             self._check_open()
@@ -183,12 +179,8 @@ class SqliteRows(MemoryRows):
                     yield Engine(self._writer)
                     if durable:
                         tally = self.tally()
-                        try:
+                        with files.writing("the count of memories", StoreError):
                             page = counting.enter_context(self._ledger.held())
-                        except OSError as error:
-                            raise StoreError(
-                                f"the count of memories cannot be kept: {error.strerror}"
-                            ) from error
                         page.lower(*tally)
                 if durable:
                     page.raise_to(*tally)
@@ -212,8 +204,7 @@ class SqliteRows(MemoryRows):
         self._cut_log()
         copies.renew(self.path)
         for path in self._leftovers:
-            if os.path.lexists(path):
-                os.unlink(path)
+            Path(path).unlink(missing_ok=True)
         if self._log_holds_erased:
             logger.warning("memory=shred outcome=log_in_use path=%s", self.path)
 
@@ -233,10 +224,8 @@ class SqliteRows(MemoryRows):
 
     def _finish_shredding(self) -> None:
         """Overwrites data that another process erased, if it died before it could do so."""
-        marker = self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{UNSHREDDED}'").fetchone()
-        if marker is None:
-            return
-        try:
-            self._shred()
-        except StoreError as error:
-            logger.warning("memory=shred outcome=%s path=%s", error.word, self.path)
+        if self._writer.execute(f"SELECT 1 FROM meta WHERE key = '{UNSHREDDED}'").fetchone():
+            try:
+                self._shred()
+            except StoreError as error:
+                logger.warning("memory=shred outcome=%s path=%s", error.word, self.path)

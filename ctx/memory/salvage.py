@@ -12,7 +12,8 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 from ctx import files
 from ctx.clock import iso_utc, now_ms
@@ -28,7 +29,6 @@ from ctx.models import JSON
 from ctx.store.schema import COMPANIONS, Connection, begin_copy, connect, copy_database, discard_copy
 
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
-_TABLE_LEAF = b"\x0d"  # the first byte of a page with rows of a table
 _COLUMNS = ", ".join(("bank_no", *COLUMN_NAMES))
 # A page may belong to another table, so the types of the values are checked.
 _SELECT = (
@@ -40,6 +40,8 @@ _BANK_SELECT = (
     " AND typeof(live) = 'integer' AND typeof(head) = 'text'"
 )
 Row = tuple[JSON, ...]
+Memories = dict[tuple[str, str], tuple[Memory, list[str], list[str]]]
+"""Memories by (bank, id), each with its aliases and sessions."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,9 @@ class Salvage:
 
 def finish(memory: str) -> None:
     """Completes a restore that was interrupted: puts the restored file in place. Raises `OSError`."""
-    if os.path.lexists(memory + RESTORED):
-        with files.locked(memory, beneath=os.path.dirname(memory)):
-            if os.path.lexists(memory + RESTORED):
-                _switch(memory)
+    with files.locked(memory, beneath=os.path.dirname(memory)):
+        if os.path.lexists(memory + RESTORED):
+            _switch(memory)
 
 
 def restore(memory: str) -> Salvage:
@@ -76,10 +77,9 @@ def restore(memory: str) -> Salvage:
             paths = filter(os.path.exists, (memory, f"{memory}-wal", *copies(memory)))
             needed = (4 << 20) + 3 * max((os.stat(path).st_size for path in paths), default=0)
             if files.free_bytes(folder) < needed:
-                raise StoreError(
-                    f"restoring the memories needs {needed / 1e6:,.0f} MB of disk space; nothing was "
-                    "changed. Free some space and try again"
-                )
+                space = f"{needed / 1e6:,.0f} MB of disk space"
+                hint = "nothing was changed. Free some space and try again"
+                raise StoreError(f"restoring the memories needs {space}; {hint}")
             check_unused(memory)
             return _restore(memory)
     except OSError as error:
@@ -97,13 +97,12 @@ def _restore(memory: str) -> Salvage:
     rows = SqliteRows(building)
     with MemoryStore(rows) as store:
         from_copy = rows.tally()[0]
-        readable = read_damaged(memory)
-        _add_memories(store, readable)
+        memories, values, keys = read_damaged(memory)
+        _add_memories(store, memories)
         total = rows.tally()[0]
-        problems = store.check(deep=True)
-        if problems:
+        if problems := store.check(deep=True):
             raise StoreError(f"the restored memories are damaged ({problems[0]}); nothing was changed")
-    _add_values_and_keys(building, readable)
+    _add_values_and_keys(building, values, keys)
     os.unlink(Ledger(building).path)
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
@@ -122,8 +121,7 @@ def _switch(memory: str) -> str | None:
         os.unlink(memory + RESTORED)
         return None
     if os.path.lexists(memory):
-        if os.path.lexists(aside):
-            os.unlink(aside)
+        Path(aside).unlink(missing_ok=True)
         os.link(memory, aside)
     for suffix in COMPANIONS:  # SQLite would apply them to the restored file
         if os.path.lexists(memory + suffix):
@@ -137,21 +135,10 @@ def _switch(memory: str) -> str | None:
 # -- adding to the copy --------------------------------------------------------------------------------------
 
 
-@dataclass
-class Readable:
-    """The readable content of a damaged file: memories by (bank, id), each with its aliases and sessions, and
-    the rows of scripts' values and of keys.
-    """
-
-    memories: dict[tuple[str, str], tuple[Memory, list[str], list[str]]] = field(default_factory=dict)
-    values: list[Row] = field(default_factory=list)
-    keys: list[Row] = field(default_factory=list)
-
-
-def _add_memories(store: MemoryStore, readable: Readable) -> None:
+def _add_memories(store: MemoryStore, memories: Memories) -> None:
     """Stores each memory that is not in the store, or has a newer version than there."""
     new: dict[str, list[str]] = {}
-    for (bank, id), (memory, aliases, sessions) in readable.memories.items():
+    for (bank, id), (memory, aliases, sessions) in memories.items():
         with store.rows.reading(bank) as reader:
             stored = reader.row(id) if reader.exists else None
         if stored is None:
@@ -167,25 +154,28 @@ def _add_memories(store: MemoryStore, readable: Readable) -> None:
         store.bank(bank).import_(lines)
 
 
-def _add_values_and_keys(path: str, readable: Readable) -> None:
+def _add_values_and_keys(path: str, values: list[Row], keys: list[Row]) -> None:
     """Adds scripts' values and keys to the file. A key that is revoked in either file stays revoked."""
-    if readable.values:
+    if values:
         from ctx.scripts.store import FileScriptStore
 
         with closing(FileScriptStore(path)) as store:
-            store.take_over(dict.fromkeys(readable.values), time.monotonic() + 60)
-    if readable.keys:
+            store.take_over(dict.fromkeys(values), time.monotonic() + 60)
+    if keys:
         from ctx.server.keys import KeyRing, record_of
 
         with closing(KeyRing(path)) as ring, suppress(ValueError, TypeError, LookupError):
-            ring.add(map(record_of, readable.keys))
+            ring.add(map(record_of, keys))
 
 
 # -- reading the damaged file --------------------------------------------------------------------------------
 
 
-def read_damaged(memory: str) -> Readable:
-    """Reads all readable data of a damaged file, from a scratch copy. Raises `OSError`."""
+def read_damaged(memory: str) -> tuple[Memories, list[Row], list[Row]]:
+    """Reads all readable data of a damaged file, from a scratch copy: memories, scripts' values, keys.
+
+    Raises `OSError`.
+    """
     scratch = memory + ".salvaging"
     begin_copy(scratch)
     for suffix in ("", "-wal"):
@@ -193,33 +183,31 @@ def read_damaged(memory: str) -> Readable:
             shutil.copyfile(memory + suffix, scratch + suffix)
     with closing(sqlite3.connect(scratch, isolation_level=None)) as connection:
         list(_rows(connection, "PRAGMA journal_mode = DELETE"))  # writes the log into the file
-    readable = Readable()
     with closing(_opened(scratch)) as damaged:
         sound = next(_rows(damaged, "PRAGMA quick_check(1)"), None) == ("ok",)
         rows = list(_by_number(damaged))
         banks = list(_rows(damaged, "SELECT bank_no, bank FROM memory_banks"))
         aliases = list(_rows(damaged, "SELECT memory_no, alias FROM memory_aliases"))
         sessions = list(_rows(damaged, "SELECT memory_no, session FROM memory_sessions"))
-        for order in ("", "DESC"):  # from both ends of the table, because a damaged page is in between
-            select = (
-                f"SELECT script, key, bytes, value FROM script_value ORDER BY script {order}, key {order}"
-            )
-            readable.values += _rows(damaged, select)
-        readable.keys += _rows(damaged, "SELECT * FROM api_key")
+        select = "SELECT script, key, bytes, value FROM script_value ORDER BY script {0}, key {0}"
+        # From both ends of the table, because a damaged page is in between.
+        values = [row for order in ("", "DESC") for row in _rows(damaged, select.format(order))]
+        keys = list(_rows(damaged, "SELECT * FROM api_key"))
     if not sound:
         banks += _by_page(scratch, "memory_banks", _BANK_SELECT)
         rows += _by_page(scratch, "memories", _SELECT)
     discard_copy(scratch)
     names = dict(reversed([(row[0], str(row[1])) for row in banks]))
+    memories: Memories = {}
     for row in rows:
         bank = names.get(row[0], f"salvaged-{row[0]}")
         with suppress(ValueError, TypeError, LookupError):  # the row itself is damaged
-            found = memory_of(row[1:])
-            known = readable.memories.get((bank, found.id))
+            entry = memory_of(row[1:])
+            known = memories.get((bank, entry.id))
             # The name of a removed bank begins with a slash.
-            if not bank.startswith("/") and (known is None or found.version > known[0].version):
-                readable.memories[bank, found.id] = (found, _of(found.no, aliases), _of(found.no, sessions))
-    return readable
+            if not bank.startswith("/") and (known is None or entry.version > known[0].version):
+                memories[bank, entry.id] = (entry, _of(entry.no, aliases), _of(entry.no, sessions))
+    return memories, values, keys
 
 
 def _of(no: int, rows: list[Row]) -> list[str]:
@@ -257,16 +245,14 @@ def _by_page(scratch: str, table: str, select: str) -> Iterator[Row]:
     with open(scratch, "r+b", buffering=0) as file:
         head = os.pread(file.fileno(), 100, 0)
         size = int.from_bytes(head[16:18], "big")
-        size = 65_536 if size == 1 else size
-        if size < 512 or size & (size - 1):
-            size = 4096
+        size = size if size >= 512 and not size & (size - 1) else 4096  # ctx never sets another
         pages = os.fstat(file.fileno()).st_size // size
         if not pages:
             return
         os.pwrite(file.fileno(), _first_page(scratch, table, size, pages + 1), 0)
         for page in range(1, pages):
             content = os.pread(file.fileno(), size, page * size)
-            if content[:1] == _TABLE_LEAF:
+            if content[:1] == b"\x0d":  # a page with rows of a table
                 os.pwrite(file.fileno(), content, pages * size)
                 with closing(_opened(scratch)) as connection:
                     yield from list(_rows(connection, select))

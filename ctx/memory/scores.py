@@ -47,12 +47,9 @@ def passages(text: str, size: int = MAX_PASSAGE_CHARS) -> list[str]:
     start = 0
     while len(text) - start > size and len(pieces) < MAX_PASSAGES - 1:
         end = _break(text, start, size)
-        if piece := text[start:end].strip():
-            pieces.append(piece)
+        pieces += filter(None, [text[start:end].strip()])
         start = end
-    if tail := text[start:].strip():
-        pieces.append(tail)
-    return pieces or [text]
+    return [*pieces, *filter(None, [text[start:].strip()])] or [text]
 
 
 def _break(text: str, start: int, size: int) -> int:
@@ -92,9 +89,8 @@ def embedding_texts(text: str) -> list[str]:
     """
     lines = text.strip().split("\n") if len(text) > MAX_PASSAGE_CHARS else []
     is_conversation = len(lines) > 1 and sum(_TURN.match(line) is not None for line in lines) * 2 > len(lines)
-    first, *others = passages(
-        first_person(text), MAX_STATEMENT_CHARS if is_conversation else MAX_PASSAGE_CHARS
-    )
+    size = MAX_STATEMENT_CHARS if is_conversation else MAX_PASSAGE_CHARS
+    first, *others = passages(first_person(text), size)
     head = heading(text)
     return [first, *(embedding_text(head, "", passage) for passage in others)]
 
@@ -136,11 +132,6 @@ def calibration(model: str) -> Logistic:
     """The calibration of the model whose name contains a known one; else `UNKNOWN_MODEL`."""
     low = model.lower()
     return next((fit for name, fit in CALIBRATIONS.items() if name.lower() in low), UNKNOWN_MODEL)
-
-
-def either(semantic: float, lexical: float) -> float:
-    """The probability that at least one of two independent signals is right: 0.5 and 0.5 give 0.75."""
-    return 1.0 - (1.0 - semantic) * (1.0 - lexical)
 
 
 class QueryWord(NamedTuple):
@@ -215,10 +206,8 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
     if not query.words:
         return 0.0
     about, *passages = segments or ((),)
-    best = 0.0
-    for passage in passages or [()]:
-        terms = {*about, *passage}
-        best = max(best, sum(word.share * _credit(word, terms) for word in query.words))
+    in_passages = [{*about, *passage} for passage in passages or [()]]
+    best = max(sum(word.share * _credit(word, terms) for word in query.words) for terms in in_passages)
     if best < SUBSTRING_FLOOR and len(query.text) >= 4 and _contains(_folded(text), query.text):
         best = SUBSTRING_FLOOR
     return min(best, 1.0)
@@ -228,9 +217,7 @@ def _credit(word: QueryWord, terms: set[str]) -> float:
     """1 if a word is among the terms, less if only parts of it are."""
     if word.whole in terms:
         return 1.0
-    if not word.parts:
-        return 0.0
-    share = sum(part in terms for part in word.parts) / len(word.parts)
+    share = sum(part in terms for part in word.parts) / (len(word.parts) or 1)
     return share if word.whole is None else PART_CREDIT * share
 
 

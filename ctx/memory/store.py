@@ -1,28 +1,33 @@
-"""The memory banks of one store: a file, or a database that machines share."""
+"""The memory banks of one store: a file, or a database that machines share. Copies memories between the two
+(`move_memories`): all banks with words, vectors, history and journal, and the sessions of clients.
+"""
 
+import hashlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import NamedTuple
 
 from ctx.clock import now_ms
 from ctx.embed import Embedder
-from ctx.errors import BadRequest, Conflict, CtxError, NotFound
+from ctx.errors import BadRequest, Conflict, CtxError, NotFound, StoreError
 from ctx.memory.bank import MemoryBank
-from ctx.memory.columns import Memory
-from ctx.memory.reader import LINEAGE, UNDELETED, Reader, visible
+from ctx.memory.columns import Memory, plain_number
+from ctx.memory.language import POLICIES
+from ctx.memory.reader import COLUMN_NAMES, UNDELETED, BankRow, Reader, visible
 from ctx.memory.records import UNKNOWN, Provenance, check_bank_id, check_nameable, no_bank
 from ctx.memory.reflect import ChatCompletion
 from ctx.memory.rows import MemoryRows, SqliteRows
+from ctx.memory.schema import Engine
 from ctx.memory.scores import segments
-from ctx.memory.screen import POLICIES
 from ctx.memory.vectors import Embedding
-from ctx.memory.writer import empty, journal_hash
+from ctx.memory.writer import LIVE, empty, retire
 from ctx.models import JSON, OWN_BANK
 
 logger = logging.getLogger(__name__)
 
-_EMBED_BATCH = 64
 _ALL = 1_000_000_000
 # Queries that count inconsistencies, each with a message to report the count.
 _STRAYS = (
@@ -37,7 +42,6 @@ _STRAYS = (
         "{} memories have no history of their version",
     ),
 )
-_LIVE = "SELECT {} FROM memories WHERE bank_no = ? AND deleted_ms IS NULL"
 
 
 def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
@@ -122,9 +126,8 @@ class MemoryStore:
         with self.rows.change() as engine:
             names = self._existing(Reader(engine, id)).banks()
             if id.startswith(OWN_BANK):
-                raise BadRequest(
-                    f"'{id}' is a pack's private bank and cannot be renamed; merge it into another bank"
-                )
+                private = f"'{id}' is a pack's private bank"
+                raise BadRequest(f"{private} and cannot be renamed; merge it into another bank")
             if check_nameable(name) in names:
                 raise Conflict(f"a bank called '{name}' already exists; merge the two instead")
             engine.connection.execute("UPDATE memory_banks SET bank = ? WHERE bank = ?", (name, id))
@@ -149,24 +152,14 @@ class MemoryStore:
         return counts
 
     def delete(self, id: str) -> int:
-        """Erases a bank with its history and journal. Returns how many memories it had. Raises `NotFound`.
-
-        The bank's number is not used again, because caches may refer to it.
-        """
+        """Erases a bank with its history and journal. Returns how many memories it had. Raises `NotFound`."""
         with self.rows.change() as engine:
             reader = self._existing(Reader(engine, id, locked=True))
             count = reader.count([visible(self.clock(), superseded=True)])
             engine.note_erasure()
             empty(engine, reader.bank_no)
-            engine.connection.execute(
-                f"DELETE FROM memory_journal WHERE bank_no IN {LINEAGE}", (reader.bank_no,)
-            )
-            # The rows of the bank and of those merged into it stay, so that the numbers are not used again.
-            engine.connection.execute(
-                "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, "
-                f"purges = purges + 1, head = '' WHERE bank_no IN {LINEAGE}",
-                (reader.bank_no,),
-            )
+            engine.connection.execute("DELETE FROM memory_journal WHERE bank_no = ?", (reader.bank_no,))
+            retire(engine, reader.bank_no)
         self.rows.shred()
         self.embedding.close()
         return count
@@ -194,10 +187,9 @@ class MemoryStore:
     def embed_pending(self, limit: int = _ALL) -> int:
         """Embeds memories that the current model has not embedded yet. Returns how many."""
         count = 0
-        while count < limit and (batch := self._unread(min(_EMBED_BATCH, limit - count))):
-            packed = self.embedding.packed(
-                [memory.text for _, memory in batch], patient=True, stop=self._closing
-            )
+        while count < limit and (batch := self._unread(min(64, limit - count))):
+            texts = [memory.text for _, memory in batch]
+            packed = self.embedding.packed(texts, patient=True, stop=self._closing)
             if not all(packed):
                 break
             pairs = sorted(zip(batch, packed, strict=True), key=lambda pair: pair[0][0])
@@ -229,40 +221,157 @@ class MemoryStore:
 
     def _unread(self, limit: int) -> list[tuple[str, Memory]]:
         """(bank, memory) of memories without vectors of the current model."""
-        if self.embedding.model is None:
-            return []
         with self.rows.reading() as reader:
-            return reader.without_vectors(self.embedding.model, limit)
+            return reader.without_vectors(self.embedding.model, limit) if self.embedding.model else []
 
 
 def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
     bank, sentences = reader.bank, []
-    live = reader.scalar(_LIVE.format("count(*)"), bank.bank_no)
-    live_terms = reader.scalar(_LIVE.format("CAST(coalesce(sum(term_count), 0) AS BIGINT)"), bank.bank_no)
+    live, live_terms = reader.run(f"{LIVE} bank_no = ?", bank.bank_no).fetchone()
     if (live, live_terms) != (bank.live, bank.live_terms):
         sentences.append(f"bank '{bank.bank}' counts {bank.live} memories but has {live}")
-    if (line := _broken_line(reader)) is not None:
-        sentences.append(f"the journal of bank '{bank.bank}' is broken at line {line}")
-    if deep:
-        differing = sum(
-            reader.words([memory.no]).get(memory.no) != segments(memory)
-            for memory in reader.select([UNDELETED])
-        )
-        if differing:
-            sentences.append(
-                f"bank '{bank.bank}': the indexed words of {differing} memories do not match their text"
-            )
+    memories = reader.select([UNDELETED]) if deep else ()
+    differing = sum(reader.words([row.no]).get(row.no) != segments(row) for row in memories)
+    if differing:
+        counted_words = f"the indexed words of {differing} memories do not match their text"
+        sentences.append(f"bank '{bank.bank}': {counted_words}")
     return sentences
 
 
-def _broken_line(reader: Reader) -> int | None:
-    """The number of the first journal line with a wrong hash; None if all lines are right."""
-    for last_hash, lines in reader.chains():
-        head, last = "", 0
-        for line in lines:
-            if line.hash != journal_hash(head, line.op_id, line.op, line.at, line.by, line.detail):
-                return line.no
-            head, last = line.hash, line.no
-        if head != last_hash:
-            return last
-    return None
+# -- moving to another database ------------------------------------------------------------------------------
+
+# All numbers stay the same. The copy is one transaction: a move that is interrupted changes nothing, and can
+# be run again.
+
+BATCH = 500  # rows per statement
+Progress = Callable[[str, int, int], None]
+"""`progress(step, count, total)` is called after each batch."""
+
+# The columns to copy of each table, without those that the word index sets. The first columns, up to the one
+# given, identify a row.
+_TABLES = {
+    "memory_models": (("model_no", "model"), 1),
+    "memory_banks": (BankRow._fields, 1),
+    "memories": (("no", "bank_no", *COLUMN_NAMES[1:]), 1),
+    "memory_vectors": (("model_no", "memory_no", "ordinal", "bank_no", "vector"), 3),
+    "memory_aliases": (("bank_no", "alias", "memory_no"), 2),
+    "memory_replies": (("bank_no", "key", "request", "reply"), 2),
+    "memory_journal": (("no", "bank_no", "op_id", "op", "at_ms", "actor", "detail", "hash"), 1),
+    "memory_sessions": (("memory_no", "session"), 2),
+    "memory_history": (("memory_no", "version", "op_no", "before"), 2),
+}
+
+
+class MovedMemories(NamedTuple):
+    """The result of a move. `digest` covers all rows of all banks."""
+
+    banks: int
+    memories: int
+    sessions: int
+    digest: str
+
+
+def check_target(origin: MemoryRows, target: MemoryRows) -> None:
+    """Raises `BadRequest` if the target has banks that the origin lacks, or that changed after a move."""
+    with origin.view() as source, target.view() as goal:
+        banks = {bank.bank_no: bank for bank in _banks(source)}
+        changed = [bank.bank for bank in _banks(goal) if not _behind(source, bank, banks.get(bank.bank_no))]
+    if changed:
+        raise BadRequest(
+            f"the target has memories that the origin lacks, in {len(changed):,} banks "
+            f"({', '.join(changed[:5])}); name an empty store, or drop them with --replace"
+        )
+
+
+def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress) -> MovedMemories:
+    """Copies all banks of `origin` to `target`, unless they are equal, and compares the two.
+
+    Banks that only the target has are removed.
+
+    Neither store may be written meanwhile. Raises `StoreError` if they are not equal afterwards.
+    """
+    # PostgreSQL ends a transaction that is idle for two minutes: none is open while the other store is read.
+    with origin.view() as source:
+        digest = _digest(source)
+        banks = sum(not bank.bank.startswith("/") for bank in _banks(source))
+        [total] = source.connection.execute("SELECT count(*) FROM memories").fetchone()
+    with target.change() as goal:
+        if _digest(goal) != digest:
+            with origin.view() as source:
+                _copy(source, goal, progress, total)
+            if _digest(goal) != digest:
+                cause = "was one of the stores written meanwhile?"
+                raise StoreError(f"the copied memories differ: {cause} Run it again")
+        goal.connection.execute("DELETE FROM client_sessions")
+        with origin.view() as source:
+            columns = ("pack", "id", "place", "started_ms", "active_ms")
+            sessions = sum(_copy_rows(source, goal, "client_sessions", columns))
+        return MovedMemories(banks, total, sessions, digest)
+
+
+def _copy(source: Engine, goal: Engine, progress: Progress, total: int) -> None:
+    for bank in _banks(goal):
+        empty(goal, bank.bank_no)
+    for table in ("memory_journal", "memory_banks", "memory_models"):
+        goal.connection.execute(f"DELETE FROM {table}")
+    count = 0
+    for table, (columns, _) in _TABLES.items():
+        for batch_size in _copy_rows(source, goal, table, columns):
+            if table == "memories":
+                count += batch_size
+                progress("memories", count, total)
+    for bank_no, no, parts in _words(source):
+        goal.put_words(bank_no, no, parts)
+    goal.continue_numbers()
+
+
+def _copy_rows(source: Engine, goal: Engine, table: str, columns: tuple[str, ...]) -> Iterator[int]:
+    """Copies the rows of a table in batches, and yields the size of each."""
+    rows = source.stream(f"SELECT {', '.join(columns)} FROM {table}")
+    marks = ", ".join("?" * len(columns))
+    while batch := [tuple(map(plain_number, row)) for row in islice(rows, BATCH)]:
+        goal.connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", batch)
+        yield len(batch)
+
+
+def _banks(engine: Engine) -> list[BankRow]:
+    """All banks. `config` is the stored JSON text."""
+    return list(map(BankRow._make, _rows(engine, "memory_banks")))
+
+
+def _behind(origin: Engine, bank: BankRow, other: BankRow | None) -> bool:
+    """Whether the journal of the origin's bank `other` has all operations of the target's `bank`."""
+    if other is None or bank.created_ms != other.created_ms:
+        return False
+    if bank.bank.startswith("/"):  # removed in the target: a copy would restore it
+        return other.bank.startswith("/")
+    # Not only in the journal of the same bank: it may have been merged into another one since.
+    select = "SELECT 1 FROM memory_journal WHERE hash = ?"
+    return not bank.head or bool(origin.connection.execute(select, (bank.head,)).fetchone())
+
+
+def _rows(engine: Engine, table: str) -> Iterator[tuple[JSON, ...]]:
+    """The rows of a table, ordered by key. Values are the same for both databases."""
+    columns, keys = _TABLES[table]
+    rows = engine.stream(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(columns[:keys])}")
+    return (tuple(map(plain_number, row)) for row in rows)
+
+
+def _words(engine: Engine) -> Iterator[tuple[int, int, list[list[str]]]]:
+    """The bank, the number and the indexed terms of each memory."""
+    rows = engine.stream("SELECT bank_no, no FROM memories ORDER BY bank_no, no")
+    for bank_no, group in groupby(rows, itemgetter(0)):
+        while nos := [row[1] for row in islice(group, BATCH)]:
+            for no, parts in sorted(engine.words(bank_no, nos).items()):
+                yield bank_no, no, parts
+
+
+def _digest(engine: Engine) -> str:
+    """A digest of all memories. It is the same for both databases."""
+    total = hashlib.sha256()
+    for table in _TABLES:
+        for row in _rows(engine, table):
+            total.update(repr(row).encode("utf-8", "surrogatepass"))
+    for entry in _words(engine):
+        total.update(repr(entry).encode())
+    return total.hexdigest()

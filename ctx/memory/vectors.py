@@ -8,9 +8,8 @@ A search scans all vectors of a bank. A million vectors of 384 dimensions take 0
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from ctx.embed import Embedder
 from ctx.errors import CtxError
+from ctx.memory.columns import MAX_TEXT_CHARS
 from ctx.memory.language import first_person
 from ctx.memory.reader import Reader
 from ctx.memory.scores import MAX_PASSAGE_CHARS, embedding_texts
@@ -37,24 +37,24 @@ from ctx.store.segments import Floats as Floats
 
 logger = logging.getLogger(__name__)
 
-CACHE_BYTES = 1536 << 20  # of all vectors in memory
 # A text of this length takes the embedder about a second. A longer one is stored without vectors, found by
 # its words, and embedded in the background.
 MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
 CODED_ROWS = 8_192  # from this number of rows on, multiplying codes is faster than floats
 _STEP_BYTES = 4
 _DEVIATIONS = 6.0  # the assumed maximum error of an estimated score, in standard deviations
-_LOAD_ROWS = 4096
 _MIN_SAMPLE, _MAX_SAMPLE = 32, 256  # vectors that are compared to learn which cosines are high for a model
 
 
 def pack(vector: Floats) -> bytes:
     """Packs the direction of a vector of any length: the step (float32), then one byte per dimension."""
+    codes, steps = encode(_unit(vector)[None, :].astype(np.float32))
+    return bytes(steps.astype("<f4").tobytes() + codes.tobytes())
+
+
+def _unit(vector: Floats) -> Floats:
     length = float(np.linalg.norm(vector))
-    unit = vector / np.float32(length) if length > 0 else vector
-    codes, steps = encode(unit[None, :].astype(np.float32))
-    packed: bytes = steps.astype("<f4").tobytes() + codes.tobytes()
-    return packed
+    return vector / np.float32(length) if length else vector
 
 
 def unpack(packed: bytes) -> Floats:
@@ -113,10 +113,6 @@ class BankVectors:
         # The number of vectors at the last sample, and the quantile.
         self._sampled: tuple[int, float | None] = (0, None)
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(array.nbytes for array in self._rows.arrays)
-
     def refresh(self, reader: Reader, model_no: int) -> None:
         """Loads the changes since the last call; the first time and after a purge, loads all vectors."""
         bank = reader.bank
@@ -125,11 +121,8 @@ class BankVectors:
         with self._lock:
             if bank.seq <= self._seq and bank.purges == self._purges:
                 return  # another thread has loaded these changes or newer ones
-            if (
-                self._seq < 0
-                or bank.purges != self._purges
-                or self._dead * 3 > self._rows.filled + CODED_ROWS
-            ):
+            many_dead = self._dead * 3 > self._rows.filled + CODED_ROWS
+            if self._seq < 0 or bank.purges != self._purges or many_dead:
                 self._clear()
                 self._append(reader, model_no, None, set(reader.deleted()))
             else:
@@ -137,18 +130,16 @@ class BankVectors:
             self._seq, self._purges = bank.seq, bank.purges
 
     def _apply(self, reader: Reader, model_no: int, changes: list[tuple[int, bool]]) -> None:
-        outdated = [no for no, _ in changes if no <= self._last_owner]
-        if outdated:
-            rows = self._rows
-            columns = np.flatnonzero(np.isin(rows.owners[: rows.filled], outdated))
-            rows.alive[columns] = False
+        if outdated := [no for no, _ in changes if no <= self._last_owner]:
+            columns = np.flatnonzero(np.isin(self._rows.owners[: self._rows.filled], outdated))
+            self._rows.alive[columns] = False
             self._dead += len(columns)
         if undeleted := [no for no, deleted in changes if not deleted]:
             self._append(reader, model_no, undeleted, set())
 
     def _append(self, reader: Reader, model_no: int, nos: list[int] | None, deleted: set[int]) -> None:
         entries = reader.vectors(model_no, nos)
-        while batch := list(islice(entries, _LOAD_ROWS)):
+        while batch := list(islice(entries, 4096)):
             added_codes, added_steps = _unpacked([packed for _, packed in batch])
             rows, first, end = self._rows, self._rows.filled, self._rows.filled + len(batch)
             if end > len(rows.owners):
@@ -173,21 +164,20 @@ class BankVectors:
         """
         with self._lock:
             rows = self._rows
-            wanted = rows.alive[: rows.filled].copy()
+            eligible = rows.alive[: rows.filled].copy()
         if not rows.filled or rows.columns.shape[0] != len(query):
             return {}
         owners = rows.owners[: rows.filled]
         if among is not None:
-            wanted &= np.isin(owners, among)
-        places = np.flatnonzero(wanted)
+            eligible &= np.isin(owners, among)
+        places = np.flatnonzero(eligible)
         scores, margin = _scan(rows, query)
         scores = scores[places]
         width = k + 16
         while True:
             chosen = places
             if width < len(places):
-                lowest = np.partition(scores, -width)[-width]
-                chosen = places[scores >= lowest - 2 * margin]
+                chosen = places[scores >= np.partition(scores, -width)[-width] - 2 * margin]
             exact = (query @ rows.columns[:, chosen].astype(np.float32)) * rows.steps[chosen]
             nearest: dict[int, float] = {}
             for index in np.lexsort((owners[chosen], -exact)):
@@ -222,11 +212,7 @@ class BankVectors:
             return {}
         products = np.maximum.reduceat(vectors @ vectors.T, starts, axis=0)
         cosines = np.maximum.reduceat(products, starts, axis=1).tolist()
-        return {
-            (no, other): cosine
-            for no, row in zip(owners, cosines, strict=True)
-            for other, cosine in zip(owners, row, strict=True)
-        }
+        return dict(zip(product(owners, owners), chain(*cosines), strict=True))
 
     def cosines(self, query: Floats, nos: list[int]) -> dict[int, float]:
         """The cosine of each memory's best passage. Memories without a vector are left out."""
@@ -269,7 +255,7 @@ class Embedding:
         """`deferred` is called after a memory was stored without vectors."""
         self.embedder = embedder
         self._deferred = deferred
-        self._banks: OrderedDict[int, BankVectors] = OrderedDict()
+        self._banks: dict[int, BankVectors] = {}
         self._lock = threading.Lock()
 
     @property
@@ -290,9 +276,8 @@ class Embedding:
         """
         if self.embedder is None or not texts:
             return [[] for _ in texts]
-        passages = [
-            embedding_texts(text) if patient or len(text) <= MAX_CHARS_AT_ONCE else [] for text in texts
-        ]
+        max_chars = MAX_TEXT_CHARS if patient else MAX_CHARS_AT_ONCE
+        passages = [embedding_texts(text) if len(text) <= max_chars else [] for text in texts]
         listed = [passage for entry in passages for passage in entry]
         try:
             vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
@@ -321,8 +306,7 @@ class Embedding:
         except CtxError as error:
             logger.warning("memory=embed_query outcome=%s", error.word)
             return None
-        length = float(np.linalg.norm(vector))
-        return vector / np.float32(length) if length else None
+        return _unit(vector) if vector.any() else None
 
     def of_bank(self, reader: Reader) -> BankVectors | None:
         """The cached vectors of a bank, brought up to date; None if the model has embedded none."""
@@ -330,10 +314,5 @@ class Embedding:
             return None
         with self._lock:
             vectors = self._banks.setdefault(reader.bank_no, BankVectors())
-            self._banks.move_to_end(reader.bank_no)
-            while (
-                len(self._banks) > 1 and sum(bank.size_bytes for bank in self._banks.values()) > CACHE_BYTES
-            ):
-                self._banks.popitem(last=False)
         vectors.refresh(reader, model_no)
         return vectors

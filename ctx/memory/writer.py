@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from ctx.errors import Conflict
 from ctx.memory.columns import JSON_COLUMNS, Memory, canonical
-from ctx.memory.engine import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.memory.filters import Condition
 from ctx.memory.reader import COLUMN_NAMES, UNDELETED, Reader
+from ctx.memory.schema import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.memory.scores import segments, weighed_length
 from ctx.models import JSON
 
@@ -17,9 +17,9 @@ _INSERT = (
     f"({', '.join('?' * len(COLUMN_NAMES))})"
     " ON CONFLICT DO NOTHING RETURNING no"
 )
-_NAMED_IN_JOURNAL = 20  # ids listed for an operation; a digest covers all of them
-_ONE_MEMORY = "= ?"
-_WHOLE_BANK = "IN (SELECT no FROM memories WHERE bank_no = ?)"
+# The number of undeleted memories and of their terms, with a condition behind.
+_COUNTS = "count(*), CAST(coalesce(sum(term_count), 0) AS BIGINT)"
+LIVE = f"SELECT {_COUNTS} FROM memories WHERE deleted_ms IS NULL AND"
 # Deletes the data of an erased memory, except its vectors. The memory itself comes last.
 _BELONGINGS = (
     "DELETE FROM memory_aliases WHERE memory_no {}",
@@ -35,30 +35,32 @@ class Writer(Reader):
     def __init__(self, engine: Engine, bank: str, op: str, at_ms: int, actor: JSON) -> None:
         super().__init__(engine, bank, locked=True)
         while not self.exists:  # repeats only if another process creates or drops the bank meanwhile
-            engine.connection.execute(
-                "INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                (bank, at_ms),
-            )
+            insert = "INSERT INTO memory_banks (bank, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING"
+            self.run(insert, bank, at_ms)
             super().__init__(engine, bank, locked=True)
         self.op = op
         self.op_id = str(uuid.uuid4())
-        self.at_ms = self.following_ms(at_ms)
+        self.at_ms = at_ms
         self._actor = actor
         self._ids: list[str] = []
         self._count = 0
         self._detail: dict[str, JSON] = {}
         self._live = self._live_terms = 0  # the changes of these counts by this operation
 
+    def _add(self, table: str, *values: JSON, anew: bool = True) -> bool:
+        """Adds a row. If not `anew`, there may be one with its key already. Returns whether it was added."""
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})"
+        return self.run(insert if anew else f"{insert} ON CONFLICT DO NOTHING", *values).rowcount > 0
+
     # -- rows ------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> Memory:
         """Stores a new memory with its words and vectors. Returns it with `no`, `seq` and `term_count`."""
         parts = segments(memory)
         memory = memory._replace(seq=self.op_no, term_count=weighed_length(parts))
-        values = map(_stored, COLUMN_NAMES[1:], memory[1:])
-        row = self.connection.execute(_INSERT, (self.bank_no, *values)).fetchone()
-        if row is None:
+        no = self.scalar(_INSERT, self.bank_no, *map(_stored, COLUMN_NAMES[1:], memory[1:]))
+        if no is None:
             raise Conflict(f"a memory with the id {memory.id} is there already")
-        memory = memory._replace(no=row[0])
+        memory = memory._replace(no=no)
         if memory.deleted_ms is None:
             self._put_words(memory, parts)
         self.put_vectors(memory, model, vectors)
@@ -78,11 +80,9 @@ class Writer(Reader):
             parts = segments(changed)
             changed = changed._replace(term_count=weighed_length(parts))
         columns = (*changes, "seq", "version", "term_count")
-        assignments = ", ".join(f"{name} = ?" for name in columns)
-        self.connection.execute(
-            f"UPDATE memories SET {assignments} WHERE no = ? AND bank_no = ?",
-            (*(_stored(name, getattr(changed, name)) for name in columns), memory.no, self.bank_no),
-        )
+        update = f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)}"
+        values = [_stored(name, getattr(changed, name)) for name in columns]
+        self.run(f"{update} WHERE no = ? AND bank_no = ?", *values, memory.no, self.bank_no)
         if memory.deleted_ms is None:
             self._drop_words(memory)
         if changed.deleted_ms is None:
@@ -110,23 +110,18 @@ class Writer(Reader):
                 self._revive([memory.id])
             self.replace_vectors(memory, None, ())
             for sql in _BELONGINGS:
-                self.connection.execute(sql.format(_ONE_MEMORY), (memory.no,))
+                self.run(sql.format("= ?"), memory.no)
             # Empty the stored replies that name the memory, but keep their keys: a repeated request must not
             # store the erased memory again.
-            self.connection.execute(
-                "UPDATE memory_replies SET request = '', reply = 'null'"
-                " WHERE bank_no = ? AND instr(reply, ?) > 0",
-                (self.bank_no, memory.id),
-            )
+            emptied = "UPDATE memory_replies SET request = '', reply = 'null'"
+            self.run(f"{emptied} WHERE bank_no = ? AND instr(reply, ?) > 0", self.bank_no, memory.id)
             self._ids.append(memory.id)
         self._count += len(memories)
         self._count_purge()
 
     def _count_purge(self) -> None:
         """Makes caches load all vectors of the bank again."""
-        self.connection.execute(
-            "UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", (self.bank_no,)
-        )
+        self.run("UPDATE memory_banks SET purges = purges + 1 WHERE bank_no = ?", self.bank_no)
 
     def _revive(self, ids: Sequence[str]) -> None:
         """Makes the memories that these memories replaced current again."""
@@ -147,104 +142,70 @@ class Writer(Reader):
 
     def make_current(self, memories: Iterable[Memory]) -> int:
         """Marks memories as no longer replaced. Returns how many."""
-        replaced = list(memories)
-        for memory in replaced:
-            self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
-        return len(replaced)
+        current = {"valid_to_ms": None, "superseded_by": None}
+        return len([self.patch(memory, current) for memory in list(memories)])
 
     def take_over(self, other: Reader, nos: Sequence[int]) -> None:
         """Moves memories of another bank into this one unchanged, with their history, and removes that bank.
 
-        The other bank's remaining data is deleted. Its journal is kept as a separate chain that this bank
-        refers to, so that operations on moved memories can be undone here.
+        The other bank's remaining data is deleted. Its journal moves too, so that its operations can be
+        undone here.
         """
-        run = self.connection.execute
         home, theirs, members = self.bank_no, other.bank_no, listed(nos)
-        live, live_terms = run(
-            "SELECT count(*), CAST(coalesce(sum(term_count), 0) AS BIGINT) FROM memories"
-            f" WHERE no {IN_NUMBERS} AND deleted_ms IS NULL",
-            (members,),
-        ).fetchone()
+        live, live_terms = self._first(f"{LIVE} no {IN_NUMBERS}", members)
         self._live += live
         self._live_terms += live_terms
         self.engine.move_words(nos, theirs, home)
-        run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no {IN_NUMBERS}", (home, self.op_no, members))
-        run(
-            f"UPDATE memory_vectors SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}",
-            (home, theirs, members),
-        )
+        self.run(f"UPDATE memories SET bank_no = ?, seq = ? WHERE no {IN_NUMBERS}", home, self.op_no, members)
+        moved = "UPDATE {} SET bank_no = ? WHERE bank_no = ?"
+        of_members = f"{moved} AND memory_no {IN_NUMBERS}"
+        self.run(of_members.format("memory_vectors"), home, theirs, members)
         # Aliases and idempotency keys that already exist in this bank are dropped.
-        run(
-            f"UPDATE memory_aliases SET bank_no = ? WHERE bank_no = ? AND memory_no {IN_NUMBERS}"
-            " AND alias NOT IN (SELECT alias FROM memory_aliases WHERE bank_no = ?)",
-            (home, theirs, members, home),
-        )
-        run(
-            "UPDATE memory_replies SET bank_no = ? WHERE bank_no = ?"
-            " AND key NOT IN (SELECT key FROM memory_replies WHERE bank_no = ?)",
-            (home, theirs, home),
-        )
+        unless = " AND {0} NOT IN (SELECT {0} FROM memory_{1} WHERE bank_no = ?)".format
+        aliases = of_members.format("memory_aliases") + unless("alias", "aliases")
+        self.run(aliases, home, theirs, members, home)
+        self.run(moved.format("memory_replies") + unless("key", "replies"), home, theirs, home)
+        self.run(moved.format("memory_journal"), home, theirs)
         self._count_purge()  # caches expect new vectors only after the last one they know
         empty(self.engine, theirs)
-        run(
-            "UPDATE memory_banks SET bank = '/' || bank_no, config = ?, live = 0, live_terms = 0,"
-            " purges = purges + 1 WHERE bank_no = ?",
-            (canonical({"merged_into": home}), theirs),
-        )
+        retire(self.engine, theirs)
         self._count += len(nos)
         self.detail(bank=other.bank.bank, bank_no=theirs)
 
     def touch(self, nos: Sequence[int], session: str | None) -> None:
         """Counts a read of these memories. This makes no new versions."""
-        self.connection.execute(
+        update = (
             "UPDATE memories SET accessed_ms = CASE WHEN accessed_ms < ? THEN ? ELSE accessed_ms END,"
-            f" access_count = access_count + 1 WHERE +bank_no = ? AND no {IN_NUMBERS}",
-            (self.at_ms, self.at_ms, self.bank_no, listed(nos)),
+            f" access_count = access_count + 1 WHERE +bank_no = ? AND no {IN_NUMBERS}"
         )
+        self.run(update, self.at_ms, self.at_ms, self.bank_no, listed(nos))
         if session:
             for no in nos:
                 self.join_session(no, session)
 
     def join_session(self, memory_no: int, session: str) -> None:
-        self.connection.execute(
-            "INSERT INTO memory_sessions VALUES (?, ?) ON CONFLICT DO NOTHING", (memory_no, session)
-        )
+        self._add("memory_sessions", memory_no, session, anew=False)
 
     def next_ordinal(self, parent: str) -> int:
-        return int(
-            self.scalar(
-                "SELECT coalesce(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?",
-                self.bank_no,
-                parent,
-            )
-        )
+        last = "SELECT coalesce(max(ordinal) + 1, 0) FROM memories WHERE bank_no = ? AND parent = ?"
+        return int(self.scalar(last, self.bank_no, parent))
 
     def alias(self, memory: Memory, alias: str) -> None:
         """Gives a memory an alias. Raises `Conflict` if another memory has it."""
-        added = self.connection.execute(
-            "INSERT INTO memory_aliases VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            (self.bank_no, alias, memory.no),
-        ).rowcount
-        if not added:
+        if not self._add("memory_aliases", self.bank_no, alias, memory.no, anew=False):
             raise Conflict(f"another memory is called '{alias[:80]}'")
 
     def keep_reply(self, key: str, request: str, reply: JSON) -> None:
-        self.connection.execute(
-            "INSERT INTO memory_replies VALUES (?, ?, ?, ?)", (self.bank_no, key, request, canonical(reply))
-        )
+        self._add("memory_replies", self.bank_no, key, request, canonical(reply))
 
     def drop_replies(self, op_ids: Iterable[str] | None = None) -> None:
         """Drops the stored replies of these operations, or all, so that a repeated request runs again."""
         narrowed = "" if op_ids is None else f" AND json_extract(reply, '$.op_id') {IN_TEXTS}"
         values = () if op_ids is None else (listed(op_ids),)
-        self.connection.execute(
-            f"DELETE FROM memory_replies WHERE bank_no = ?{narrowed}", (self.bank_no, *values)
-        )
+        self.run(f"DELETE FROM memory_replies WHERE bank_no = ?{narrowed}", self.bank_no, *values)
 
     def configure(self, config: JSON) -> None:
-        self.connection.execute(
-            "UPDATE memory_banks SET config = ? WHERE bank_no = ?", (canonical(config), self.bank_no)
-        )
+        self.run("UPDATE memory_banks SET config = ? WHERE bank_no = ?", canonical(config), self.bank_no)
         self._detail["config"] = config
         self._count += 1
 
@@ -261,11 +222,9 @@ class Writer(Reader):
 
     def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
         """Replaces the vectors of a memory. Without any, only its words find it until it is embedded."""
-        self.connection.execute(
-            "DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ?"
-            " AND model_no IN (SELECT model_no FROM memory_models)",
-            (self.bank_no, memory.no),
-        )
+        models = "model_no IN (SELECT model_no FROM memory_models)"
+        delete = f"DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ? AND {models}"
+        self.run(delete, self.bank_no, memory.no)
         self.put_vectors(memory, model, vectors)
 
     def put_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
@@ -274,21 +233,16 @@ class Writer(Reader):
             return
         model_no = self.model_no(model)
         if model_no is None:
-            self.connection.execute(
-                "INSERT INTO memory_models (model) VALUES (?) ON CONFLICT DO NOTHING", (model,)
-            )
+            self.run("INSERT INTO memory_models (model) VALUES (?) ON CONFLICT DO NOTHING", model)
             model_no = self.model_no(model)
-        self.connection.executemany(
-            "INSERT INTO memory_vectors VALUES (?, ?, ?, ?, ?)",
-            [(self.bank_no, model_no, memory.no, ordinal, vector) for ordinal, vector in enumerate(vectors)],
-        )
+        rows = [(self.bank_no, model_no, memory.no, *entry) for entry in enumerate(vectors)]
+        self.connection.executemany("INSERT INTO memory_vectors VALUES (?, ?, ?, ?, ?)", rows)
 
     def embed(self, memory: Memory, model: str, vectors: Sequence[bytes]) -> None:
         """Adds vectors to a memory that has none. Caches see the change; `version` does not change."""
         self.replace_vectors(memory, model, vectors)
-        self.connection.execute(
-            "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?", (self.op_no, memory.no, self.bank_no)
-        )
+        update = "UPDATE memories SET seq = ? WHERE no = ? AND bank_no = ?"
+        self.run(update, self.op_no, memory.no, self.bank_no)
         self._count += 1
 
     # -- the journal -----------------------------------------------------------------------------------------
@@ -297,10 +251,8 @@ class Writer(Reader):
         self._detail |= {name: entry for name, entry in entries.items() if entry is not None}
 
     def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
-        self.connection.execute(
-            "INSERT INTO memory_history VALUES (?, ?, ?, ?)",
-            (memory.no, memory.version, self.op_no, None if before is None else canonical(before)),
-        )
+        stored = None if before is None else canonical(before)
+        self._add("memory_history", memory.no, memory.version, self.op_no, stored)
         self._ids.append(memory.id)
         self._count += 1
 
@@ -314,33 +266,34 @@ class Writer(Reader):
             return
         detail: dict[str, JSON] = {"count": self._count, **self._detail}
         if self._ids:
-            detail["ids"] = self._ids[:_NAMED_IN_JOURNAL]
+            detail["ids"] = self._ids[:20]  # the digest covers all of them
             detail["digest"] = hashlib.sha256("\n".join(self._ids).encode()).hexdigest()
         actor, detail_text = canonical(self._actor), canonical(detail)
-        link = journal_hash(self.bank.head, self.op_id, self.op, self.at_ms, actor, detail_text)
-        self.connection.execute(
-            "INSERT INTO memory_journal VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (self.op_no, self.bank_no, self.op_id, self.op, self.at_ms, actor, detail_text, link),
-        )
-        self.connection.execute(
-            "UPDATE memory_banks SET head = ?, seq = ?, live = live + ?, live_terms = live_terms + ?"
-            " WHERE bank_no = ?",
-            (link, self.op_no, self._live, self._live_terms, self.bank_no),
-        )
+        line = (self.bank.head, self.op_id, self.op, str(self.at_ms), actor, detail_text)
+        link = hashlib.sha256("\n".join(line).encode()).hexdigest()  # covers the line before
+        entry = (self.op_id, self.op, self.at_ms, actor, detail_text, link)
+        self._add("memory_journal", self.op_no, self.bank_no, *entry)
+        update = "UPDATE memory_banks SET head = ?, seq = ?, live = live + ?, live_terms = live_terms + ?"
+        counts = (self._live, self._live_terms)
+        self.run(f"{update} WHERE bank_no = ?", link, self.op_no, *counts, self.bank_no)
 
 
 def empty(engine: Engine, bank_no: int) -> None:
     """Removes a bank's memories with all their data, except the journal."""
     engine.empty_words(bank_no)
     for sql in _BELONGINGS:
-        engine.connection.execute(sql.format(_WHOLE_BANK), (bank_no,))
+        engine.connection.execute(sql.format("IN (SELECT no FROM memories WHERE bank_no = ?)"), (bank_no,))
     for table in ("memory_vectors", "memory_replies"):
         engine.connection.execute(f"DELETE FROM {table} WHERE bank_no = ?", (bank_no,))
 
 
-def journal_hash(head: str, op_id: str, op: str, at_ms: int, actor: str, detail: str) -> str:
-    """The hash of a journal line. `head` is the hash of the line before."""
-    return hashlib.sha256("\n".join((head, op_id, op, str(at_ms), actor, detail)).encode()).hexdigest()
+def retire(engine: Engine, bank_no: int) -> None:
+    """Removes an empty bank. Its row stays, so that its number, which caches may know, is not used again."""
+    engine.connection.execute(
+        "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, head = '',"
+        " purges = purges + 1 WHERE bank_no = ?",
+        (bank_no,),
+    )
 
 
 def _stored(column: str, value: JSON) -> JSON:

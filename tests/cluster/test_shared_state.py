@@ -11,8 +11,8 @@ from ctx.clock import now_ms
 from ctx.cluster.memory_db import FRESH_S, MIGRATIONS, PostgresRows, SharedKeyRing, SharedScriptStore
 from ctx.cluster.postgres import Database
 from ctx.errors import BadRequest, Busy, NotFound, StoreError
+from ctx.memory.activity import IDLE_MS, MAX_SESSIONS, Sessions
 from ctx.memory.schema import COMPONENT
-from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions
 from ctx.server.keys import Grant, match
 
 pytestmark = pytest.mark.cluster

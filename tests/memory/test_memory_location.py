@@ -16,7 +16,7 @@ from location_kit import TEXTS, make_old, memory_of, recalled, remember, reposit
 
 from ctx.config import load_config
 from ctx.errors import BadRequest, ConfigError, StoreError
-from ctx.memory import split
+from ctx.memory import location
 from ctx.memory.location import adopt_old, adopt_other
 from ctx.server.keys import key_ring, match
 
@@ -287,7 +287,7 @@ def test_looking_at_git_runs_nothing_that_the_repository_names(tmp_path: Path) -
     (tmp_path / "a").write_text("")
     git(tmp_path, "-c", "core.fsmonitor=false", "add", "a")
     (tmp_path / ".ctx").mkdir()
-    assert split.unasked(str(tmp_path / ".ctx" / "ctx.db"), known=True) is None
+    assert location.unasked(str(tmp_path / ".ctx" / "ctx.db"), known=True) is None
     assert not (tmp_path / "ran").exists()
 
 
@@ -321,5 +321,5 @@ def test_looking_at_git_fetches_nothing_by_a_program_that_the_repository_names(
     older.chmod(0o755)
     monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
     (project / ".ctx").mkdir()
-    split.unasked(str(project / ".ctx" / "ctx.db"), known=True)
+    location.unasked(str(project / ".ctx" / "ctx.db"), known=True)
     assert not (tmp_path / "ran").exists()

@@ -9,10 +9,9 @@ import pytest
 from memory_kit import SECOND_MS, WORDS, Clock, WordEmbedder
 
 from ctx.errors import BadRequest
-from ctx.memory.moving import MovedMemories, check_target, move_memories
+from ctx.memory.activity import Sessions
 from ctx.memory.ops import call
-from ctx.memory.sessions import Sessions
-from ctx.memory.store import MemoryStore
+from ctx.memory.store import MemoryStore, MovedMemories, check_target, move_memories
 from ctx.models import JSON
 
 

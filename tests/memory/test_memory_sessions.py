@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ctx.errors import StoreError
+from ctx.memory.activity import IDLE_MS, MAX_SESSIONS, Sessions
 from ctx.memory.rows import SqliteRows
-from ctx.memory.sessions import IDLE_MS, MAX_SESSIONS, Sessions
 
 
 class Clock:

@@ -54,7 +54,7 @@ BUDGETS = {
     "formats": 3475,
     "indexing": 1800,
     "lua": 1900,
-    "memory": 8525,
+    "memory": 7825,
     "scripts": 1675,
     "search": 1775,
     "server": 3225,

@@ -12,20 +12,17 @@ from itertools import islice
 from ctx.errors import BadRequest, Conflict, NotFound
 from ctx.memory.bank.change import Changing
 from ctx.memory.bank.put import Putting
-from ctx.memory.bank.read import Reading
 from ctx.memory.columns import COLUMN_OF, SETTABLE, Memory
 from ctx.memory.filters import EVERYTHING, compile_filter
-from ctx.memory.language import gist
+from ctx.memory.language import SCREENED, gist
 from ctx.memory.reader import UNDELETED, Reader
 from ctx.memory.records import content_hash, from_line, no_bank, to_line
-from ctx.memory.screen import SCREENED
 from ctx.models import JSON
 
-_BATCH = 200
 _Line = tuple[Memory, list[str], list[str]]
 
 
-class MemoryBank(Putting, Changing, Reading):
+class MemoryBank(Putting, Changing):
     """One bank. It changes no other bank, except in `absorb`. `source` is recorded with every change."""
 
     def export(self, filter: JSON = None, *, include_deleted: bool = False) -> Iterator[str]:
@@ -49,7 +46,7 @@ class MemoryBank(Putting, Changing, Reading):
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         parsed = self._parsed(lines)
-        while batch := list(islice(parsed, _BATCH)):
+        while batch := list(islice(parsed, 200)):
             self._import_batch(batch, counts)
         return counts
 
@@ -70,10 +67,8 @@ class MemoryBank(Putting, Changing, Reading):
         """Applies the policy for secrets to a memory. Adds the flags of its content to its own flags."""
         columns, flags = self._screened({name: getattr(memory, name) for name in SCREENED})
         admitted = memory._replace(**columns, flags=sorted({*memory.flags, *flags}))
-        if any(getattr(memory, name) != value for name, value in columns.items()):
-            admitted = admitted._replace(gist=gist(admitted.text))
-            admitted = admitted._replace(content_hash=content_hash(admitted))
-        return admitted
+        admitted = admitted._replace(gist=gist(admitted.text))
+        return admitted._replace(content_hash=content_hash(admitted))
 
     def _import_batch(self, batch: Sequence[_Line], counts: dict[str, JSON]) -> None:
         vectors = self._embedding.packed([memory.text for memory, _, _ in batch])
@@ -103,10 +98,9 @@ class MemoryBank(Putting, Changing, Reading):
         Memories that already exist here are skipped. If a memory here has the same id and other content, it
         is reported and nothing is moved.
         """
-        with self._view() as view:
-            counts = _compared(view, Reader(view.engine, bank))[0]
-        if dry_run or counts["conflicts"]:
-            return counts
+        if dry_run:
+            with self._view() as view:
+                return _compared(view, Reader(view.engine, bank))[0]
         with self._writing("merge") as writer:
             merged = Reader(writer.engine, bank, locked=True)
             if not merged.exists:
@@ -128,19 +122,18 @@ def _is_same(stored: Memory, memory: Memory) -> bool:
 
 def _compared(view: Reader, merged: Reader) -> tuple[JSON, list[int]]:
     """The counts of a merge with another bank, and the numbers of the memories to move."""
+
+    def unread_line(reader: Reader, memory: Memory) -> str:
+        unread = memory._replace(accessed_ms=memory.created_ms, access_count=0)
+        return to_line(unread, reader.aliases([memory.no]).get(memory.no, []), ())
+
     conflicts, nos, skipped = [], [], 0
     for memory in merged.select([EVERYTHING]):
         stored = view.row(memory.id)
         if stored is None:
             nos.append(memory.no)
-        elif _unread_line(view, stored) == _unread_line(merged, memory):
+        elif unread_line(view, stored) == unread_line(merged, memory):
             skipped += 1
         else:
             conflicts.append(memory.id)
     return {"imported": len(nos), "skipped": skipped, "conflicts": conflicts}, nos
-
-
-def _unread_line(view: Reader, memory: Memory) -> str:
-    """The exported line of a memory, without its access count."""
-    unread = memory._replace(accessed_ms=memory.created_ms, access_count=0)
-    return to_line(unread, view.aliases([memory.no]).get(memory.no, []), ())

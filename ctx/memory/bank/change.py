@@ -3,27 +3,22 @@
 from collections.abc import Sequence
 
 from ctx.errors import BadRequest, Conflict, NotFound
-from ctx.memory.bank.base import BankView, Request
 from ctx.memory.bank.put import check_span, read_times, said_by_now, zone_ms
+from ctx.memory.bank.read import Reading, Request
 from ctx.memory.columns import UPDATABLE, Memory, checked, short_text
-from ctx.memory.engine import IN_TEXTS, listed
 from ctx.memory.filters import EVERYTHING, Condition, compile_filter
-from ctx.memory.language import gist
+from ctx.memory.language import SCREENED, gist, screen_json
 from ctx.memory.reader import UNDELETED, Reader, visible
-from ctx.memory.records import content_hash, public_name, to_json
-from ctx.memory.screen import SCREENED, screen_json
+from ctx.memory.records import content_hash, public_name
+from ctx.memory.schema import IN_TEXTS, listed
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 
-_HOUR_MS = 3_600_000
 # A local date differs from the UTC date by a day at most, so these three offsets cover all time zones.
-_ZONES_MS = (0, 14 * _HOUR_MS, -12 * _HOUR_MS)
-_NO_OPERATION = (
-    "no such operation in this bank (the reply to a change has its op_id, and so does a memory's history)"
-)
+_ZONES_MS = (0, 14 * 3_600_000, -12 * 3_600_000)
 
 
-class Changing(BankView):
+class Changing(Reading):
     """The operations that change, delete and restore memories."""
 
     def update(self, id: str, patch: JSON, *, expect_version: int | None = None) -> JSON:
@@ -38,10 +33,8 @@ class Changing(BankView):
         with self._writing("update") as writer:
             memory = self._must_find(writer, id)
             if expect_version is not None and memory.version != expect_version:
-                raise Conflict(
-                    f"the memory has version {memory.version}, not {expect_version}: read it again",
-                    data={"version": memory.version},
-                )
+                message = f"the memory has version {memory.version}, not {expect_version}: read it again"
+                raise Conflict(message, data={"version": memory.version})
             if not changes.keys().isdisjoint(SCREENED):
                 policy = "off" if self._store.secrets == "off" else "flag"
                 texts = memory._replace(**changes)
@@ -51,22 +44,18 @@ class Changing(BankView):
             if "context" in changes and "contexts" not in changes:
                 changes["contexts"] = [name for name in memory.contexts if name != changes["context"]]
             changes |= _event_changes(memory, changes, patch.get("timestamp"))
+            revised = memory._replace(**changes)
             if "event_ms" in changes or "event_last_ms" in changes:
-                revised = memory._replace(**changes)
                 check_span(revised.event_ms, revised.event_last_ms)
             differing = [name for name, value in changes.items() if getattr(memory, name) != value]
             changed = sorted(public_name(name) for name in differing if name != "flags")
             if changed:
                 memory = self._patched(writer, memory, changes, vectors)
-            aliases = writer.aliases([memory.no]).get(memory.no, [])
-            reply = {
-                "record": to_json(memory, self.id, aliases),
-                "changed": changed,
-                "op_id": writer.op_id if writer.changed else None,
-            }
+            [record] = self._records(writer, [memory])
+            op_id = writer.op_id if writer.changed else None
         if "text" in changes:
             self._embedding.stored([vectors])
-        return reply
+        return {"record": record, "changed": changed, "op_id": op_id}
 
     def _patched(
         self, writer: Writer, memory: Memory, changes: dict[str, JSON], vectors: Sequence[bytes]
@@ -139,9 +128,8 @@ class Changing(BankView):
         """
         condition = compile_filter(filter)
         if condition == EVERYTHING:
-            raise BadRequest(
-                'filter: an empty one would delete the whole bank; to do that, give {"id": {"exists": true}}'
-            )
+            hint = 'to delete the whole bank, give {"id": {"exists": true}}'
+            raise BadRequest(f"filter: must not be empty; {hint}")
         conditions = [visible(self._now(), superseded=True), condition]
         request = Request.of(idempotency_key, "delete_where", {"filter": filter})
         with self._view() as view:
@@ -165,8 +153,7 @@ class Changing(BankView):
         exist.
         """
         with self._view() as view:
-            memories = [self._find(view, id) for id in ids]
-        nos = [memory.no for memory in memories if memory]
+            nos = [memory.no for id in ids if (memory := self._find(view, id))]
         self._count_reading(nos)
         return len(nos)
 
@@ -184,10 +171,9 @@ class Changing(BankView):
             writer.detail(of=op_id)
             count, skipped = self._undo_all(writer, [op_id], embedded)
             if not count:
-                reason = "nothing to undo: the memories were changed since"
-                raise Conflict(
-                    reason if skipped else "this operation cannot be undone", data={"skipped": skipped[:20]}
-                )
+                changed = "nothing to undo: the memories were changed since"
+                reason = changed if skipped else "this operation cannot be undone"
+                raise Conflict(reason, data={"skipped": skipped[:20]})
             reply = {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
         self._embedding.stored([[]])  # a restored long text may lack its vectors
         return reply
@@ -216,17 +202,14 @@ class Changing(BankView):
             memory = self._must_find(writer, id, deleted=True)
             members = writer.with_contents([memory])
             if memory.deleted_ms is None:
-                members = [
-                    member
-                    for member in members
-                    if member.superseded_by == memory.superseded_by and member.deleted_ms is None
-                ]
+                marks = (memory.superseded_by, None)
+                members = [row for row in members if (row.superseded_by, row.deleted_ms) == marks]
                 count = writer.make_current(members) if memory.superseded_by is not None else 0
                 return {"count": count, "op_id": writer.op_id if count else None}
-            op_id = writer.history(memory.no)[-1].op_id
+            op_id = writer.history(memory.no)[-1]["op_id"]
             if memory.parent is not None and self._find(writer, memory.parent) is None:
                 raise Conflict(f"its container was also forgotten: restore {memory.parent}")
-            members = [member for member in members if writer.history(member.no)[-1].op_id == op_id]
+            members = [row for row in members if writer.history(row.no)[-1]["op_id"] == op_id]
             for member in members:
                 writer.patch(member, {"deleted_ms": None})
             writer.revive_bereft(member.no for member in members)
@@ -237,32 +220,37 @@ class Changing(BankView):
     def _undo_all(
         self, writer: Writer, op_ids: Sequence[str], embedded: dict[str, list[bytes]]
     ) -> tuple[int, list[str]]:
-        """Reverts operations. Returns the number of reverted changes, and the ids of the skipped memories."""
-        states = _states_before(writer, op_ids)
-        memories = writer.rows(states)
-        count, skipped = 0, []
-        for no, (version, before) in states.items():
+        """Reverts operations, the last changes first. Returns the number of reverted memories, and the ids of
+        those that are skipped, because another operation changed them since.
+        """
+        changes = sorted(_changes(writer, op_ids), key=lambda change: (change[0], -change[1]))
+        memories = writer.rows({no for no, _, _ in changes})
+        versions = {no: memory.version for no, memory in memories.items()}
+        reverted: set[int] = set()
+        skipped: set[int] = set()
+        for no, version, before in changes:
             memory = memories[no]
-            if memory.version != version:
-                skipped.append(memory.id)
-            elif before is None:
-                count += writer.delete(_matching(writer, [UNDELETED, Condition("m.no = ?", (no,))]))
+            if versions[no] != version:
+                skipped |= {no} - reverted
+                continue
+            if before is None:
+                writer.delete(_matching(writer, [UNDELETED, Condition("m.no = ?", (no,))]))
             else:
-                restored = writer.patch(memory, before)
-                if restored.text != memory.text:
-                    vectors = embedded.get(restored.text, [])
-                    writer.replace_vectors(restored, self._embedding.model, vectors)
-                count += 1
-        writer.revive_bereft(states)
-        return count, skipped
+                memories[no] = writer.patch(memory, before)
+                if memories[no].text != memory.text:
+                    vectors = embedded.get(memories[no].text, [])
+                    writer.replace_vectors(memories[no], self._embedding.model, vectors)
+            reverted.add(no)
+            versions[no] = version - 1  # the version whose content the memory has now
+        writer.revive_bereft(versions)
+        return len(reverted), [memories[no].id for no in skipped]
 
     def _embedded_before(self, op_ids: Sequence[str]) -> dict[str, list[bytes]]:
         """The vectors of the texts that these operations replaced, by text. Raises `NotFound`."""
         with self._view() as view:
-            texts = {
-                before["text"]: None for _, _, before in _changes(view, op_ids) if before and "text" in before
-            }
-        return dict(zip(texts, self._embedding.packed(list(texts)), strict=True))
+            befores = [before for _, _, before in _changes(view, op_ids) if before and "text" in before]
+        texts = [before["text"] for before in befores]
+        return dict(zip(texts, self._embedding.packed(texts), strict=True))
 
 
 def _matching(reader: Reader, conditions: Sequence[Condition]) -> list[Memory]:
@@ -277,30 +265,9 @@ def _changes(reader: Reader, op_ids: Sequence[str]) -> list[tuple[int, int, dict
     for op_id in op_ids:
         op_no = reader.operation(op_id)
         if op_no is None:
-            raise NotFound(_NO_OPERATION)
+            raise NotFound("no such operation in this bank (the reply to a change has its op_id)")
         changes += reader.changes_of(op_no)
     return changes
-
-
-def _states_before(writer: Writer, op_ids: Sequence[str]) -> dict[int, tuple[int, dict[str, JSON] | None]]:
-    """The state of each memory before these operations, by its number.
-
-    A state is the last version that these operations made, and the earlier values of the changed columns;
-    None if the memory did not exist. If another operation changed the memory in between, the values are
-    those after that change.
-    """
-    states: dict[int, tuple[int, dict[str, JSON] | None]] = {}
-    following = (0, 0)  # the number of the memory in the last change, and the version before that change
-    for no, version, before in sorted(_changes(writer, op_ids), key=lambda change: (change[0], -change[1])):
-        if no not in states:
-            states[no] = (version, before)
-        elif (no, version) == following:
-            last, later = states[no]
-            states[no] = (last, None if before is None else {**(later or {}), **before})
-        else:
-            continue
-        following = (no, version - 1)
-    return states
 
 
 # -- times ---------------------------------------------------------------------------------------------------

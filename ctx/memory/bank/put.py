@@ -2,24 +2,26 @@
 
 import uuid
 from collections.abc import Sequence
+from operator import attrgetter
 
 from ctx.clock import DAY_MS, ahead_of_utc_ms
 from ctx.errors import BadRequest, Conflict, NotFound
-from ctx.memory.bank.base import Request, given_name
+from ctx.memory.bank.read import Request, given_name
 from ctx.memory.bank.search import MAX_SIMILAR, Searching
 from ctx.memory.columns import MAX_TAGS, Memory, check_json, checked, fits_metadata
 from ctx.memory.dates import happened
+from ctx.memory.filters import same
+from ctx.memory.reader import UNDELETED
 from ctx.memory.records import all_contexts, content_hash, draft, iso
-from ctx.memory.reflect import Disposition, judged
+from ctx.memory.reflect import check_disposition, judged
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 
-DEDUPES = ("exact", "off")
 MAX_ITEMS = 1000  # in one put_many
 MAX_COMPARED = 20  # messages of a new conversation that are compared with others
 CONVERSATION = "conversation"
 # Two memories are merged only if their gists and these fields are equal.
-_PLACE = ("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
+_PLACE = attrgetter("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
 
 
 class Putting(Searching):
@@ -30,7 +32,7 @@ class Putting(Searching):
         if not isinstance(config, dict):
             raise BadRequest("config: must be a JSON object")
         check_json("config", config, 0)
-        Disposition.of(config)
+        check_disposition(config)
         with self._writing("configure") as writer:
             writer.configure(config)
         return config
@@ -60,25 +62,21 @@ class Putting(Searching):
         "said", "score"}`. `superseded` has the replaced memories with their texts. `consolidated` is the id
         of the operation by which the configured language model replaced memories, else null.
         """
-        if dedupe is not None and dedupe not in DEDUPES:
-            raise BadRequest(f"dedupe: one of {', '.join(DEDUPES)}")
+        if dedupe not in (None, "exact", "off"):
+            raise BadRequest("dedupe: one of exact, off")
         _check_ids(supersedes)
         alias = given_name("alias", alias)
         arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
         request = Request.of(idempotency_key, "put", arguments)
-        with self._view() as view:
-            if (reply := request.answered(view)) is not None:
-                return reply
-            now_ms = view.following_ms(self._now())
-        memory = self._draft({**fields, "text": text}, now_ms)
-        dedupe = dedupe or ("exact" if memory.kind == "fact" else "off")
+        memory = self._draft({**fields, "text": text}, self._now())
         [vectors] = self._embedding.packed([memory.text])
         close = self.similar(memory, vectors)
         with self._writing("put") as writer:
             if (reply := request.answered(writer)) is not None:
                 return reply
             memory = self._placed(writer, memory)
-            twin = _twin(writer, memory) if dedupe != "off" else None
+            merges = dedupe == "exact" if dedupe else memory.kind == "fact"
+            twin = _twin(writer, memory) if merges else None
             if twin is not None:
                 memory = _merged(writer, twin, memory)
             else:
@@ -111,20 +109,16 @@ class Putting(Searching):
         model = self._store.language_model
         if not self._store.consolidate or model is None or not similar or memory.kind != "fact":
             return reply
-        outdated = judged(model, memory, similar)
-        if not outdated:
-            return reply
+        outdated = [older.id for older in judged(model, memory, similar)]
         try:
-            decision = self.supersede([older.id for older in outdated], memory.id, op="consolidate")
+            decision = self.supersede(outdated, memory.id, op="consolidate") if outdated else None
         except (BadRequest, Conflict):  # one of the memories was changed meanwhile
             return reply
-        replaced = {older["id"] for older in decision["superseded"]}
-        return {
-            **reply,
-            "superseded": [*reply["superseded"], *decision["superseded"]],
-            "similar": [entry for entry in reply["similar"] if entry["id"] not in replaced],
-            "consolidated": decision["op_id"],
-        }
+        if decision is not None:
+            reply["superseded"] += decision["superseded"]
+            reply["similar"] = [entry for entry in reply["similar"] if entry["id"] not in outdated]
+            reply["consolidated"] = decision["op_id"]
+        return reply
 
     def put_many(
         self,
@@ -143,18 +137,21 @@ class Putting(Searching):
         `supersedes`, an equal container is not stored again. `similar`: up to three containers with contents
         close in meaning: `{"id", "label", "text", "said", "score"}`.
         """
-        _check_items(items, container)
+        if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
+            raise BadRequest("items: a list of objects, each with a text")
+        if not isinstance(container, dict | None):
+            raise BadRequest("container: must be an object")
+        if not items and container is None:
+            raise BadRequest("items: nothing to store")
+        if len(items) > MAX_ITEMS:
+            raise BadRequest(f"items: {len(items)} given, at most {MAX_ITEMS} in one call")
         _check_ids(supersedes)
         if supersedes and container is None:
             raise BadRequest("supersedes: of a container")
-        arguments: dict[str, JSON] = {"items": list(items), "container": container}
-        if supersedes:
-            arguments["supersedes"] = list(supersedes)
+        arguments = {"items": list(items), "container": container}
+        arguments |= {"supersedes": list(supersedes)} if supersedes else {}
         request = Request.of(idempotency_key, "put_many", arguments)
-        with self._view() as view:
-            if (reply := request.answered(view)) is not None:
-                return reply
-            now_ms = view.following_ms(self._now())
+        now_ms = self._now()
         if container is None:
             drafts = [self._draft(item, now_ms) for item in items]
         else:
@@ -202,14 +199,13 @@ class Putting(Searching):
             for older, score in self.similar(message, packed):
                 if older.parent is not None and score > best.get(older.parent, (older, -1.0))[1]:
                     best[older.parent] = older, score
+        entries = []
         with self._view() as view:
-            parents = {id: parent for id in best if (parent := self._find(view, id)) is not None}
-        found = [
-            {**_shown(older), "id": id, "label": parents[id].label, "score": score}
-            for id, (older, score) in best.items()
-            if id in parents and parents[id].superseded_by is None
-        ]
-        return sorted(found, key=lambda entry: (-entry["score"], entry["id"]))
+            for id, (older, score) in best.items():
+                parent = self._find(view, id)
+                if parent is not None and parent.superseded_by is None:
+                    entries.append({**_shown(older), "id": id, "label": parent.label, "score": score})
+        return sorted(entries, key=lambda entry: (-entry["score"], entry["id"]))
 
     def supersede(self, ids: Sequence[str], by: str, *, op: str = "supersede") -> JSON:
         """Replaces memories by an existing one: `{"superseded": [{"id", "text", "said"}], "op_id"}`.
@@ -222,11 +218,8 @@ class Putting(Searching):
             raise BadRequest("supersede: name at least one memory to replace")
         with self._writing(op) as writer:
             memory = self._named(writer, by, "by")
-            superseded = self._supersede(writer, memory, ids)
-            return {
-                "superseded": list(map(_shown, superseded)),
-                "op_id": writer.op_id if writer.changed else None,
-            }
+            superseded = list(map(_shown, self._supersede(writer, memory, ids)))
+            return {"superseded": superseded, "op_id": writer.op_id if writer.changed else None}
 
     def _named(self, writer: Writer, id: str, argument: str) -> Memory:
         """The memory with an id from a request. Raises `BadRequest` that names the argument."""
@@ -254,9 +247,8 @@ class Putting(Searching):
             if older.id in successors:
                 raise BadRequest(f"supersedes: '{id}' replaced this memory; undo that first")
             if older.superseded_by is not None:
-                raise Conflict(
-                    f"supersedes: '{id}' was already replaced by {older.superseded_by}; name that one"
-                )
+                replacement = f"replaced by {older.superseded_by}; name that one"
+                raise Conflict(f"supersedes: '{id}' was already {replacement}")
             for member in writer.with_contents([older]):
                 if member.deleted_ms is None and member.superseded_by is None:
                     end_ms = max(memory.valid_from_ms, member.valid_from_ms)
@@ -267,10 +259,10 @@ class Putting(Searching):
     def _draft(self, fields: dict[str, JSON], now_ms: int) -> Memory:
         columns, flags = self._screened(checked({**fields, "text": fields.get("text")}))
         columns = said_by_now(columns, now_ms)
-        said_ms = columns.get("said_ms")
         if columns.get("event_ms") is None:
-            ahead_ms = 0 if said_ms is None else zone_ms(fields["timestamp"])
-            times = read_times(columns["text"], now_ms if said_ms is None else said_ms, ahead_ms)
+            said_ms = columns.get("said_ms")
+            zone = 0 if said_ms is None else zone_ms(fields["timestamp"])
+            times = read_times(columns["text"], now_ms if said_ms is None else said_ms, zone)
             columns |= times if times["event_ms"] is not None else {}
         check_span(columns.get("event_ms"), columns.get("event_last_ms"))
         memory = draft(columns, now_ms, self.source, self._memory_id or str(uuid.uuid4()))
@@ -302,7 +294,7 @@ def _twin(writer: Writer, memory: Memory) -> Memory | None:
     """
     for twin in writer.same_gist(memory.gist, writer.at_ms):
         if (
-            all(getattr(twin, name) == getattr(memory, name) for name in _PLACE)
+            _PLACE(twin) == _PLACE(memory)
             and all(twin.metadata.get(key, value) == value for key, value in memory.metadata.items())
             and len({*twin.tags, *memory.tags}) <= MAX_TAGS
             and len({*all_contexts(twin), *all_contexts(memory)}) <= MAX_TAGS
@@ -316,10 +308,10 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     """Merges a new memory into an equal one: contexts, tags, metadata, flags, and later times of expiry and
     saying. Returns the changed memory.
     """
-    known_contexts = all_contexts(twin)
+    contexts = [*twin.contexts, *all_contexts(memory)]
     changes: dict[str, JSON] = {
-        "contexts": [*twin.contexts, *(name for name in all_contexts(memory) if name not in known_contexts)],
-        "tags": [*twin.tags, *(tag for tag in memory.tags if tag not in twin.tags)],
+        "contexts": [name for name in dict.fromkeys(contexts) if name != twin.context],
+        "tags": list(dict.fromkeys([*twin.tags, *memory.tags])),
         "metadata": {**twin.metadata, **memory.metadata},
         "flags": sorted({*twin.flags, *memory.flags}),
     }
@@ -336,16 +328,14 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
 
 def _same_container(writer: Writer, drafts: Sequence[Memory]) -> list[Memory]:
     """An existing container equal to a new one, then its contents in order; [] if there is none."""
-    parent = drafts[0]
+    parent, *messages = drafts
+    place_of = attrgetter("kind", "label", "folder")
+    statement_of = attrgetter("role", "text")
     for twin in writer.same_gist(parent.gist, writer.at_ms):
-        members = writer.with_contents([twin])
-        contents = sorted(
-            (member for member in members if member.parent == twin.id and member.deleted_ms is None),
-            key=lambda member: member.ordinal or 0,
-        )
-        if all(getattr(twin, name) == getattr(parent, name) for name in ("kind", "label", "folder")) and [
-            (member.role, member.text) for member in contents
-        ] == [(message.role, message.text) for message in drafts[1:]]:
+        of_twin = [UNDELETED, same("m.parent", twin.id)]
+        contents = list(writer.select(of_twin, "coalesce(m.ordinal, 0), m.no"))
+        is_equal = list(map(statement_of, contents)) == list(map(statement_of, messages))
+        if is_equal and place_of(twin) == place_of(parent):
             return [twin, *contents]
     return []
 
@@ -372,8 +362,8 @@ def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
     said_ms = columns.get("said_ms")
     if said_ms is None or said_ms <= now_ms + DAY_MS:
         return columns
-    others = {name: value for name, value in columns.items() if name != "said_ms"}
-    return {**others, "event_ms": columns.get("event_ms") or said_ms}
+    del columns["said_ms"]
+    return {**columns, "event_ms": columns.get("event_ms") or said_ms}
 
 
 def check_span(first_ms: int | None, last_ms: int | None) -> None:
@@ -387,14 +377,3 @@ def check_span(first_ms: int | None, last_ms: int | None) -> None:
 def _check_ids(ids: JSON) -> None:
     if not isinstance(ids, list | tuple) or not all(isinstance(id, str) for id in ids):
         raise BadRequest("supersedes: must be a list of ids")
-
-
-def _check_items(items: Sequence[JSON], container: JSON) -> None:
-    if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
-        raise BadRequest("items: a list of objects, each with a text")
-    if container is not None and not isinstance(container, dict):
-        raise BadRequest("container: must be an object")
-    if not items and container is None:
-        raise BadRequest("items: nothing to store")
-    if len(items) > MAX_ITEMS:
-        raise BadRequest(f"items: {len(items)} given, at most {MAX_ITEMS} in one call")

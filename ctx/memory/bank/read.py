@@ -1,25 +1,134 @@
-"""Reading a bank: records, pages of records, counts, history and journal."""
+"""The base of a bank: transactions, finding a memory by its names, repeated requests, and reading: records,
+pages of records, counts, history and journal.
+"""
 
 import base64
+import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ctx.errors import BadRequest
-from ctx.memory.bank.base import MAX_LIMIT, BankView
-from ctx.memory.columns import ORDERS, Memory, canonical, order_key, order_value, whole
+from ctx.errors import BadRequest, Conflict, NotFound, StoreError
+from ctx.memory.columns import (
+    ORDERS,
+    Memory,
+    canonical,
+    last_moment,
+    order_key,
+    order_value,
+    short_text,
+    whole,
+)
 from ctx.memory.filters import Condition, compile_filter
-from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, visible
-from ctx.memory.records import public_name
+from ctx.memory.language import SCREENED, screen_json
+from ctx.memory.reader import FORGOTTEN, SCALAR, TAG, UNDELETED, Reader, visible
+from ctx.memory.records import ALIAS_HINDSIGHT, ALIAS_RECALL, Provenance, aliases, public_name, to_json
+from ctx.memory.writer import Writer
 from ctx.models import JSON
 
+if TYPE_CHECKING:
+    from ctx.memory.store import MemoryStore
+
+logger = logging.getLogger(__name__)
+
+MAX_LIMIT = 1000
+MAX_ID_CHARS = 500
+MAX_KEY_CHARS = 200
 _GROUPS = ("kind", "type", "context", "folder", "label", "status", "session", "role", "document_id")
 _TAG = re.compile(r'metadata\.([^"\\.\x00-\x1f]{1,128})')
 _FOLLOWING = ("content_hash", "updated_ms", "gist")  # columns that follow from other changes
 
 
-class Reading(BankView):
-    """The operations that read a bank."""
+class Reading:
+    """The operations that read a bank. `source` is recorded with every change."""
+
+    def __init__(
+        self, store: "MemoryStore", id: str, source: Provenance, memory_id: str | None = None
+    ) -> None:
+        self.id = id
+        self.source = source
+        self._store = store
+        self._rows = store.rows
+        self._embedding = store.embedding
+        self._now = store.clock
+        self._memory_id = memory_id
+
+    def with_id(self, id: str) -> Self:
+        """The same bank, but new memories get this id. Use it for a single `put`."""
+        return type(self)(self._store, self.id, self.source, id)
+
+    def _view(self) -> AbstractContextManager[Reader]:
+        """A snapshot of the bank for reading. The bank need not exist."""
+        return self._rows.reading(self.id)
+
+    def _writing(self, op: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
+        """A transaction for one operation on the bank. Creates the bank if it does not exist."""
+        return self._rows.writing(self.id, op, self._now(), self.source.to_json(), durable=durable)
+
+    def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
+        """Applies the policy for secrets to `columns`. Returns them and the flags of their content."""
+        flags: set[str] = set()
+        for name in SCREENED:
+            if columns.get(name):
+                columns[name], flags_of_value = screen_json(columns[name], self._store.secrets)
+                flags |= flags_of_value
+        return columns, flags
+
+    def _shown(self, as_of: JSON, include_superseded: bool, forgotten: bool = False) -> Condition:
+        if forgotten:
+            return FORGOTTEN
+        # A date means the end of that day, so that memories of the day are included.
+        as_of_ms = last_moment("as_of", as_of)
+        return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
+
+    def _find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory | None:
+        """The memory with this id, with an alias that a caller gave, or with a dialect's alias; else None.
+
+        Deleted and expired memories are found only with `deleted`.
+        """
+        if not isinstance(id, str) or not 0 < len(id) <= MAX_ID_CHARS:
+            raise BadRequest(f"id: must be a text of 1 to {MAX_ID_CHARS} characters")
+        short_text("id", id)
+        memory = reader.row(id.lower()) or reader.row_by_alias(id) or self._by_dialect(reader, id)
+        if memory is None or deleted:
+            return memory
+        expired = memory.expires_ms is not None and memory.expires_ms <= self._now()
+        return None if expired or memory.deleted_ms is not None else memory
+
+    def _by_dialect(self, reader: Reader, id: str) -> Memory | None:
+        if match := ALIAS_RECALL.fullmatch(id):
+            condition = Condition("m.created_ms = ?", (int(match[1]),))
+        elif match := ALIAS_HINDSIGHT.fullmatch(id):
+            prefix = f"{match[1][:8]}-{match[1][8:]}"
+            condition = Condition("m.id >= ? AND m.id < ?", (prefix, prefix + "\x7f"))
+        else:
+            return None
+        memories = [memory for memory in reader.select([condition]) if id in aliases(memory).values()]
+        return memories[0] if len(memories) == 1 else None
+
+    def _must_find(self, reader: Reader, id: str, *, deleted: bool = False) -> Memory:
+        if (memory := self._find(reader, id, deleted=deleted)) is None:
+            hint = "search or list the bank to see ids"
+            raise NotFound(f"no memory with the id '{id[:80]}' in this bank ({hint})")
+        return memory
+
+    def _records(self, reader: Reader, memories: Sequence[Memory]) -> list[JSON]:
+        names = reader.aliases([memory.no for memory in memories]) if memories else {}
+        return [to_json(memory, self.id, names.get(memory.no, ())) for memory in memories]
+
+    def _count_reading(self, nos: Sequence[int]) -> None:
+        try:
+            if nos:  # a read must not create a bank
+                with self._writing("touch", durable=False) as writer:
+                    writer.touch(nos, self.source.session)
+        except StoreError as error:
+            # A search must not fail only because its access count cannot be written.
+            logger.warning("memory=touch outcome=%s count=%d", error.word, len(nos))
+
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Whether anything was ever written to the bank."""
@@ -53,10 +162,8 @@ class Reading(BankView):
     def children(self, id: str, *, limit: int = 1000, cursor: str | None = None) -> JSON:
         """The contents of a container, in order: `{"items", "cursor"}`. Raises `NotFound`."""
         with self._view() as view:
-            parent = self._must_find(view, id)
-        return self.browse(
-            {"parent": parent.id}, order="ordinal", limit=limit, cursor=cursor, include_superseded=True
-        )
+            filter = {"parent": self._must_find(view, id).id}
+        return self.browse(filter, order="ordinal", limit=limit, cursor=cursor, include_superseded=True)
 
     def browse(
         self,
@@ -78,8 +185,7 @@ class Reading(BankView):
         if name not in ORDERS:
             raise BadRequest(f"order: one of {', '.join(ORDERS)}, with '-' in front for descending")
         limit = whole("limit", limit, 1, MAX_LIMIT)
-        condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
-        conditions = [condition, compile_filter(filter)]
+        conditions = [self._shown(as_of, include_superseded, forgotten), compile_filter(filter)]
         key, sign, direction = order_key(name), "<" if descending else ">", "DESC" if descending else "ASC"
         if cursor is not None:
             conditions.append(Condition(f"({key}, m.no) {sign} (?, ?)", _open_cursor(cursor, order)))
@@ -91,12 +197,11 @@ class Reading(BankView):
 
     def every(self, filter: JSON = None, **options: JSON) -> Iterator[JSON]:
         """Yields all records that `browse` finds, and reads them page by page."""
-        cursor = None
+        page: JSON = {"cursor": None, "items": ()}
         while True:
-            page = self.browse(filter, limit=MAX_LIMIT, cursor=cursor, **options)
+            page = self.browse(filter, limit=MAX_LIMIT, cursor=page["cursor"], **options)
             yield from page["items"]
-            cursor = page["cursor"]
-            if cursor is None:
+            if page["cursor"] is None:
                 return
 
     def ids_of(self, filter: JSON) -> list[str]:
@@ -118,9 +223,8 @@ class Reading(BankView):
         forgotten: bool = False,
     ) -> int:
         """The number of records that `browse` finds."""
-        condition = FORGOTTEN if forgotten else self._shown(as_of, include_superseded)
         with self._view() as view:
-            return view.count([condition, compile_filter(filter)])
+            return view.count([self._shown(as_of, include_superseded, forgotten), compile_filter(filter)])
 
     def stats(self, filter: JSON = None, *, group_by: str | None = None) -> JSON:
         """Statistics of visible memories: `{"count", "average_importance", "first_created", "last_created",
@@ -132,19 +236,16 @@ class Reading(BankView):
         column, values = _group_column(group_by)
         conditions = [visible(self._now()), compile_filter(filter)]
         with self._view() as view:
-            total = view.summary(conditions, None)
+            [total] = view.summary(conditions, None) or [(None, 0, None, None, None, None)]
             groups = view.summary(conditions, column, values) if column else []
-        whole_bank = _summary(total[0]) if total else _summary((None, 0, None, None, None, None))
-        return {**whole_bank, "groups": [{"value": row[0], **_summary(row)} for row in groups]}
+        return {**_summary(total), "groups": [{"value": row[0], **_summary(row)} for row in groups]}
 
     def contents(self, ids: Sequence[str]) -> JSON:
         """For each container, by id: `{"count", "characters", "first"}`; empty ones are left out."""
         _check_few(ids)
+        names = ("count", "characters", "first")
         with self._view() as view:
-            return {
-                id: {"count": count, "characters": characters, "first": first}
-                for id, (count, characters, first) in view.contents(ids).items()
-            }
+            return {id: dict(zip(names, row, strict=True)) for id, row in view.contents(ids).items()}
 
     def sessions(self, id: str) -> list[str]:
         """The sessions that wrote or read a memory or its contents, sorted. Raises `NotFound`."""
@@ -162,15 +263,14 @@ class Reading(BankView):
         later: dict[str, JSON] = memory._asdict()
         entries = []
         for change in reversed(changes):
-            entry = change._asdict()
-            before = entry.pop("before")
-            entry["changed"] = {
+            before = change.pop("before")
+            change["changed"] = {
                 public_name(name): {"from": value, "to": later[name]}
                 for name, value in before.items()
                 if name not in _FOLLOWING
             }
             later |= before
-            entries.append(entry)
+            entries.append(change)
         return entries[::-1]
 
     def replaced_by_rule(self) -> list[JSON]:
@@ -180,24 +280,21 @@ class Reading(BankView):
         replaced = []
         with self._view() as view:
             # Only puts that replaced by rule have a reason in the journal.
-            by_rule = {
-                line.op_id for line in view.journal() if line.op == "put" and '"reason"' in line.detail
-            }
+            puts = [line for line in view.journal() if line["op"] == "put"]
+            by_rule = {line["op_id"] for line in puts if "reason" in line["detail"]}
             conditions = [UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]
             for memory in list(view.select(conditions)) if by_rule else ():
                 changes = view.history(memory.no)
-                setting = [change.op_id for change in changes if "superseded_by" in change.before]
+                setting = [change["op_id"] for change in changes if "superseded_by" in change["before"]]
                 if setting and setting[-1] in by_rule:
                     replaced.append({"id": memory.id, "text": memory.text, "by": memory.superseded_by})
         return replaced
 
     def journal(self, *, after: int = 0, limit: int = 100) -> list[JSON]:
         """The bank's operations in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`."""
+        after, limit = whole("after", after, 0, 2**53), whole("limit", limit, 1, MAX_LIMIT)
         with self._view() as view:
-            lines = list(view.journal(whole("after", after, 0, 2**53), whole("limit", limit, 1, MAX_LIMIT)))
-        return [
-            line._asdict() | {"by": json.loads(line.by), "detail": json.loads(line.detail)} for line in lines
-        ]
+            return list(view.journal(after, limit))
 
 
 def _group_column(group_by: str | None) -> tuple[str | None, tuple[JSON, ...]]:
@@ -230,19 +327,17 @@ def _make_cursor(order: str, memory: Memory) -> str:
     return base64.urlsafe_b64encode(entry.encode()).decode()
 
 
-_NOT_OURS = "cursor: not from an earlier reply of this list (leave it out for the first page)"
-
-
 def _open_cursor(cursor: str, order: str) -> tuple[JSON, int]:
     try:
         order_of_cursor, value, no = json.loads(base64.urlsafe_b64decode(cursor))
+        if isinstance(value, int | float) and not abs(value) < 2**63:
+            raise ValueError("no value of ours")
     except (ValueError, TypeError, AttributeError):
-        raise BadRequest(_NOT_OURS) from None
+        message = "cursor: not from an earlier reply of this list (leave it out for the first page)"
+        raise BadRequest(message) from None
     if order_of_cursor != order or isinstance(value, list | dict):
         raise BadRequest("cursor: it belongs to a list in another order (leave it out for the first page)")
     whole("cursor", no, -(2**63) + 1, 2**63 - 1)
-    if isinstance(value, int | float) and not abs(value) < 2**63:
-        raise BadRequest(_NOT_OURS)
     return value, no
 
 
@@ -250,3 +345,49 @@ def _check_few(ids: JSON) -> None:
     """Raises `BadRequest` unless `ids` is a list of at most `MAX_LIMIT` entries."""
     if not isinstance(ids, list | tuple) or len(ids) > MAX_LIMIT:
         raise BadRequest(f"ids: must be a list of at most {MAX_LIMIT}")
+
+
+# -- repeated requests ---------------------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """An idempotency key with a digest of the call's arguments. A repeated call gets the stored reply."""
+
+    key: str | None
+    digest: str
+
+    @classmethod
+    def of(cls, key: JSON, op: str, arguments: dict[str, JSON]) -> "Request":
+        """The request for a key and arguments. Raises `BadRequest` for a bad key."""
+        try:
+            content = json.dumps([op, arguments], sort_keys=True, default=str)
+        except (TypeError, ValueError):
+            raise BadRequest(f"{op}: the arguments are not JSON") from None
+        digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(given_name("idempotency_key", key), digest)
+
+    def answered(self, reader: Reader) -> JSON | None:
+        """The reply of the first call, with `repeated` set; None if this is the first call.
+
+        Raises `Conflict` if the key was used for another request, or if the first call's memory was erased.
+        """
+        stored = reader.reply(self.key) if self.key is not None else None
+        if stored is None:
+            return None
+        digest, reply = stored
+        if reply is None:
+            raise Conflict("the memory stored with this idempotency key was erased; choose a new key")
+        if digest != self.digest:
+            raise Conflict("the idempotency key was used for another request; choose a new key")
+        return {**reply, "repeated": True}
+
+    def keep(self, writer: Writer, reply: JSON) -> None:
+        if self.key is not None:
+            writer.keep_reply(self.key, self.digest, reply)
+
+
+def given_name(name: str, value: JSON) -> str | None:
+    """Checks a name that a caller gives, and returns it. Raises `BadRequest`."""
+    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
+        raise BadRequest(f"{name}: must be a text of 1 to {MAX_KEY_CHARS} characters")
+    return short_text(name, value)

@@ -1,18 +1,18 @@
 """Searching a bank: memories for a query, similar memories, and answers from many memories."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import accumulate
 
 from ctx.clock import DAY_MS
 from ctx.errors import BadRequest, EmbeddingsDisabled
-from ctx.memory.bank.base import MAX_LIMIT, BankView
+from ctx.memory.bank.read import MAX_LIMIT, Reading
 from ctx.memory.columns import Memory, moment_ms, number, whole
 from ctx.memory.dates import Window
 from ctx.memory.dates import window as window_of
 from ctx.memory.filters import Condition, compile_filter, same
 from ctx.memory.ranking import MemoryHit, find, nearest, newer_twins, succeeded, timely, words_of
 from ctx.memory.reader import Reader, visible
-from ctx.memory.reflect import Disposition, Evidence, reflect
+from ctx.memory.reflect import reflect
 from ctx.memory.scores import UNKNOWN_MODEL, bm25, calibration, segments
 from ctx.memory.vectors import unpack
 from ctx.models import JSON, MODES
@@ -30,34 +30,8 @@ SIMILAR_WORDS = 0.23  # the share of the BM25 of the text with itself
 _NEIGHBOURS = 20  # compared with each passage of a new memory
 _COMPARED_PASSAGES = 8  # the passages of a new memory that are compared
 
-_DATED = Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
 
-
-class Question(NamedTuple):
-    """A query and its options. Times in the query are relative to `asked_ms`; None for now."""
-
-    query: str
-    mode: str = "hybrid"
-    budget: str = "low"
-    needed: int = 10  # hits
-    filter: JSON = None
-    window: JSON = None
-    as_of: JSON = None
-    include_superseded: bool = False
-    asked_ms: int | None = None
-
-    def check(self) -> "Question":
-        """Checks the question. Returns it with the query cut to `MAX_QUERY_CHARS`. Raises `BadRequest`."""
-        if not isinstance(self.query, str) or not self.query.strip():
-            raise BadRequest("query: must be a text with at least one character")
-        if self.mode not in MODES:
-            raise BadRequest(f"mode: one of {', '.join(MODES)}")
-        if self.budget not in DEPTHS:
-            raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
-        return self._replace(query=self.query[:MAX_QUERY_CHARS])
-
-
-class Searching(BankView):
+class Searching(Reading):
     """The operations that search memories."""
 
     def search(
@@ -83,10 +57,10 @@ class Searching(BankView):
 
         Arguments: `budget` sets the number of candidates from each search: low 100, mid 300, high 1000.
         `order` "rank" sorts by relevance, "score" only by the calibrated score. `max_tokens` limits the page
-        (a token is four characters), which always has at least one result. `window` "auto" ranks memories
-        higher if they are from a time named in the query; `{"since", "until"}` leaves out all memories of
-        other times. Times in the query are relative to `asked_at`, by default now. `touch` counts a read of
-        each result.
+        (a token is four characters), which always has at least one result.
+        `window` "auto" ranks memories higher if they are from a time named in the query; `{"since", "until"}`
+        leaves out all memories of other times. Times in the query are relative to `asked_at`, by default now.
+        `touch` counts a read of each result.
 
         Reply: `total` counts the candidates with at least `min_score`, before `offset` and `limit`.
         `confidence` is the best score in [0, 1]: how likely it is that any memory answers the query. `newer`
@@ -98,32 +72,24 @@ class Searching(BankView):
         limit, offset = whole("limit", limit, 0, MAX_LIMIT), whole("offset", offset, 0, 100_000)
         max_tokens = None if max_tokens is None else whole("max_tokens", max_tokens, 1, 10_000_000)
         least_score = number("min_score", min_score, 0.0, 1.0)
-        question = Question(
-            query,
-            mode,
-            budget,
-            offset + limit,
-            filter,
-            window,
-            as_of,
-            include_superseded,
-            moment_ms("asked_at", asked_at),
-        ).check()
+        options = {"mode": mode, "filter": filter, "window": window, "as_of": as_of, "asked_at": asked_at}
+        options["include_superseded"] = include_superseded
         with self._view() as view:
-            hits, degraded = self._hits(view, question)
+            hits, degraded = self._hits(view, query, offset + limit, budget, **options)
             confidence = max((hit.score for hit in hits), default=0.0)
             hits = [hit for hit in hits if hit.score >= least_score]
             if order == "score":
                 hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
             page = hits[offset : offset + limit]
+            tokens = accumulate(-(-len(hit.memory.text) // CHARS_PER_TOKEN) for hit in page)
             if max_tokens is not None:
-                page = _within_tokens(page, max_tokens)
+                page = page[: max(1, sum(count <= max_tokens for count in tokens))]
             results = self._results(view, page)
         if touch:
             self._count_reading([hit.memory.no for hit in page])
         reply = {"results": results, "total": len(hits), "confidence": confidence, "degraded": degraded}
         lost = self._rows.missing().lost
-        return {**reply, "missing": lost} if lost else reply
+        return reply | ({"missing": lost} if lost else {})
 
     def synthesize(
         self,
@@ -131,40 +97,34 @@ class Searching(BankView):
         *,
         budget: str = "low",
         context: str | None = None,
-        disposition: JSON = None,
         filter: JSON = None,
         as_of: JSON = None,
     ) -> JSON:
         """An answer from memories, with citations. See `ctx.memory.reflect.reflect` for the reply.
 
-        `disposition` ({"mission", "skepticism", "literalism", "empathy"}) overrides the bank's configuration.
         Without a language model, the same memories, query and clock give the same bytes.
         """
-        if context is not None and not isinstance(context, str):
+        if not isinstance(context, str | None):
             raise BadRequest("context: must be a text")
-        if disposition is not None and not isinstance(disposition, dict):
-            raise BadRequest("disposition: must be an object")
-        query = Question(query, budget=budget).check().query
+        query = _checked(query, budget)
         with self._view() as view:
-            manner = Disposition.of({**view.bank.config, **(disposition or {})})
 
-            def evidence(sub_query: str, count: int) -> list[Evidence]:
-                question = Question(sub_query, "hybrid", "mid", count, filter, "auto", as_of).check()
-                hits = self._hits(view, question)[0][:count]
-                replaced = view.replaced_by([hit.memory.id for hit in hits])
+            def find_hits(sub_query: str, count: int) -> list[MemoryHit]:
+                hits, _ = self._hits(view, sub_query, count, "mid", filter=filter, window="auto", as_of=as_of)
+                replaced = view.replaced_by([hit.memory.id for hit in hits[:count]])
                 return [
-                    Evidence(memory, hit.score)
-                    for hit in hits
+                    hit._replace(memory=memory)
+                    for hit in hits[:count]
                     for memory in (hit.memory, *replaced.get(hit.memory.id, ()))
                 ]
 
             return reflect(
                 query,
-                evidence,
+                find_hits,
                 now_ms=self._now(),
                 budget=budget,
                 context=context,
-                disposition=manner,
+                config=view.bank.config,
                 language_model=self._store.language_model,
             )
 
@@ -184,13 +144,9 @@ class Searching(BankView):
             if scored is None:
                 scored = _close_in_words(view, memory, conditions)
             rows = view.rows(scored)
-        close = [
-            (row, scored[no])
-            for no, row in rows.items()
-            if row.session != memory.session or row.said_ms is None or row.said_ms != memory.said_ms
-        ]
-        close.sort(key=lambda pair: (-pair[1], pair[0].id))
-        return close
+        moment = (memory.session, memory.said_ms)
+        close = [row for row in rows.values() if row.said_ms is None or (row.session, row.said_ms) != moment]
+        return sorted(((row, scored[row.no]) for row in close), key=lambda pair: (-pair[1], pair[0].id))
 
     def _close_in_meaning(
         self, view: Reader, packed: Sequence[bytes], conditions: Sequence[Condition]
@@ -208,59 +164,81 @@ class Searching(BankView):
                 cosines[no] = max(cosine, cosines.get(no, -1.0))
         return {no: round(cosine, 4) for no, cosine in cosines.items() if cosine >= least}
 
-    def _hits(self, view: Reader, question: Question) -> tuple[list[MemoryHit], str | None]:
-        """All hits, best rank first, and the value of `degraded`."""
-        if self._embedding.model is None and question.mode == "semantic":
+    def _hits(
+        self,
+        view: Reader,
+        query: str,
+        needed: int,
+        budget: str,
+        *,
+        mode: str = "hybrid",
+        filter: JSON = None,
+        window: JSON = None,
+        as_of: JSON = None,
+        include_superseded: bool = False,
+        asked_at: JSON = None,
+    ) -> tuple[list[MemoryHit], str | None]:
+        """All hits, best rank first, and the value of `degraded`. `needed` is the number of hits to show."""
+        query = _checked(query, budget)
+        if mode not in MODES:
+            raise BadRequest(f"mode: one of {', '.join(MODES)}")
+        if self._embedding.model is None and mode == "semantic":
             raise EmbeddingsDisabled("semantic search needs an embedder; none is configured")
         now_ms = self._now()
-        lifted, admitted = _windows(
-            question.window, question.query, now_ms if question.asked_ms is None else question.asked_ms
-        )
-        narrowed = [compile_filter(question.filter), *([_in_window(admitted)] if admitted else [])]
-        conditions = [self._shown(question.as_of, question.include_superseded), *narrowed]
+        asked_ms = moment_ms("asked_at", asked_at)
+        lifted, admitted = _windows(window, query, now_ms if asked_ms is None else asked_ms)
+        narrowed = [compile_filter(filter), *([_in_window(admitted)] if admitted else [])]
+        conditions = [self._shown(as_of, include_superseded), *narrowed]
         if not view.exists:
             return [], None
         # Replaced memories are searched too. Each leads to the memory that replaced it, which may use other
         # words than the question.
-        depth = DEPTHS[question.budget]
-        if question.needed > depth:  # the same for most pages of a query, so that they are ranked alike
-            depth = -(-question.needed // 1000) * 1000
-        follows = question.as_of is None and not question.include_superseded
+        depth = DEPTHS[budget]
+        if needed > depth:  # the same for most pages of a query, so that they are ranked alike
+            depth = -(-needed // 1000) * 1000
+        follows = as_of is None and not include_superseded
         searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
-        hits, failed = find(view, self._embedding, question.query, question.mode, searched, depth)
+        hits, failed = find(view, self._embedding, query, mode, searched, depth)
         if lifted is not None:
             hit_nos = {hit.memory.no for hit in hits}
-            dated = [*conditions, _DATED, _in_window(lifted)]
+            has_date = Condition("m.event_ms IS NOT NULL OR m.said_ms IS NOT NULL", ())
+            dated = [*conditions, has_date, _in_window(lifted)]
             in_window = view.select(dated, "coalesce(m.event_ms, m.said_ms), m.no", depth)
             hits = timely(hits, [memory for memory in in_window if memory.no not in hit_nos], lifted)
         if follows:
             hits = succeeded(hits, _heads(view, hits, conditions))
         unread = self._embedding.model is None or failed
-        return hits, "no_embedder" if unread and question.mode != "keyword" else None
+        return hits, "no_embedder" if unread and mode != "keyword" else None
 
     def _results(self, view: Reader, hits: Sequence[MemoryHit]) -> list[JSON]:
         records = self._records(view, [hit.memory for hit in hits])
-        parents = [
-            view.row(id) for id in sorted({record["parent"] for record in records if record["parent"]})
-        ]
+        parents = map(view.row, sorted({record["parent"] for record in records if record["parent"]}))
         undeleted = [parent for parent in parents if parent is not None and parent.deleted_ms is None]
         containers = {record["id"]: record for record in self._records(view, undeleted)}
-        replaced = view.replaced_by([record["id"] for record in records])
+        replaced = {
+            id: [{"id": old.id, "text": old.text, "timestamp": old.uttered_ms} for old in memories]
+            for id, memories in view.replaced_by([record["id"] for record in records]).items()
+        }
         newer = newer_twins(hits, self._embedding.of_bank(view) if len(hits) > 1 else None)
-        results = []
-        for hit, record in zip(hits, records, strict=True):
-            result = {"record": record, "score": hit.score}
-            if record["parent"] in containers:
-                result["container"] = containers[record["parent"]]
-            if record["id"] in replaced:
-                result["replaced"] = [
-                    {"id": older.id, "text": older.text, "timestamp": older.uttered_ms}
-                    for older in replaced[record["id"]]
-                ]
-            if record["id"] in newer:
-                result["newer"] = newer[record["id"]]
-            results.append(result)
-        return results
+        return [
+            {
+                "record": record,
+                "score": hit.score,
+                **({"container": containers[record["parent"]]} if record["parent"] in containers else {}),
+                **({"replaced": replaced[record["id"]]} if record["id"] in replaced else {}),
+                **({"newer": newer[record["id"]]} if record["id"] in newer else {}),
+            }
+            for hit, record in zip(hits, records, strict=True)
+        ]
+
+
+def _checked(query: JSON, budget: str) -> str:
+    """Checks a query and a budget. Returns the query cut to `MAX_QUERY_CHARS`. Raises `BadRequest`."""
+    if not isinstance(query, str) or not query.strip():
+        raise BadRequest("query: must be a text with at least one character")
+    if budget not in DEPTHS:
+        raise BadRequest(f"budget: one of {', '.join(DEPTHS)}")
+    return query[:MAX_QUERY_CHARS]
 
 
 def _heads(
@@ -268,33 +246,27 @@ def _heads(
 ) -> dict[str, Memory | None]:
     """The last successor of every replaced hit; None if it must not be shown."""
     step = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
-    ids = tuple(step)
+    ends = dict(step)
     pending = set(step.values()) - step.keys()
     while pending:
         following = view.successors(pending)
         step |= following
         pending = set(following.values()) - step.keys()
-    ends = {id: _end(id, step) for id in ids}
+    for id, end in ends.items():
+        chain = {id}
+        while end in step and end not in chain:  # if its successors form a cycle, any memory of the cycle
+            chain.add(end)
+            end = step[end]
+        ends[id] = end
     heads = {row.id: row for id in set(ends.values()) if (row := view.row(id)) is not None}
     shown = set(view.numbers(conditions, [row.no for row in heads.values()]))
     return {id: heads[end] if end in heads and heads[end].no in shown else None for id, end in ends.items()}
 
 
-def _end(id: str, step: Mapping[str, str]) -> str:
-    """The last successor of a memory. If its successors form a cycle, any memory of the cycle."""
-    chain = {id}
-    while (following := step.get(id)) is not None and following not in chain:
-        id = following
-        chain.add(following)
-    return id
-
-
 def _windows(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
     """(window whose memories are ranked higher, window that all results must be in)."""
-    if value is None:
-        return None, None
-    if value == "auto":
-        return window_of(query, now_ms), None
+    if value is None or value == "auto":
+        return (window_of(query, now_ms) if value else None), None
     if not isinstance(value, dict) or not set(value) <= {"since", "until"}:
         raise BadRequest('window: "auto" or {"since", "until"}')
     until = value.get("until")
@@ -310,17 +282,6 @@ def _in_window(admitted: Window) -> Condition:
     ends = ((f"{last} >= ?", admitted.first_ms), (f"{first} <= ?", admitted.last_ms))
     bounds = [(sql, ms) for sql, ms in ends if ms is not None]
     return Condition(" AND ".join(sql for sql, _ in bounds) or "TRUE", tuple(ms for _, ms in bounds))
-
-
-def _within_tokens(hits: list[MemoryHit], max_tokens: int) -> list[MemoryHit]:
-    page: list[MemoryHit] = []
-    tokens = 0
-    for hit in hits:
-        tokens += -(-len(hit.memory.text) // CHARS_PER_TOKEN)
-        if page and tokens > max_tokens:
-            break
-        page.append(hit)
-    return page
 
 
 def _close_in_words(view: Reader, memory: Memory, conditions: Sequence[Condition]) -> dict[int, float]:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from ctx.config.settings import PackSettings
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, ToolError, Unauthorized
 from ctx.http import MAX_REPLY_BYTES, Boundless, read_reply
+from ctx.memory.activity import Sessions
 from ctx.memory.columns import check_numbers
 from ctx.memory.dialects.base import Call, Dialect, Handler, RouteSpec, ToolSpec, parameters_of
 from ctx.memory.ops import BankCall
 from ctx.memory.records import Provenance, check_bank_id, check_nameable
-from ctx.memory.sessions import Sessions
 from ctx.memory.store import MemoryStore
 from ctx.models import JSON, OWN_BANK, Caller
 from ctx.text.strings import did_you_mean

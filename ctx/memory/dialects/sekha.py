@@ -10,7 +10,7 @@ import orjson
 
 from ctx.clock import DAY_MS, iso_utc, now_ms
 from ctx.errors import BadRequest, NotFound
-from ctx.memory.bank.base import MAX_LIMIT
+from ctx.memory.bank.read import MAX_LIMIT
 from ctx.memory.dialects import base
 from ctx.memory.dialects.base import Call, Dialect, RouteSpec, filled, pick, present
 from ctx.models import JSON

@@ -11,19 +11,17 @@ versions have fewer columns.
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from ctx import files
 from ctx.errors import BadRequest
 from ctx.models import JSON, as_table
 
-_LISTS = ("memories", "results", "items")  # the possible keys of the list in a reply
 SQLITE = b"SQLite format 3\0"
-_TABLE = "memories"
 _NEEDED = ("key", "value", "type", "timestamp")
 _OPTIONAL = ("project_id", "file_path", "is_active", "superseded_by", "confidence_score", "scope")
 _TEXTS = ("content", "text", "value", "raw", "description", "title", "what_should_do", "what_failed")
-_MAX_DEPTH = 4
 
 
 class Source(NamedTuple):
@@ -70,21 +68,17 @@ def read_replies(source: Source, product: str) -> Iterator[Item | Unread]:
     not set, because a bank is for one user.
     """
     entries = list(_entries(source, product))
-    if product == "mem0":
-        owners = {where: as_table(value).get("user_id") for where, value in entries}
-        users = sorted({str(user) for user in owners.values() if user})
-        if len(users) > 1 and source.user is None:
-            raise BadRequest(
-                f"the memories of {len(users)} users: {', '.join(users[:10])}; --user NAME chooses one, "
-                "--bank the bank for them"
-            )
-        entries = [
-            (where, value)
-            for where, value in entries
-            if isinstance(value, Unread) or source.user in (None, owners[where])
-        ]
+    users = {str(as_table(value)["user_id"]) for _, value in entries if as_table(value).get("user_id")}
+    if product == "mem0" and len(users) > 1 and source.user is None:
+        raise BadRequest(
+            f"the memories of {len(users)} users: {', '.join(sorted(users)[:10])}; --user NAME chooses one, "
+            "--bank the bank for them"
+        )
     for where, value in entries:
-        yield value if isinstance(value, Unread) else _converted(where, _unwrapped(value), product)
+        if isinstance(value, Unread):
+            yield value
+        elif product != "mem0" or source.user in (None, as_table(value).get("user_id")):
+            yield _converted(where, _unwrapped(value), product)
 
 
 def _converted(where: str, value: JSON, product: str) -> Item | Unread:
@@ -109,41 +103,37 @@ def _entries(source: Source, product: str) -> Iterator[tuple[str, JSON]]:
     except UnicodeDecodeError as error:
         raise BadRequest(f"not a file of {product}: it is not UTF-8") from error
     try:
-        documents = [("", json.loads(text))]
+        documents = {"": json.loads(text)}
     except (ValueError, RecursionError) as error:
-        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        documents = [(f"line {number}", _parsed(line, number)) for number, line in lines]
-        if len(lines) < 2 or all(isinstance(document, Unread) for _, document in documents):
+        documents = {}
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                where = f"line {number}"
+                documents[where] = Unread(where, "not JSON")
+                with suppress(ValueError, RecursionError):
+                    documents[where] = json.loads(line)
+        if len(documents) < 2 or all(isinstance(document, Unread) for document in documents.values()):
             place = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
             raise BadRequest(f"not JSON{place}") from error
-    for where, document in documents:
+    for where, document in documents.items():
         if isinstance(document, Unread):
             yield where, document
         else:
-            yield from _listed(document, f"{where}, entry " if where else "entry ", product)
-
-
-def _parsed(line: str, number: int) -> JSON:
-    """The value in a line, or an `Unread`."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return Unread(f"line {number}", "not JSON")
+            yield from _listed(_unwrapped(document), f"{where}, entry " if where else "entry ", product)
 
 
 def _listed(document: JSON, place: str, product: str) -> Iterator[tuple[str, JSON]]:
-    document = _unwrapped(document)
-    listed = document
+    entries = document
     if isinstance(document, dict):
-        listed = next((document[name] for name in _LISTS if isinstance(document.get(name), list)), [document])
+        lists = (document[name] for name in ("memories", "results", "items") if name in document)
+        entries = next((value for value in lists if isinstance(value, list)), [document])
         total = document.get("total", document.get("count"))
-        if "offset" in document and isinstance(total, int) and total > len(listed):
-            reason = f"the list has {len(listed):,} of {total:,}: import the other pages too"
+        if "offset" in document and isinstance(total, int) and total > len(entries):
+            reason = f"the list has {len(entries):,} of {total:,}: import the other pages too"
             yield "the end", Unread("the end", reason)
-    if not isinstance(listed, list):
+    if not isinstance(entries, list):
         raise BadRequest(f"not a file of {product}")
-    for number, value in enumerate(listed, 1):
-        yield f"{place}{number}", value
+    yield from ((f"{place}{number}", value) for number, value in enumerate(entries, 1))
 
 
 def _unwrapped(reply: JSON) -> JSON:
@@ -155,12 +145,9 @@ def _unwrapped(reply: JSON) -> JSON:
 
 
 def _claude_recall(entry: dict[str, JSON]) -> Item:
-    optional = {
-        "session": entry.get("sessionId"),
-        "timestamp": entry.get("timestamp"),
-        "metadata": entry.get("metadata"),
-    }
-    return Item("", entry["id"], {"text": entry["content"], **present(optional)})
+    optional = {name: entry.get(name) for name in ("timestamp", "metadata")}
+    fields = present({"session": entry.get("sessionId"), **optional})
+    return Item("", entry["id"], {"text": entry["content"], **fields})
 
 
 def _hindsight(entry: dict[str, JSON]) -> Item | Unread:
@@ -172,9 +159,7 @@ def _hindsight(entry: dict[str, JSON]) -> Item | Unread:
         "event_date": entry.get("event_date") or entry.get("occurred_start"),
         "event_end": entry.get("occurred_end"),
         "timestamp": entry.get("mentioned_at") or entry.get("date"),
-        "tags": entry.get("tags"),
-        "metadata": entry.get("metadata"),
-        "document_id": entry.get("document_id"),
+        **{name: entry.get(name) for name in ("tags", "metadata", "document_id")},
     }
     return Item("", entry["id"], {"text": entry["text"], **present(optional)})
 
@@ -236,12 +221,9 @@ def read_recall_file(source: Source) -> Iterator[Item | Unread]:
     if source.path is None:
         raise BadRequest("a database file cannot be piped: give its path")
     try:
-        connection = sqlite3.connect(files.sqlite_address(source.path, "mode=ro"), uri=True)
-        connection.text_factory = lambda text: text.decode("utf-8", "replace")
-        try:
+        with closing(sqlite3.connect(files.sqlite_address(source.path, "mode=ro"), uri=True)) as connection:
+            connection.text_factory = lambda text: text.decode("utf-8", "replace")
             yield from _rows_of_file(connection)
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
             raise BadRequest("not a Claude Recall file: it has no table `memories`") from error
@@ -254,7 +236,7 @@ def _allowed(action: int, table: str | None, column: str | None, _: str | None, 
     A view or virtual table of that name could run forever, without a way to interrupt it. `source` is the
     view or trigger that causes the access, if any.
     """
-    own = action == sqlite3.SQLITE_READ and (table or "").lower() == _TABLE and source is None
+    own = action == sqlite3.SQLITE_READ and (table or "").lower() == "memories" and source is None
     looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
     return sqlite3.SQLITE_OK if own or looking else sqlite3.SQLITE_DENY
 
@@ -266,12 +248,8 @@ def _rows_of_file(connection: sqlite3.Connection) -> Iterator[Item | Unread]:
     if absent:
         raise BadRequest(f"not a Claude Recall file: the table `memories` lacks {', '.join(absent)}")
     chosen = [*_NEEDED, *(name for name in _OPTIONAL if name in columns)]
-    rows = [
-        (no, dict(zip(chosen, values, strict=True)))
-        for no, *values in connection.execute(
-            f"SELECT rowid, {', '.join(chosen)} FROM memories ORDER BY timestamp, rowid"
-        )
-    ]
+    select = f"SELECT rowid, {', '.join(chosen)} FROM memories ORDER BY timestamp, rowid"
+    rows = [(no, dict(zip(chosen, values, strict=True))) for no, *values in connection.execute(select)]
     predecessors: dict[str, list[str]] = {}
     for _, row in rows:
         if row.get("superseded_by"):
@@ -306,6 +284,6 @@ def _text(value: JSON, depth: int = 0) -> str | None:
     """The text of a memory's value: the value itself, or its first known text field; None without one."""
     if isinstance(value, str):
         return value if value.strip() else None
-    if not isinstance(value, dict) or depth == _MAX_DEPTH:
+    if not isinstance(value, dict) or depth == 4:
         return None
     return next((text for name in _TEXTS if (text := _text(value.get(name), depth + 1)) is not None), None)
