@@ -21,7 +21,7 @@ from ctx.config import Config
 from ctx.errors import BadRequest, Busy, StoreError
 from ctx.memory.activity import COMPONENT as ACTIVITY
 from ctx.memory.activity import MIGRATIONS as ACTIVITY_MIGRATIONS
-from ctx.memory.copies import Ledger, counts_in
+from ctx.memory.copies import Ledger, counts_of
 from ctx.memory.location import count_memories, locate
 from ctx.memory.schema import MIGRATIONS as MEMORY_MIGRATIONS
 from ctx.models import JSON
@@ -201,7 +201,7 @@ def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
     """Puts both restored databases in place, the memories first."""
     if os.path.lexists(partial[MEMORY]):
         with _looked_at(partial[MEMORY]) as connection:
-            counts = counts_in(connection)
+            counts = counts_of(connection)
         ledger = Ledger(store.memory)
         with ledger.held() as page:
             page.lower(*counts)  # else, a kill after the next line would be reported as a loss of memories
@@ -398,7 +398,7 @@ def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, 
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # the lock is kept
-    if only_empty and counts_in(connection)[0]:
+    if only_empty and counts_of(connection)[0]:
         raise BadRequest(_IS_THERE)
     # Deletes the index first, so that no old index is used with the new catalog if the process is killed.
     if index:

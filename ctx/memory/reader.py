@@ -12,7 +12,7 @@ from ctx.memory.columns import JSON_COLUMNS, Memory, plain_number
 from ctx.memory.filters import Condition, same
 from ctx.memory.schema import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.models import JSON
-from ctx.store.record import EVERY, Rows
+from ctx.store.record import EVERY
 
 MAX_POSTINGS = 10_000  # entries of the word index per query; each takes 2 us in FTS5's bm25
 ABSENT = -1  # the number of a bank that does not exist
@@ -91,12 +91,12 @@ class Reader:
         return self.bank_no != ABSENT
 
     # -- statements ------------------------------------------------------------------------------------------
-    def run(self, sql: str, *values: JSON) -> Rows:
-        """Runs a statement with its values."""
+    def run(self, sql: str, *values: JSON) -> JSON:
+        """Runs a statement with its values and returns the driver's cursor."""
         return self.connection.execute(sql, values)
 
     def _all(self, sql: str, *values: JSON) -> list[JSON]:
-        return self.run(sql, *values).fetchall()
+        return list(self.run(sql, *values))
 
     def _column(self, sql: str, *values: JSON) -> list[JSON]:
         """The first value of each row."""

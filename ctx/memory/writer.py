@@ -50,7 +50,8 @@ class Writer(Reader):
     def _add(self, table: str, *values: JSON, anew: bool = True) -> bool:
         """Adds a row. If not `anew`, there may be one with its key already. Returns whether it was added."""
         insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})"
-        return self.run(insert if anew else f"{insert} ON CONFLICT DO NOTHING", *values).rowcount > 0
+        cursor = self.run(insert if anew else f"{insert} ON CONFLICT DO NOTHING", *values)
+        return int(cursor.rowcount) > 0
 
     # -- rows ------------------------------------------------------------------------------------------------
     def insert(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> Memory:
