@@ -32,7 +32,7 @@ class HostilePool(Pool):
         ours, self.theirs = socket.socketpair()
         self.theirs.send(self.script)
         self.theirs.shutdown(socket.SHUT_WR)
-        worker = Worker(0, None, ours)
+        worker = Worker(0, ours)
         worker.ended.set()
         return worker
 
