@@ -19,7 +19,7 @@ HEADER_BYTES = 5
 
 # Messages between the server and the zygote, which have a fixed length.
 ORDER = struct.Struct("=ci")  # (F fork, P fork a probe, K kill), (probe number or pid)
-REPORT = struct.Struct("=cii")  # (F forked, X exited), (pid), (wait status)
+ANSWER = struct.Struct("=i")  # to F and P the pid, 0 if the fork failed; to K the wait status, -1 if unknown
 
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}

@@ -42,7 +42,8 @@ MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
 
 _LAST_MOMENT_S = 0.02
 _THREAD_WAIT_S = 1.0  # shorter than most deadlines, so that the caller gets `Busy` early
-# Kinds of error for `error.throw` -> the exception that the caller gets.
+# Kinds of error for `error.throw` -> the exception that the caller gets. Scripts with the grant "memory" may
+# use it.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
     "invalid_params": BadRequest,
@@ -50,7 +51,6 @@ KINDS: dict[str, type[CtxError]] = {
     "forbidden": AccessError,
     "storage": StoreError,
 }
-THROWING = "memory"  # scripts with this grant may use `error.throw`
 
 
 class Job(NamedTuple):
@@ -221,7 +221,7 @@ class RunningJob:
             logger.debug("script=%s %s", job.name, one_line(str(traceback), 2 * MAX_MESSAGE))
         message = without_paths(raised)[:MAX_MESSAGE]
         kind = failure.get("kind")
-        if THROWING in job.grants and isinstance(kind, str) and kind in KINDS:
+        if "memory" in job.grants and isinstance(kind, str) and kind in KINDS:
             data = failure.get("data")
             details = data if isinstance(data, dict) else {"detail": data} if data else {}
             raise KINDS[kind](message, data={"kind": kind, **details})

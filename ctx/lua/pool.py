@@ -7,9 +7,8 @@
 A job runs one entry of one script:
 
     entry       calls                                   returns
-    metadata    nothing                                 the fields of the script's table
-    load_check  nothing                                 {"fields", "read"}: the names the table has, and those
-                                                        that are read, if the script defines its function
+    metadata    nothing                                 the fields of the script's table, if it defines its
+                                                        function; `true` for each field of another name
     execute     tool.execute(arguments, context)        its result
     resolve     agent.resolve(arguments, config, context)   its result
     scan        connector.scan(config, context)         {"count": n}; `Pool.scan` yields the items
@@ -61,7 +60,6 @@ __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
 
 logger = logging.getLogger(__name__)
 
-_EXIT_REPORT_S = 0.5  # how long to wait for the zygote to report how a worker died
 _MIN_SHARED = 4  # a smaller total is not divided into shares
 _SPARE_THREADS = 16  # host calls that may hang before the pool runs out of threads
 
@@ -236,7 +234,7 @@ class Pool:
             raise ToolError(f"{job.shown} failed: {error}") from error
         except WorkerGone as error:
             assert worker is not None
-            raise _death_of(worker, job) from error
+            raise _death(job, self._end_worker(worker)) from error
         finally:
             if worker is not None:
                 self._retire_worker(worker)
@@ -244,11 +242,8 @@ class Pool:
 
     def _check_level(self, job: Job) -> None:
         if not self._strict and (self._sandbox == "strict" or job.trust != "operator"):
-            scripts = (
-                "every script"
-                if self._sandbox == "strict"
-                else "a script that the configuration does not name"
-            )
+            every = self._sandbox == "strict"
+            scripts = "every script" if every else "a script that the configuration does not name"
             raise ToolError(
                 f"{job.shown} was not run: {scripts} needs the strict sandbox, which this machine does not "
                 "have (see `ctx doctor`)"
@@ -290,17 +285,19 @@ class Pool:
 
     def _take_worker(self, job: Job) -> Worker:
         assert self._processes is not None
-        return self._processes.take(min(self._patience_s, job.ends_s - time.monotonic()))
+        return self._processes.take()
+
+    def _end_worker(self, worker: Worker) -> int | None:
+        assert self._processes is not None
+        return self._processes.end(worker)
 
     def _retire_worker(self, worker: Worker) -> None:
         assert self._processes is not None
         self._processes.retire(worker)
 
 
-def _death_of(worker: Worker, job: Job) -> ToolError:
+def _death(job: Job, code: int | None) -> ToolError:
     """Log how a worker died, and return the error for the caller."""
-    worker.ended.wait(_EXIT_REPORT_S)
-    code = worker.exit_code
     if code is None or code >= 0:
         logger.error("a worker ended without an answer: script=%s exit_code=%s", job.name, code)
         return ToolError(f"{job.shown} ended without an answer")

@@ -2,9 +2,8 @@
 
 The server starts the zygote with `python -I -S`: a single-threaded process, locked down, with Lua and the
 prelude loaded. It receives orders over a socket (`frames.ORDER`): F forks a worker that serves the attached
-descriptor, P forks a worker for a probe of the self-test, K kills a worker. It sends reports
-(`frames.REPORT`): F with a new worker's pid; X with the wait status of a worker that has exited. When the
-server ends, the zygote and all workers end.
+descriptor, P forks a worker for a probe of the self-test, K kills a worker. It answers each
+(`frames.ANSWER`). When the server ends, the zygote and all workers end.
 
 A worker reads one job from its socket, runs it, sends the answer and ends. No other module imports lupa.
 """
@@ -16,10 +15,11 @@ import hmac
 import json
 import marshal
 import os
-import select
 import signal
 import socket
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
@@ -27,13 +27,13 @@ from lupa import lua54
 
 from ctx.lua import lockdown
 from ctx.lua.frames import (
+    ANSWER,
     HEADER_BYTES,
     HOST_CALL,
     JOB,
     MAX_FRAME_BYTES,
     MAX_RESULT_BYTES,
     ORDER,
-    REPORT,
     RESULT,
 )
 
@@ -66,13 +66,6 @@ def _mend(payload: bytes) -> bytes:
     return encode_basestring(payload.decode("utf-8", "replace")).encode()
 
 
-def _uuid(_: bytes) -> bytes:
-    digits = bytearray(os.urandom(16).hex().encode())
-    digits[12:13] = b"4"  # version and variant (RFC 9562); all other digits are random
-    digits[16:17] = b"%x" % (int(digits[16:17], 16) & 3 | 8)
-    return b"-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
-
-
 # Name -> a pure function and a sample of its input. Some of them load files at the first call, which a worker
 # cannot open, so the zygote calls each once.
 _PURE: dict[bytes, tuple[Callable[[bytes], bytes], bytes]] = {
@@ -86,7 +79,7 @@ _PURE: dict[bytes, tuple[Callable[[bytes], bytes], bytes]] = {
         b"x",
     ),
     b"crypto.md5": (lambda payload: hashlib.md5(payload, usedforsecurity=False).hexdigest().encode(), b"x"),
-    b"crypto.uuid": (_uuid, b""),
+    b"crypto.uuid": (lambda _: str(uuid.uuid4()).encode(), b""),
     b"crypto.hmac_sha256": (_hmac, b"1:kd"),
 }
 
@@ -213,57 +206,54 @@ class _Zygote:
         self.control.sendall(json.dumps(layers).encode() + b"\n")
 
     def run(self) -> NoReturn:
-        child_exited, wakeup = os.pipe()
-        for fd in (child_exited, wakeup):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.own_fds = [child_exited, wakeup, self.control.fileno()]
         gc.collect()
         gc.disable()
         gc.freeze()  # otherwise the first collection in each worker would copy every page
-        waiting = select.poll()
-        for fd in (child_exited, self.control.fileno()):
-            waiting.register(fd, select.POLLIN)
-        while True:
-            for fd, _ in waiting.poll():
-                if fd == child_exited:
-                    os.read(child_exited, 4096)
-                    self.report_exits()
-                else:
-                    self.read_order()
+        with suppress(OSError):  # the server has ended
+            while self.answer_order():
+                pass
+        for pid in self.children:
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
 
-    def read_order(self) -> None:
-        try:
-            message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
-        except ConnectionResetError:
-            self.end()
+    def answer_order(self) -> bool:
+        """Returns False if the server has closed the socket."""
+        message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
         if len(message) < ORDER.size:
-            self.end()
+            return False
         letter, number = ORDER.unpack(message)
         if letter == b"K":
-            if number in self.children:  # a child not yet waited for, so its pid cannot be reused
-                os.kill(number, signal.SIGKILL)
-            return
+            answer = self.kill(number)
+        else:
+            answer = self.fork(fds[0], None if letter == b"F" else number)
+        self.control.sendall(ANSWER.pack(answer))
+        for fd in fds:
+            os.close(fd)
+        return True
+
+    def kill(self, pid: int) -> int:
+        """The wait status of a worker that is killed, or has ended; -1 if there is none with this pid."""
+        if pid not in self.children:
+            return -1
+        os.kill(pid, signal.SIGKILL)  # not yet waited for, so the pid cannot belong to another process
+        self.children.remove(pid)
+        return os.waitpid(pid, 0)[1]
+
+    def fork(self, fd: int, probe: int | None) -> int:
         try:
             pid = os.fork()
         except OSError:  # too many processes, or too little memory
-            self.control.sendall(REPORT.pack(b"F", 0, 0))
-        else:
-            if pid == 0:
-                self.become_worker(fds[0], None if letter == b"F" else number)
-            self.children.add(pid)
-            self.control.sendall(REPORT.pack(b"F", pid, 0))
-        for fd in fds:
-            os.close(fd)
+            return 0
+        if pid == 0:
+            self.become_worker(fd, probe)
+        self.children.add(pid)
+        return pid
 
     def become_worker(self, fd: int, probe: int | None) -> NoReturn:
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if fd != 3:
                 os.dup2(fd, 3)
-            for inherited in {*self.own_fds, fd} - {3}:
+            for inherited in {self.control.fileno(), fd} - {3}:
                 os.close(inherited)
             end = socket.socket(fileno=3)
             lockdown.confine_worker(self.pid, self.address_space)
@@ -275,22 +265,6 @@ class _Zygote:
                 lockdown.try_probe(probe, self.memory_bytes)
         finally:
             os._exit(BROKEN)
-
-    def report_exits(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.children.discard(pid)
-            self.control.sendall(REPORT.pack(b"X", pid, status))
-
-    def end(self) -> NoReturn:
-        for pid in self.children:
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
 
 
 def main(argument: str) -> NoReturn:
