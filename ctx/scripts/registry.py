@@ -131,12 +131,11 @@ class InstalledRegistries:
     def absence(self, reference: str) -> str:
         """The end of an error message that says why a script is not installed."""
         registry, path = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
-        record = next((row for row in self.with_shipped() if row.name == registry), None)
-        if record is None:
+        rows = (row for row in self.with_shipped() if row.name == registry)
+        names = [script.path for row in rows for script in row.scripts]
+        if not names:
             return f"is not installed; run `ctx registry install {registry} URL`"
-        names = [script.path for script in record.scripts]
-        hint = did_you_mean(path, names) if names else f"`ctx registry list {registry}` shows its scripts"
-        return f"is not in that registry; {hint}"
+        return f"is not in that registry; {did_you_mean(path, names)}"
 
     def path_of(self, script: RegistryScript, name: str) -> str:
         """The path of a file of a script."""
