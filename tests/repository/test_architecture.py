@@ -44,7 +44,7 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 1950,
+    "(top)": 1975,
     "cli": 5350,
     "cluster": 2175,
     "code": 600,
