@@ -403,3 +403,11 @@ def bundled_path(*parts: str) -> str:
     """
     installed = os.path.join(_PACKAGE, "_bundled", *parts)
     return installed if os.path.exists(installed) else os.path.join(os.path.dirname(_PACKAGE), *parts)
+
+
+def loader_variables() -> dict[str, str]:
+    """The environment of a process without privileges: only the variables that a Python outside the system's
+    folders may need to find its libraries.
+    """
+    names = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in names if name in os.environ}

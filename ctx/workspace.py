@@ -26,7 +26,7 @@ from ctx.memory.activity import Activity, file_activity
 from ctx.memory.copies import copy_if_changed
 from ctx.memory.location import Location, locate, loss
 from ctx.models import JSON, Caller, CallProgress, SourceStatus
-from ctx.scripts.sources import configured_connectors, script_file
+from ctx.scripts.sources import configured_connectors
 from ctx.scripts.store import FileScriptStore, ScriptStore
 from ctx.search.searcher import Searcher
 from ctx.store.base import Projection, SearchIndex
@@ -34,6 +34,7 @@ from ctx.store.folder import WriterLock, work_lock
 from ctx.store.index import Plane
 from ctx.store.schema import is_locked
 from ctx.store.sqlite import SqliteCatalog, check_whole, open_catalog
+from ctx.text.strings import did_you_mean, one_line
 from ctx.tools.builtin import builtin_tools
 from ctx.tools.toolbox import Agents, Toolbox, inline_agent
 
@@ -358,7 +359,7 @@ class Workspace:
         if self.config.store.url:
             from ctx.cluster.memory_db import SharedScriptStore
 
-            return self._opened.enter_context(closing(SharedScriptStore(self._database)))
+            return SharedScriptStore(self._database)
         return self._opened.enter_context(closing(FileScriptStore(lambda: self.location.memory)))
 
     def load_extensions(self) -> None:
@@ -370,13 +371,14 @@ class Workspace:
             logger.warning("%s", doubt)
 
     def doubts(self) -> list[str]:
-        """A warning for each setting of a script or an agent that has no effect."""
-        from ctx.scripts.loader import doubts
-
-        config = self.config
-        configured = (*config.script_tools, *config.script_agents, *config.script_connectors)
-        scripts = [script_file(script, config) for script in configured]
-        return list(doubts(scripts, self.toolbox, self.agents))
+        """A warning for each tool of an agent that does not exist."""
+        names = self.toolbox.names()
+        return [
+            f"agent '{agent.name}': there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
+            for agent in self.agents.list()
+            for name in agent.tools
+            if name not in names
+        ]
 
     @part
     def scripts(self) -> "Scripts":

@@ -22,7 +22,7 @@ from ctx.config.trust import TrustFile, project_scripts, trust_path
 from ctx.errors import BadRequest, ConfigError
 from ctx.models import JSON, as_table, record_json
 from ctx.scripts.registry import InstalledRegistries, installed_registries, new_registry
-from ctx.scripts.registry_contents import MANIFEST, Fetched, Registry, RegistryScript, fetch
+from ctx.scripts.registry_contents import MANIFEST, Contents, Registry, RegistryScript, fetch
 from ctx.text.strings import counted, one_line
 
 TRUST_HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
@@ -124,7 +124,7 @@ def _registry_json(installed: InstalledRegistries, registry: Registry) -> dict[s
 def _script_json(installed: InstalledRegistries, script: RegistryScript) -> dict[str, JSON]:
     return {
         "script": script.reference,
-        **record_json(script, omit=("registry", "origins", "sizes")),
+        **record_json(script, omit=("registry", "sizes")),
         "sha256": script.digest,
         "trusted": installed.runs(script),
         "problem": installed.change(script),
@@ -148,13 +148,15 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
             )
         url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
         registry, branch = new_registry(args.name, url, args.branch), args.branch
-    registry, contents, problems, _ = _fetched(registry, branch)
-    installed.install(registry, contents)
+    registry, contents, _ = _fetched(registry, branch)
+    installed.install(registry, contents.files)
     lines = [
         f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.",
-        *(f"  left out: {plain(problem)}" for problem in problems),
+        *(f"  left out: {plain(problem)}" for problem in contents.problems),
     ]
-    code = tell(args.json, {**_registry_json(installed, registry), "left_out": list(problems)}, *lines)
+    code = tell(
+        args.json, {**_registry_json(installed, registry), "left_out": list(contents.problems)}, *lines
+    )
     if registry.scripts and not args.json:
         print()
         _print_scripts(installed, registry.scripts, False)
@@ -169,7 +171,7 @@ def _trust_lines(script: RegistryScript) -> list[str]:
     ]
 
 
-def _fetched(registry: Registry, branch: str | None) -> Fetched:
+def _fetched(registry: Registry, branch: str | None) -> tuple[Registry, Contents, bool | None]:
     with bars() as progress, without_reported():
         return fetch(registry, branch, progress)
 
@@ -182,7 +184,7 @@ def _update(installed: InstalledRegistries, args: Namespace) -> int:
 
 
 def _update_one(installed: InstalledRegistries, registry: Registry, args: Namespace) -> JSON:
-    newest, contents, problems, follows = _fetched(registry, registry.branch)
+    newest, contents, follows = _fetched(registry, registry.branch)
     if follows is False and not args.rewritten:
         raise BadRequest(
             f"{registry.name}: the branch was rewritten and no longer contains the installed commit "
@@ -197,7 +199,7 @@ def _update_one(installed: InstalledRegistries, registry: Registry, args: Namesp
         if before.get(reference) != after.get(reference)
     }
     if not args.dry_run:
-        installed.install(newest, contents)
+        installed.install(newest, contents.files)
     if not args.json:
         if registry.commit == newest.commit:
             print(f"{registry.name}: up to date at {registry.commit[:12]}")
@@ -207,14 +209,14 @@ def _update_one(installed: InstalledRegistries, registry: Registry, args: Namesp
         for reference, change in changes.items():
             trust = " (no longer trusted: review it, then run `ctx trust`)" if change == "changed" else ""
             print(f"  {change:<8} {reference}{trust}")
-        for problem in problems:
+        for problem in contents.problems:
             print(f"  left out: {plain(problem)}")
     return {
         "name": registry.name,
         "from": registry.commit,
         "to": newest.commit,
         "changes": changes,
-        "left_out": list(problems),
+        "left_out": list(contents.problems),
     }
 
 

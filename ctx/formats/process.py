@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from ctx.code.symbols import Definition
 from ctx.errors import SourceError
+from ctx.files import loader_variables
 from ctx.formats.base import Parsed
 from ctx.formats.table import function_of
 from ctx.models import JSON, Heading
@@ -43,8 +44,6 @@ _BOOT = """
 import sys; sys.path += sys.argv[4:]
 from ctx.formats.process import serve; serve(*map(int, sys.argv[1:4]))
 """
-# Variables that a Python outside the system's folders may need to find its libraries.
-_LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _END_TIMEOUT_S = 5.0
 
 
@@ -187,7 +186,6 @@ class ReadingProcess:
         mine.settimeout(self.wall_s)
         limits = map(str, (self.cpu_s, self.memory_mb, IDLE_S))
         paths = [os.path.abspath(path) for path in sys.path]
-        environment = {name: os.environ[name] for name in _LOADER if name in os.environ}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _BOOT, *limits, *paths],
@@ -195,7 +193,7 @@ class ReadingProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env=environment,
+                env=loader_variables(),
                 start_new_session=True,  # Ctrl-C in the terminal must reach the parent only
             )
         self._channel = mine

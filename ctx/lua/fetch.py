@@ -12,7 +12,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -63,16 +63,6 @@ def target_of(url: str, allow_hosts: frozenset[str]) -> Target:
     """The target of a URL. `allow_hosts` has HOST or HOST:PORT entries that may be on a private network.
     Raises `ToolError`.
     """
-    scheme, host, port = _split(url)
-    named = f"[{host}]" if ":" in host else host
-    trusted = not allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
-    if not trusted and port not in PORTS.values():
-        raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
-    return Target(url.partition("#")[0], scheme, host, port, trusted)
-
-
-def _split(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of a URL. Raises `ToolError` if it is invalid or not allowed."""
     if len(url) > MAX_URL:
         raise ToolError(f"http: the URL is longer than {MAX_URL} characters")
     if _BAD_URL.search(url):
@@ -86,13 +76,19 @@ def _split(url: str) -> tuple[str, str, int]:
         host = (parts.hostname or "").rstrip(".")
     except ValueError as error:
         raise ToolError("http: not a URL") from error
-    if parts.scheme not in PORTS:
+    scheme = parts.scheme
+    if scheme not in PORTS:
         raise ToolError("http: only http:// and https:// URLs are allowed")
     if parts.username is not None or parts.password is not None:
         raise ToolError("http: a URL must not contain a user or password; send an Authorization header")
     if not host or "%" in host:
         raise ToolError("http: the URL has no host")
-    return parts.scheme, host, PORTS[parts.scheme] if port is None else port
+    port = PORTS[scheme] if port is None else port
+    named = f"[{host}]" if ":" in host else host
+    trusted = not allow_hosts.isdisjoint((host, named, f"{named}:{port}"))
+    if not trusted and port not in PORTS.values():
+        raise ToolError(f"http: port {port} is not allowed; name {named}:{port} in allow_hosts to allow it")
+    return Target(url.partition("#")[0], scheme, host, port, trusted)
 
 
 def joined(url: str, location: str) -> str:
@@ -324,6 +320,9 @@ IPV4_SPECIAL = tuple(
         "10.0.0.0/8",  # private use, RFC 1918
         "100.64.0.0/10",  # shared address space of providers, RFC 6598
         "127.0.0.0/8",  # loopback, RFC 1122
+        # Azure's WireServer; other metadata services are in a block of this list
+        # https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+        "168.63.129.16/32",
         "169.254.0.0/16",  # link-local, RFC 3927
         "172.16.0.0/12",  # private use, RFC 1918
         # protocol assignments, RFC 6890: DS-Lite, NAT64 discovery, PCP and TURN anycast in it
@@ -352,9 +351,6 @@ IPV6_SPECIAL = tuple(  # in global unicast
         "3fff::/20",  # documentation, RFC 9637
     )
 )
-# Azure's WireServer has an ordinary public address. Other metadata services are in a block above.
-# https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
-AZURE_WIRE_SERVER = IPv4Address("168.63.129.16")
 _ISATAP = (0x00005EFE, 0x02005EFE)  # above the IPv4 address in the lower half of an address, RFC 5214
 
 
@@ -367,7 +363,7 @@ def address_allowed(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    if address == AZURE_WIRE_SERVER or not address.is_global:
+    if not address.is_global:
         return False
     if not isinstance(address, IPv6Address):
         return not any(address in block for block in IPV4_SPECIAL)

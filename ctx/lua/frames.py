@@ -19,7 +19,7 @@ HEADER_BYTES = 5
 
 # Messages between the server and the zygote, which have a fixed length.
 ORDER = struct.Struct("=ci")  # (F fork, P fork a probe, K kill), (probe number or pid)
-REPORT = struct.Struct("=cii")  # (F forked, X exited), (pid), (wait status)
+ANSWER = struct.Struct("=i")  # to F and P the pid, 0 if the fork failed; to K the wait status, -1 if unknown
 
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}
@@ -32,10 +32,6 @@ class FrameError(Exception):
 
 class WorkerGone(Exception):
     """The worker closed its socket."""
-
-
-class JobNotRead(WorkerGone):
-    """The worker closed its socket before it had read the job."""
 
 
 class DeadlinePassed(TimeoutError):
@@ -65,14 +61,13 @@ class ItemProblem(NamedTuple):
 class Channel:
     """The server's end of a worker's socket. No call outlasts its deadline, whatever the worker does."""
 
-    __slots__ = ("_buffer", "_reader", "_socket")
-
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
-        self._buffer = b""
-        self._reader = select.poll()
-        self._reader.register(end, select.POLLIN)
+        self._buffer = bytearray()
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(end, select.POLLIN)
+        self._writable.register(end, select.POLLOUT)
 
     def close(self) -> None:
         self._socket.close()
@@ -82,7 +77,6 @@ class Channel:
         if len(payload) > MAX_FRAME_BYTES:
             raise FrameError(f"{len(payload)} bytes are more than a worker accepts ({MAX_FRAME_BYTES})")
         pending = memoryview(len(payload).to_bytes(4, "big") + letter + payload)
-        writer: select.poll | None = None
         while True:
             try:
                 pending = pending[self._socket.send(pending) :]
@@ -92,48 +86,38 @@ class Channel:
                 raise WorkerGone from error
             if not pending:
                 return
-            if writer is None:
-                writer = select.poll()
-                writer.register(self._socket, select.POLLOUT)
-            writer.poll(deadline.left_s() * 1000)  # checks the deadline even if the worker reads all the time
+            # Checks the deadline even if the worker reads all the time.
+            self._writable.poll(deadline.left_s() * 1000)
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
         """The next frame as (letter, payload). Raises the same errors as `send`."""
-        data = self._buffer or self._read(deadline)
-        while len(data) < HEADER_BYTES:
-            data += self._read(deadline)
-        letter = data[4:5]
-        length = int.from_bytes(data[:4], "big")
+        while len(self._buffer) < HEADER_BYTES:
+            self._read(deadline)
+        letter = bytes(self._buffer[4:5])
+        length = int.from_bytes(self._buffer[:4], "big")
         if length > _CAPS.get(letter, -1):
             raise FrameError(
                 f"a frame of {length} bytes is too long" if letter in _CAPS else "an unknown frame"
             )
         end = HEADER_BYTES + length
-        if len(data) < end:
-            parts = [data]
-            have = len(data)
-            while have < end:
-                parts.append(self._read(deadline))
-                have += len(parts[-1])
-            data = b"".join(parts)
-        self._buffer = data[end:]
-        return letter, data[HEADER_BYTES:end]
+        while len(self._buffer) < end:
+            self._read(deadline)
+        payload = bytes(self._buffer[HEADER_BYTES:end])
+        del self._buffer[:end]
+        return letter, payload
 
     @property
     def unread(self) -> bool:
         """Whether the worker sent more than the frame that was received last."""
         return bool(self._buffer)
 
-    def _read(self, deadline: Deadline) -> bytes:
-        while True:
-            if not self._reader.poll(deadline.left_s() * 1000):
-                continue
-            try:
-                data = self._socket.recv(_READ_BYTES)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise WorkerGone from error
-            if not data:
-                raise WorkerGone
-            return data
+    def _read(self, deadline: Deadline) -> None:
+        while not self._readable.poll(deadline.left_s() * 1000):
+            pass
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except OSError as error:
+            raise WorkerGone from error
+        if not data:
+            raise WorkerGone
+        self._buffer += data

@@ -5,6 +5,7 @@ raises `ToolError` with a message for the script's author. The message contains 
 machine.
 """
 
+import errno
 import fnmatch
 import json
 import logging
@@ -12,20 +13,20 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 import orjson
 
+from ctx import files
 from ctx.errors import ToolError
 from ctx.lua.fetch import (
     FAILURES,
     MAX_REDIRECTS,
     TIMEOUTS,
-    Reply,
     Resolve,
-    Target,
     exchange,
     open_pool,
     reason,
@@ -47,6 +48,7 @@ MAX_LISTED = 10_000
 MAX_GLOB_CHARS = 256  # in `fs.list`; file names are not longer
 DEFAULT_TIMEOUT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+OUR_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
 # Only the HTTP client sets these. With them a script could smuggle a second request or name another host.
 REFUSED_HEADERS = {
     *("host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "keep-alive"),
@@ -61,9 +63,6 @@ CROSS_ORIGIN_HEADERS = {
 }
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 
-Identity = tuple[int, int]
-"""Device and inode of a folder."""
-
 
 class Policy(NamedTuple):
     """Limits for one script: what it may read, reach and call."""
@@ -75,7 +74,7 @@ class Policy(NamedTuple):
     calls: frozenset[str] = frozenset()  # the tools it may call
     memory_bank: str | None = None
     store: str = ""  # the owner of its stored values; "" if it has none
-    withheld: Callable[[Identity, str], bool] = lambda folder, name: False  # tells which files not to read
+    withheld: Callable[[str, str], bool] = lambda folder, name: False  # tells which files not to read
 
 
 # -- http ----------------------------------------------------------------------------------------------------
@@ -95,7 +94,12 @@ def http(policy: Policy, payload: bytes, deadline_s: float, resolve: Resolve = r
     target = target_of(_with_params(str(request.get("url", "")), request.get("params")), policy.allow_hosts)
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            reply = _once(method, target, headers, body, deadline, resolve)
+            named = {name.lower() for name, _ in headers}
+            lines = [*(pair for pair in OUR_HEADERS if pair[0].lower() not in named), *headers]
+            encoded = [(name.encode(), value.encode("utf-8", "replace")) for name, value in lines]
+            content = body if body or method in ("POST", "PUT", "PATCH") else None
+            with open_pool(target, deadline, resolve) as pool:
+                reply = exchange(pool, method, target, encoded, deadline, MAX_RESPONSE_BYTES, content=content)
             if not reply.location:
                 answer = {"status": reply.status, "ok": 200 <= reply.status < 300, "headers": reply.headers}
                 return orjson.dumps(answer) + b"\0" + reply.body
@@ -145,43 +149,15 @@ def _headers(fields: JSON) -> list[tuple[str, str]]:
     return headers
 
 
-def _once(
-    method: str,
-    target: Target,
-    headers: list[tuple[str, str]],
-    body: bytes,
-    deadline: Deadline,
-    resolve: Resolve,
-) -> Reply:
-    named = {name.lower() for name, _ in headers}
-    ours = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
-    lines = [*(pair for pair in ours if pair[0].lower() not in named), *headers]
-    encoded = [(name.encode(), value.encode("utf-8", "replace")) for name, value in lines]
-    content = body if body or method in ("POST", "PUT", "PATCH") else None
-    with open_pool(target, deadline, resolve) as pool:
-        return exchange(pool, method, target, encoded, deadline, MAX_RESPONSE_BYTES, content=content)
-
-
 # -- files ---------------------------------------------------------------------------------------------------
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK, because opening a FIFO must not block. FIFOs are refused after that.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _SCRIPT_FOLDERS = ("tools", "agents")  # readable folders in `.ctx`, which also has memories and keys
 
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:
     """The bytes of a regular file below one of the script's folders. Symbolic links are not followed."""
-    descriptor = _open_beneath(policy, payload, folder=False)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ToolError("fs.read: not a regular file")
-        with os.fdopen(os.dup(descriptor), "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    finally:
-        os.close(descriptor)
+    with _located(policy, payload, "fs.read") as (root, path):
+        data = files.read_file(path, beneath=root, most=MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise ToolError(f"fs.read: the file is larger than {MAX_FILE_BYTES:,} bytes")
     return data
@@ -211,20 +187,21 @@ def fs_list(policy: Policy, payload: bytes) -> bytes:
     folder = str(request.get("dir", ".")) or "."
     fits = _glob_test(request.get("glob"))
     prefix = "" if folder in (".", "./") else f"{folder.rstrip('/')}/"
-    descriptor = _open_beneath(policy, folder.encode("utf-8", "surrogateescape"), folder=True)
     rows: list[JSON] = []
-    try:
-        for name in filter(fits, sorted(os.listdir(descriptor))):
-            row = _entry(descriptor, prefix, name)
-            if row is None:
-                continue
-            rows.append(row)
-            if len(rows) > MAX_LISTED:
-                raise ToolError(
-                    f"fs.list: the folder has more than {MAX_LISTED:,} entries; narrow it with a glob"
-                )
-    finally:
-        os.close(descriptor)
+    with _located(policy, folder.encode("utf-8", "surrogateescape"), "fs.list") as (root, path):
+        descriptor, _ = files.enter(f"{path}/.", root)
+        try:
+            for name in filter(fits, sorted(os.listdir(descriptor))):
+                row = _entry(descriptor, prefix, name)
+                if row is None:
+                    continue
+                rows.append(row)
+                if len(rows) > MAX_LISTED:
+                    raise ToolError(
+                        f"fs.list: the folder has more than {MAX_LISTED:,} entries; narrow it with a glob"
+                    )
+        finally:
+            os.close(descriptor)
     return json.dumps(rows).encode()
 
 
@@ -242,51 +219,31 @@ def _glob_test(glob: JSON) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(glob)).match
 
 
-def _steps(root: str, below: str, operation: str) -> list[str]:
-    """The parts of a path relative to a root. Raises `ToolError` for `..`, and for paths in
-    `.git` or `.ctx`.
+@contextmanager
+def _located(policy: Policy, payload: bytes, operation: str) -> Iterator[tuple[str, str]]:
+    """Yields (root, path) of a path that a script names; no link below the root may be followed. Raises
+    `ToolError` if the script may not read it, and for an `OSError` of the block.
     """
+    if b"\0" in payload or len(payload) > 4096:
+        raise ToolError(f"{operation}: not a path")
+    root, below = _root_of(policy, os.fsdecode(payload), operation)
     parts = [part for part in below.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ToolError(f"{operation}: the path leads out of the script's folders")
     if ".git" in map(str.lower, parts) or _is_in_store([*root.split("/"), *parts]):
         raise _withheld(operation)
-    return parts
-
-
-def _open_beneath(policy: Policy, payload: bytes, *, folder: bool) -> int:
-    """Open a path one part at a time, without following links, so that it stays below a root. Returns the
-    descriptor.
-    """
-    operation = "fs.list" if folder else "fs.read"
-    if b"\0" in payload or len(payload) > 4096:
-        raise ToolError(f"{operation}: not a path")
-    path = os.fsdecode(payload)
-    root, below = _root_of(policy, path, operation)
-    parts = _steps(root, below, operation)
+    root = path = os.path.realpath(root)
+    for part in parts:
+        if policy.withheld(path, part):
+            raise _withheld(operation)
+        path = os.path.join(path, part)
     try:
-        return _descend(policy, root, parts, operation)
+        yield root, path
     except OSError as error:
-        text = path[:120].encode("utf-8", "backslashreplace").decode()
-        raise ToolError(f"{operation}: {os.strerror(error.errno or 0)}: {text}") from error
-
-
-def _descend(policy: Policy, root: str, parts: list[str], operation: str) -> int:
-    """Open each part relative to the folder before, and return the descriptor of the last."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    last = _FOLDER if operation == "fs.list" else _FILE
-    try:
-        for number, part in enumerate(parts, 1):
-            status = os.fstat(descriptor)
-            if policy.withheld((status.st_dev, status.st_ino), part):
-                raise _withheld(operation)
-            following = os.open(part, last if number == len(parts) else _FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = following
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        text = payload[:120].decode("utf-8", "backslashreplace")
+        special = error.errno == errno.EINVAL
+        reason = "not a regular file" if special else os.strerror(error.errno or 0)
+        raise ToolError(f"{operation}: {reason}: {text}") from error
 
 
 def _withheld(operation: str) -> ToolError:

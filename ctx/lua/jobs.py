@@ -5,13 +5,14 @@ The worker may be hostile and send anything.
 
 import functools
 import logging
+import math
 import os
 import re
 import threading
 import time
 from collections.abc import Callable, Generator
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import orjson
 
@@ -26,15 +27,12 @@ from ctx.lua.frames import (
     DeadlinePassed,
     FrameError,
     ItemProblem,
-    JobNotRead,
-    WorkerGone,
 )
 from ctx.models import JSON, as_table
 from ctx.text.strings import one_line
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Host = Callable[[str, bytes, float], bytes]
 
 MAX_LOG_LINES = 1000
@@ -44,9 +42,8 @@ MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
 
 _LAST_MOMENT_S = 0.02
 _THREAD_WAIT_S = 1.0  # shorter than most deadlines, so that the caller gets `Busy` early
-# The first part of an operation's name is the grant it needs, but `log` and `sleep` need none.
-GRANTS = frozenset({"http", "fs", "env", "context", "memory"})
-# Kinds of error for `error.throw` -> the exception that the caller gets.
+# Kinds of error for `error.throw` -> the exception that the caller gets. Scripts with the grant "memory" may
+# use it.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
     "invalid_params": BadRequest,
@@ -54,72 +51,46 @@ KINDS: dict[str, type[CtxError]] = {
     "forbidden": AccessError,
     "storage": StoreError,
 }
-THROWING = "memory"  # scripts with this grant may use `error.throw`
 
 
-class DeadlineThreads:
-    """Runs functions with a deadline, each in its own thread, at most `most` at a time.
+class Job(NamedTuple):
+    """One call into one script.
 
-    A thread cannot be killed. When a call overruns, the caller goes on, and the thread lives until the
-    function returns. The threads are daemons (unlike those of `concurrent.futures`), so an abandoned call
-    does not keep the process alive.
+    `name` is for messages and the log. `arguments` and `context` are JSON; `context` becomes the script's
+    `context` table. `trust` is "operator" for scripts that the configuration names, else "untrusted".
+    `output_schema` is the schema that the result is fitted to. `caller` identifies who called, "" if unknown:
+    one caller and one script may use only a share of the pool (`Shares`). `ends_s` is when the caller stops
+    waiting, on the clock of `time.monotonic()`; the wait for a worker counts.
     """
 
-    def __init__(self, most: int) -> None:
-        self._free = threading.Semaphore(most)
-
-    def call(self, function: Callable[[], T], deadline: Deadline) -> T:
-        """Return what `function` returns, or raise what it raises.
-
-        Raises `DeadlinePassed` if that comes first, and `Busy` if no thread is free.
-        """
-        if not self._free.acquire(timeout=min(deadline.left_s(), _THREAD_WAIT_S)):
-            deadline.left_s()  # the deadline may have come first
-            raise Busy("all host calls of the sandbox are busy; try again")
-        answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-
-        def run() -> None:
-            value, failure = None, None
-            try:
-                value = function()
-            except BaseException as error:
-                failure = error
-            self._free.release()  # before the answer: the caller's next call finds this thread free
-            answers.put((value, failure))
-
-        threading.Thread(target=run, name="lua-host-call", daemon=True).start()
-        while True:
-            try:
-                value, error = answers.get(timeout=deadline.left_s())
-            except Empty:
-                continue
-            if error is not None:
-                raise error
-            result: T = value
-            return result
-
-
-class JobContext(NamedTuple):
-    """The parts that a running job needs. `label` is the script's name in the log, `level` the log level of a
-    failure.
-    """
-
-    label: str
+    name: str
+    source: bytes
+    entry: str
+    arguments: bytes
+    context: bytes
     grants: frozenset[str]
-    host: Host
-    deadline: Deadline
-    threads: DeadlineThreads
-    level: int = logging.INFO
+    trust: str
+    kind: str = "tool"
+    output_schema: JSON | None = None
+    caller: str = ""
+    ends_s: float = math.inf
+
+    @property
+    def shown(self) -> str:
+        """The script's name in messages."""
+        return f"{self.kind} '{self.name}'"
+
+    @property
+    def level(self) -> int:
+        """The log level for a failure. A connector's failure is also logged with its source."""
+        return logging.DEBUG if self.kind == "connector" else logging.INFO
 
 
 @functools.cache
 def _path_pattern() -> re.Pattern[str]:
     """Matches a path on this machine: below one of its top folders, not part of a URL or a longer word."""
-    try:
-        tops = sorted(os.listdir("/"))
-    except OSError:
-        tops = ["etc", "home", "opt", "root", "srv", "tmp", "usr", "var", "Users"]
-    return re.compile(r"(?<![\w./:-])/(?:" + "|".join(map(re.escape, tops)) + r")(?:/[^\s'\":;,()\[\]]*)+")
+    tops = "|".join(map(re.escape, sorted(os.listdir("/"))))
+    return re.compile(rf"(?<![\w./:-])/(?:{tops})(?:/[^\s'\":;,()\[\]]*)+")
 
 
 def without_paths(text: str) -> str:
@@ -127,38 +98,134 @@ def without_paths(text: str) -> str:
     return _path_pattern().sub(lambda match: ".../" + match[0].rstrip("/").rpartition("/")[2], text)
 
 
-def run_job(channel: Channel, message: bytes, job: JobContext) -> Generator[JSON, None, bytes]:
-    """Send the job, yield a scan's items, and return the worker's last frame ("+" or "-" and JSON).
+class RunningJob:
+    """A job that a worker runs. `threads` limits how many threads answer host calls in the whole pool."""
 
-    The time the caller takes for an item does not count against the script's deadline. Raises
-    `DeadlinePassed`, `FrameError`, `WorkerGone`, and `Busy` when no thread is free for a host
-    call.
-    """
-    log = _ScriptLog()
-    try:
-        channel.send(JOB, message, job.deadline)
-        letter, payload = channel.receive(job.deadline)
-    except WorkerGone as error:
-        # The kernel resets a connection only if the other end has not read what was sent.
-        raise JobNotRead if isinstance(error.__cause__, OSError) else error from error
-    while True:
-        if channel.unread:
-            raise FrameError("the worker sent a second frame before the first was answered")
-        if letter != HOST_CALL:
-            return payload
-        operation, _, argument = payload.partition(b"\0")
-        name = operation.decode("ascii", "replace")
-        if name in ("emit", "emit_problem"):
-            began_s = time.monotonic()
-            yield _parse_item(name, argument)
-            job.deadline.ends_s += time.monotonic() - began_s
-            answer = b"+"
-        elif name == "log":
-            answer = log.write(argument, job)
-        else:
-            answer = _host_call(name, argument, job)
-        channel.send(REPLY, answer, job.deadline)
-        letter, payload = channel.receive(job.deadline)
+    def __init__(self, job: Job, host: Host, deadline: Deadline, threads: threading.Semaphore) -> None:
+        self._job = job
+        self._host = host
+        self._deadline = deadline
+        self._threads = threads
+        self._log_lines = self._log_bytes = 0
+
+    def run(self, channel: Channel, message: bytes) -> Generator[JSON, None, JSON]:
+        """Send the job, yield a scan's items, and return the result.
+
+        The time the caller takes for an item does not count against the script's deadline. Raises
+        `DeadlinePassed`, `FrameError`, `WorkerGone`, `Busy` when no thread is free for a host call, and the
+        script's own error as a `CtxError`.
+        """
+        deadline = self._deadline
+        channel.send(JOB, message, deadline)
+        while True:
+            letter, payload = channel.receive(deadline)
+            if channel.unread:
+                raise FrameError("the worker sent a second frame before the first was answered")
+            if letter != HOST_CALL:
+                return self._result(payload)
+            operation, _, argument = payload.partition(b"\0")
+            name = operation.decode("ascii", "replace")
+            if name in ("emit", "emit_problem"):
+                began_s = time.monotonic()
+                yield _parse_item(name, argument)
+                deadline.ends_s += time.monotonic() - began_s
+                answer = b"+"
+            elif name == "log":
+                answer = self._log(argument)
+            elif name == "sleep":
+                answer = _sleep(argument, deadline)
+            elif name == "time.now":
+                answer = b"+%d" % (time.time_ns() // 1_000_000)
+            else:
+                answer = self._host_call(name, argument)
+            channel.send(REPLY, answer, deadline)
+
+    def _log(self, argument: bytes) -> bytes:
+        """Write a line to the log. Lines beyond the limits are dropped; the last line says so."""
+        level, _, message = argument.partition(b"\0")
+        self._log_lines += 1
+        self._log_bytes += len(message)
+        if self._log_lines <= MAX_LOG_LINES and self._log_bytes <= MAX_LOG_BYTES:
+            text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"), MAX_LOG_LINE)
+            if self._log_lines == MAX_LOG_LINES:
+                text += " (further lines of this call are dropped)"
+            self._answer("log", level + b"\0" + text.encode())
+        return b"+"
+
+    def _host_call(self, name: str, argument: bytes) -> bytes:
+        first = name.partition(".")[0]  # the grant that the operation needs
+        grant = "memory" if first == "bank" else first
+        grants = self._job.grants
+        if grant not in grants:
+            hint = "" if grants else "; while a script loads it has no grants: call it inside the function"
+            return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
+        answer = self._in_thread(name, argument)
+        if answer[:1] == b"-" and self._deadline.ends_s - time.monotonic() < _LAST_MOMENT_S:
+            raise DeadlinePassed  # the host call has the same deadline and reached it a moment earlier
+        return answer
+
+    def _in_thread(self, name: str, argument: bytes) -> bytes:
+        """Answer a host call in a thread of its own.
+
+        A thread cannot be killed. When a call overruns, the script is stopped, and the thread lives until the
+        call returns. The threads are daemons (unlike those of `concurrent.futures`), so an abandoned call
+        does not keep the process alive.
+        """
+        if not self._threads.acquire(timeout=min(self._deadline.left_s(), _THREAD_WAIT_S)):
+            self._deadline.left_s()  # the deadline may have come first
+            raise Busy("all host calls of the sandbox are busy; try again")
+        answers: SimpleQueue[bytes] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                answer = self._answer(name, argument)
+            finally:
+                self._threads.release()  # before the answer: the caller's next call finds this thread free
+            answers.put(answer)
+
+        threading.Thread(target=run, name="lua-host-call", daemon=True).start()
+        try:
+            return answers.get(timeout=self._deadline.left_s())
+        except Empty:
+            raise DeadlinePassed from None
+
+    def _answer(self, name: str, argument: bytes) -> bytes:
+        try:
+            answer = self._host(name, argument, self._deadline.ends_s)
+            if len(answer) >= MAX_FRAME_BYTES:
+                raise ToolError(
+                    f"{name}: the answer has {len(answer):,} bytes; a script accepts {MAX_FRAME_BYTES:,}"
+                )
+            return b"+" + answer
+        except CtxError as error:
+            return _refusal(error)
+        except Exception:
+            logger.exception("a host call failed: script=%s operation=%s", self._job.name, name)
+            return _refusal(ToolError(f"{name}: internal error"))
+
+    def _result(self, answer: bytes) -> JSON:
+        """The value in a worker's last frame ("+" or "-" and JSON). Raises a `CtxError` if the script
+        failed.
+        """
+        job = self._job
+        try:
+            value = orjson.loads(answer[1:])
+        except orjson.JSONDecodeError as error:
+            raise ToolError(f"{job.shown}: the result is not JSON, or is nested too deeply") from error
+        if answer[:1] == b"+":
+            return value
+        failure = as_table(value)
+        raised = one_line(str(failure.get("message") or "the script failed"), 2 * MAX_MESSAGE)
+        logger.log(job.level, "a script failed: script=%s error=%s", job.name, raised)
+        if traceback := failure.get("traceback"):
+            logger.debug("script=%s %s", job.name, one_line(str(traceback), 2 * MAX_MESSAGE))
+        message = without_paths(raised)[:MAX_MESSAGE]
+        kind = failure.get("kind")
+        if "memory" in job.grants and isinstance(kind, str) and kind in KINDS:
+            data = failure.get("data")
+            details = data if isinstance(data, dict) else {"detail": data} if data else {}
+            raise KINDS[kind](message, data={"kind": kind, **details})
+        raise ToolError(message)
 
 
 def _parse_item(name: str, argument: bytes) -> JSON:
@@ -167,59 +234,6 @@ def _parse_item(name: str, argument: bytes) -> JSON:
     except orjson.JSONDecodeError as error:
         raise FrameError("an item is not JSON") from error
     return ItemProblem(one_line(str(value), MAX_MESSAGE)) if name == "emit_problem" else value
-
-
-class _ScriptLog:
-    """Writes the log lines of one call. Drops lines beyond the limits; the last line says so."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.bytes = 0
-
-    def write(self, argument: bytes, job: JobContext) -> bytes:
-        level, _, message = argument.partition(b"\0")
-        self.lines += 1
-        self.bytes += len(message)
-        if self.lines > MAX_LOG_LINES or self.bytes > MAX_LOG_BYTES:
-            return b"+"
-        text = one_line(message[:MAX_LOG_LINE].decode("utf-8", "backslashreplace"), MAX_LOG_LINE)
-        if self.lines == MAX_LOG_LINES:
-            text += " (further lines of this call are dropped)"
-        _answer("log", level + b"\0" + text.encode(), job)
-        return b"+"
-
-
-def _host_call(name: str, argument: bytes, job: JobContext) -> bytes:
-    if name == "sleep":
-        return _sleep(argument, job.deadline)
-    if name == "time.now":
-        return b"+%d" % (time.time_ns() // 1_000_000)
-    first = name.partition(".")[0]
-    grant = "memory" if first == "bank" else first
-    if grant not in GRANTS:
-        raise FrameError("unknown host call")
-    if grant not in job.grants:
-        hint = "" if job.grants else "; while a script loads it has no grants: call it inside the function"
-        return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
-    answer = job.threads.call(lambda: _answer(name, argument, job), job.deadline)
-    if answer[:1] == b"-" and job.deadline.ends_s - time.monotonic() < _LAST_MOMENT_S:
-        raise DeadlinePassed  # the host call has the same deadline and reached it a moment earlier
-    return answer
-
-
-def _answer(name: str, argument: bytes, job: JobContext) -> bytes:
-    try:
-        answer = job.host(name, argument, job.deadline.ends_s)
-        if len(answer) >= MAX_FRAME_BYTES:
-            raise ToolError(
-                f"{name}: the answer has {len(answer):,} bytes; a script accepts {MAX_FRAME_BYTES:,}"
-            )
-        return b"+" + answer
-    except CtxError as error:
-        return _refusal(error)
-    except Exception:
-        logger.exception("a host call failed: script=%s operation=%s", job.label, name)
-        return _refusal(ToolError(f"{name}: internal error"))
 
 
 def _refusal(error: CtxError) -> bytes:
@@ -238,28 +252,3 @@ def _sleep(argument: bytes, deadline: Deadline) -> bytes:
     while (left_s := until_s - time.monotonic()) > 0:
         time.sleep(min(left_s, deadline.left_s()))
     return b"+"
-
-
-def result_of(answer: bytes, job: JobContext) -> JSON:
-    """The value in a worker's last frame. Raises a `CtxError` if the script failed."""
-    try:
-        value = orjson.loads(answer[1:])
-    except orjson.JSONDecodeError as error:
-        raise ToolError(f"{job.label}: the result is not JSON, or is nested too deeply") from error
-    if answer[:1] == b"+":
-        return value
-    raise _failure(as_table(value), job)
-
-
-def _failure(failure: dict[str, JSON], job: JobContext) -> CtxError:
-    raised = one_line(str(failure.get("message") or "the script failed"), 2 * MAX_MESSAGE)
-    logger.log(job.level, "a script failed: script=%s error=%s", job.label, raised)
-    message = without_paths(raised)[:MAX_MESSAGE]
-    if traceback := failure.get("traceback"):
-        logger.debug("script=%s %s", job.label, one_line(str(traceback), 2 * MAX_MESSAGE))
-    kind = failure.get("kind")
-    if THROWING in job.grants and isinstance(kind, str) and kind in KINDS:
-        data = failure.get("data")
-        details = data if isinstance(data, dict) else {"detail": data} if data else {}
-        return KINDS[kind](message, data={"kind": kind, **details})
-    return ToolError(message)

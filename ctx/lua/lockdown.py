@@ -7,15 +7,19 @@ make memory executable. The filter is classic BPF and needs no library.
 """
 
 import ctypes
+import mmap
 import os
 import platform
 import resource
 import signal
 import socket
 import sys
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 NOBODY = 65534
+CPU_S = 3600  # in case the server cannot kill a worker; longer than any connector's deadline
+FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x40000000
@@ -131,7 +135,7 @@ def address_space_bytes() -> int:
         return 0
 
 
-def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
+def confine_worker(zygote_pid: int, address_space: int) -> None:
     """Make the worker end with the zygote, and limit its descriptors, memory and CPU time. Raises
     `OSError`.
     """
@@ -142,7 +146,7 @@ def confine_worker(zygote_pid: int, address_space: int, cpu_s: int) -> None:
     limits = [
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_CPU, CPU_S),
         (resource.RLIMIT_NOFILE, 4),
     ]
     if os.geteuid() != 0:
@@ -266,3 +270,42 @@ def install_filter(program: Program) -> None:
         raise OSError(ctypes.get_errno(), "no_new_privs")
     if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
         raise OSError(ctypes.get_errno(), "seccomp")
+
+
+# -- the self-test -------------------------------------------------------------------------------------------
+# Workers try what a hostile script would try. Their exit status shows whether the kernel stopped them.
+
+REFUSED_STATUS = 77
+
+
+def _map_memory(memory_bytes: int) -> None:
+    # Map the memory without writing to it, so that the probe uses none on a machine without the limit.
+    maps = [mmap.mmap(-1, memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)]
+    maps.clear()
+
+
+def _loop(_: int) -> None:
+    while True:
+        pass
+
+
+FORBIDDEN: dict[str, Callable[[int], object]] = {
+    "open a file": lambda _: os.open("/", os.O_RDONLY),
+    "open a socket": lambda _: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+    "start a process": lambda _: os.fork(),
+    "run a program": lambda _: os.execv("/bin/true", ["true"]),  # noqa: S606 - the kernel must stop it
+    "send a signal": lambda _: os.kill(1, 0),
+    "make memory executable": lambda _: mmap.mmap(
+        -1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    ),
+}
+PROBES = {**FORBIDDEN, MEMORY: _map_memory, KILL: _loop}
+
+
+def try_probe(number: int, memory_bytes: int) -> NoReturn:
+    """Run a probe and end the process. `memory_bytes` is what a script may use."""
+    try:
+        list(PROBES.values())[number](memory_bytes)
+    except (OSError, MemoryError):
+        os._exit(REFUSED_STATUS)
+    os._exit(0)

@@ -7,9 +7,8 @@
 A job runs one entry of one script:
 
     entry       calls                                   returns
-    metadata    nothing                                 the fields of the script's table
-    load_check  nothing                                 {"fields", "read"}: the names the table has, and those
-                                                        that are read, if the script defines its function
+    metadata    nothing                                 the fields of the script's table, if it defines its
+                                                        function; `true` for each field of another name
     execute     tool.execute(arguments, context)        its result
     resolve     agent.resolve(arguments, config, context)   its result
     scan        connector.scan(config, context)         {"count": n}; `Pool.scan` yields the items
@@ -43,25 +42,16 @@ limits the log, the frames and the result. A script with the grant "memory" may 
 
 import logging
 import marshal
-import math
 import os
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Generator
-from typing import NamedTuple
 
 from ctx.errors import Busy, ScriptTimeout, ToolError
-from ctx.lua.frames import (
-    Deadline,
-    DeadlinePassed,
-    FrameError,
-    ItemProblem,
-    JobNotRead,
-    WorkerGone,
-)
-from ctx.lua.jobs import DeadlineThreads, Host, JobContext, result_of, run_job
+from ctx.lua.frames import Deadline, DeadlinePassed, FrameError, ItemProblem, WorkerGone
+from ctx.lua.jobs import Host, Job, RunningJob
 from ctx.lua.lockdown import Layer
 from ctx.lua.processes import Worker, WorkerProcesses, is_strict, try_layers
 from ctx.models import JSON
@@ -70,45 +60,8 @@ __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
 
 logger = logging.getLogger(__name__)
 
-_KINDS = frozenset({"tool", "connector", "agent"})
-_ENTRIES = frozenset({"metadata", "load_check", "execute", "resolve", "scan"})
-_MAX_DEPTH = 64  # levels of a result that are fitted to its schema
-_EXIT_REPORT_S = 0.5  # how long to wait for the zygote to report how a worker died
 _MIN_SHARED = 4  # a smaller total is not divided into shares
 _SPARE_THREADS = 16  # host calls that may hang before the pool runs out of threads
-
-
-class Job(NamedTuple):
-    """One call into one script.
-
-    `name` is for messages and the log. `arguments` and `context` are JSON; `context` becomes the script's
-    `context` table. `trust` is "operator" for scripts that the configuration names, else "untrusted".
-    `output_schema` is the schema that the result is fitted to. `caller` identifies who called, "" if unknown:
-    one caller and one script may use only a share of the pool (`Shares`). `ends_s` is when the caller stops
-    waiting, on the clock of `time.monotonic()`; the wait for a worker counts.
-    """
-
-    name: str
-    source: bytes
-    entry: str
-    arguments: bytes
-    context: bytes
-    grants: frozenset[str]
-    trust: str
-    kind: str = "tool"
-    output_schema: JSON | None = None
-    caller: str = ""
-    ends_s: float = math.inf
-
-    @property
-    def shown(self) -> str:
-        """The script's name in messages."""
-        return f"{self.kind} '{self.name}'"
-
-    @property
-    def level(self) -> int:
-        """The log level for a failure. A connector's failure is also logged with its source."""
-        return logging.DEBUG if self.kind == "connector" else logging.INFO
 
 
 class Shares:
@@ -167,15 +120,14 @@ class Pool:
         self._patience_s = patience_s
         self._spares = spares if spares is not None else min(6, max(2, workers // 2))
         self._memory_mb = memory_mb
-        self._processes = self._new_processes()
-        self._threads = DeadlineThreads(workers + _SPARE_THREADS)
+        self._processes: WorkerProcesses | None = None  # None until the start
+        self._threads = threading.Semaphore(workers + _SPARE_THREADS)
         self._slots = threading.Condition()
         self._running = 0
         self._waiting = 0
         self._running_shares = Shares(workers)
         self._waiting_shares = Shares(waiting)
         self._starting = threading.Lock()
-        self._started = False
         self._closed = False
         self._layers: list[Layer] = []
         self._strict = False
@@ -196,7 +148,7 @@ class Pool:
         Does nothing if the sandbox has already started.
         """
         with self._starting:
-            if self._started:
+            if self._processes is not None:
                 return
             if self._closed:
                 raise ToolError("the Lua sandbox is closed")
@@ -207,9 +159,8 @@ class Pool:
             except BaseException:
                 processes.close()
                 raise
-            self._processes = processes
             self._strict = is_strict(self._layers)
-            self._started = True
+            self._processes = processes
         layers = [layer.name for layer in self._layers if layer.held]
         absent_layers = [f"{layer.name} ({layer.detail})" for layer in self._layers if not layer.held]
         logger.info("the Lua sandbox has started: level=%s layers=%s", self.level, ", ".join(layers))
@@ -220,10 +171,8 @@ class Pool:
         """End every process of the sandbox. Running calls fail with a `ToolError`."""
         with self._starting:
             self._closed = True
-            if not self._started:
-                return
-            self._started = False
-        self._processes.close()
+        if self._processes is not None:
+            self._processes.close()
 
     @property
     def level(self) -> str:
@@ -233,11 +182,11 @@ class Pool:
     @property
     def ready(self) -> int:
         """The number of idle workers. If it is 0, the next call waits for a fork."""
-        return self._processes.ready
+        return len(self._processes.spares) if self._processes else 0
 
     @property
     def zygote_pid(self) -> int | None:
-        return self._processes.zygote_pid
+        return self._processes.zygote_pid if self._processes else None
 
     def selftest(self) -> list[Layer]:
         """Every layer of the sandbox and whether it works, as tested at the start. Raises `ToolError`."""
@@ -264,10 +213,7 @@ class Pool:
         while the caller handles an item, and that time does not count against `timeout_s`. Closing the
         iterator kills the script.
         """
-        if job.kind not in _KINDS or job.entry not in _ENTRIES:
-            raise ValueError(f"a job of kind {job.kind!r} and entry {job.entry!r}")
-        if not self._started:
-            self.start()
+        self.start()
         self._check_level(job)
         self._acquire_slot(job)
         worker: Worker | None = None
@@ -275,11 +221,8 @@ class Pool:
             worker = self._take_worker(job)
             timeout_s = max(0.001, min(timeout_s, round(job.ends_s - time.monotonic(), 2)))
             deadline = Deadline(time.monotonic() + timeout_s)
-            context = JobContext(
-                f"{job.kind} {job.name}", job.grants, host, deadline, self._threads, job.level
-            )
-            answer = yield from run_job(worker.channel, _message(job), context)
-            result = result_of(answer, context)
+            running = RunningJob(job, host, deadline, self._threads)
+            result = yield from running.run(worker.channel, _message(job))
             return result if job.output_schema is None else _fit(result, job.output_schema)
         except DeadlinePassed:
             logger.log(
@@ -289,13 +232,9 @@ class Pool:
         except FrameError as error:
             logger.error("a worker broke the protocol: script=%s error=%s", job.name, error)
             raise ToolError(f"{job.shown} failed: {error}") from error
-        except JobNotRead as error:
-            raise Busy(
-                f"{job.shown} was not run: the Lua sandbox is restarting", retry_after_s=2.0
-            ) from error
         except WorkerGone as error:
             assert worker is not None
-            raise _death_of(worker, job) from error
+            raise _death(job, self._end_worker(worker)) from error
         finally:
             if worker is not None:
                 self._retire_worker(worker)
@@ -303,11 +242,8 @@ class Pool:
 
     def _check_level(self, job: Job) -> None:
         if not self._strict and (self._sandbox == "strict" or job.trust != "operator"):
-            scripts = (
-                "every script"
-                if self._sandbox == "strict"
-                else "a script that the configuration does not name"
-            )
+            every = self._sandbox == "strict"
+            scripts = "every script" if every else "a script that the configuration does not name"
             raise ToolError(
                 f"{job.shown} was not run: {scripts} needs the strict sandbox, which this machine does not "
                 "have (see `ctx doctor`)"
@@ -315,8 +251,13 @@ class Pool:
 
     def _acquire_slot(self, job: Job) -> None:
         share = job.shown, job.caller
+        wait_s = min(self._patience_s, job.ends_s - time.monotonic())
+
+        def is_free() -> bool:
+            return self._running < self._workers and self._running_shares.allow(*share)
+
         with self._slots:
-            if not self._has_slot(share):
+            if not is_free():
                 if self._waiting >= self._waiting_most:
                     raise Busy(f"{self._waiting} scripts are already waiting; try again later")
                 if not self._waiting_shares.allow(*share):
@@ -327,24 +268,13 @@ class Pool:
                 self._waiting += 1
                 self._waiting_shares.acquire(*share)
                 try:
-                    self._wait_for_slot(job, share)
+                    if not self._slots.wait_for(is_free, wait_s):
+                        raise Busy(f"no script ended within {wait_s:.3g} s; try again later")
                 finally:
                     self._waiting -= 1
                     self._waiting_shares.release(*share)
             self._running += 1
             self._running_shares.acquire(*share)
-
-    def _has_slot(self, share: tuple[str, str]) -> bool:
-        return self._running < self._workers and self._running_shares.allow(*share)
-
-    def _wait_for_slot(self, job: Job, share: tuple[str, str]) -> None:
-        began_s = time.monotonic()
-        until_s = min(began_s + self._patience_s, job.ends_s)
-        while not self._has_slot(share):
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                raise Busy(f"no script ended within {until_s - began_s:.3g} s; try again later")
-            self._slots.wait(left_s)
 
     def _release_slot(self, job: Job) -> None:
         with self._slots:
@@ -354,20 +284,24 @@ class Pool:
                 self._slots.notify_all()  # the free slot may not be in the share of the oldest waiter
 
     def _take_worker(self, job: Job) -> Worker:
-        return self._processes.take(min(self._patience_s, job.ends_s - time.monotonic()))
+        assert self._processes is not None
+        return self._processes.take()
+
+    def _end_worker(self, worker: Worker) -> int | None:
+        assert self._processes is not None
+        return self._processes.end(worker)
 
     def _retire_worker(self, worker: Worker) -> None:
+        assert self._processes is not None
         self._processes.retire(worker)
 
 
-def _death_of(worker: Worker, job: Job) -> ToolError:
+def _death(job: Job, code: int | None) -> ToolError:
     """Log how a worker died, and return the error for the caller."""
-    worker.ended.wait(_EXIT_REPORT_S)
-    status = worker.status
-    if status is None or not os.WIFSIGNALED(status):
-        logger.error("a worker ended without an answer: script=%s status=%s", job.name, status)
+    if code is None or code >= 0:
+        logger.error("a worker ended without an answer: script=%s exit_code=%s", job.name, code)
         return ToolError(f"{job.shown} ended without an answer")
-    name = signal.Signals(os.WTERMSIG(status)).name
+    name = signal.Signals(-code).name
     if name == "SIGSYS":
         logger.critical("a script made a forbidden system call and was killed: script=%s", job.name)
         return ToolError(f"{job.shown} was killed: it tried something the sandbox forbids")
@@ -383,13 +317,13 @@ def _message(job: Job) -> bytes:
     return marshal.dumps((*texts, job.source, job.arguments, job.context, grants, seed))
 
 
-def _fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
+def _fit(value: JSON, schema: JSON) -> JSON:
     """The value with `[]` instead of `{}` where the schema wants an array, and with fields in the schema's
     order.
 
     Lua has only one kind of empty table, and its fields have no order. This does not validate the value.
     """
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+    if not isinstance(schema, dict):
         return value
     if value == {}:
         kinds = schema.get("type")
@@ -397,10 +331,10 @@ def _fit(value: JSON, schema: JSON, depth: int = 0) -> JSON:
             isinstance(kinds, list) and "array" in kinds and "object" not in kinds
         )
         return [] if only_array else value
-    if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        return [_fit(item, schema["items"], depth + 1) for item in value]
+    if isinstance(value, list):
+        return [_fit(item, schema.get("items")) for item in value]
     properties = schema.get("properties")
     if not isinstance(value, dict) or not isinstance(properties, dict):
         return value
-    ordered = {name: _fit(value[name], rule, depth + 1) for name, rule in properties.items() if name in value}
+    ordered = {name: _fit(value[name], rule) for name, rule in properties.items() if name in value}
     return ordered | {name: item for name, item in value.items() if name not in ordered}

@@ -775,7 +775,7 @@ local METADATA = {
   connector = { "name", "description", "config" },
   agent = { "name", "description", "tools", "arguments" },
 }
-local ENTRIES = { execute = "execute", scan = "scan", resolve = "resolve" }
+local ENTRIES = { tool = "execute", connector = "scan", agent = "resolve" }
 
 local function stream(produced)
   local kind = type(produced)
@@ -820,22 +820,18 @@ local function perform(kind, entry, name, source, arguments, context, grants)
   chunk(safe_os())
   local main = rawget(env, kind)
   if type(main) ~= "table" then error("the script must define a global table '" .. kind .. "'", 0) end
-  if entry == "metadata" then
-    local metadata = {}
-    for _, field in next, METADATA[kind] do metadata[field] = rawget(main, field) end
-    return setmetatable(metadata, OBJECT)
-  end
-  local wanted = entry == "load_check" and (kind == "tool" and "execute" or kind == "connector" and "scan" or "resolve") or ENTRIES[entry]
+  local wanted = ENTRIES[kind]
   local call = main[wanted]
   if type(call) ~= "function" then error("the script does not define the function " .. kind .. "." .. wanted, 0) end
-  if entry == "load_check" then
-    local fields = {}
-    for field, value in next, main do
-      if type(field) == "string" and type(value) ~= "function" and #fields < MAX_FIELDS then
-        fields[#fields + 1] = sub(field, 1, 80)
+  if entry == "metadata" then
+    local metadata, count = {}, 0
+    for _, field in next, METADATA[kind] do metadata[field] = rawget(main, field) end
+    for field, value in next, main do -- of other fields only the names, which may be misspelt
+      if type(field) == "string" and type(value) ~= "function" and metadata[field] == nil and count < MAX_FIELDS then
+        metadata[sub(field, 1, 80)], count = true, count + 1
       end
     end
-    return { fields = fields, read = METADATA[kind] }
+    return setmetatable(metadata, OBJECT)
   end
   if kind == "tool" then return (call(decode(arguments), context)) end
   if kind == "agent" then return (call(decode(arguments), config, context)) end

@@ -1,8 +1,8 @@
 """The server's side of the sandbox: it starts the zygote, which forks the worker processes, and hands out
 workers.
 
-Workers are forked in advance, because a fork (about 1 ms) is the largest part of a call. One thread listens
-to the zygote and starts a new one when it dies.
+Workers are forked in advance, because a fork (about 1 ms) is the largest part of a call. A thread ends used
+workers and forks new ones. If the zygote dies, the next order starts another.
 """
 
 import importlib.util
@@ -16,12 +16,14 @@ import sys
 import threading
 import time
 from collections import deque
-from itertools import chain, repeat
+from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
-from ctx.errors import Busy, ToolError
-from ctx.lua.frames import ORDER, REPORT, Channel
-from ctx.lua.lockdown import Layer
+from ctx.errors import Busy, CtxError, ToolError
+from ctx.files import loader_variables
+from ctx.lua.frames import ANSWER, ORDER, Channel, Deadline, DeadlinePassed, WorkerGone
+from ctx.lua.lockdown import FILTER, FORBIDDEN, KILL, MEMORY, PROBES, REFUSED_STATUS, Layer
 
 logger = logging.getLogger(__name__)
 
@@ -29,26 +31,20 @@ logger = logging.getLogger(__name__)
 _SOCKET_TYPE = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
 _START_TIMEOUT_S = 20.0  # for a machine that swaps; usually 0.1 s
 _END_TIMEOUT_S = 2.0
-# Variables that a Python outside the system's folders may need to find its libraries. No script sees them.
-_LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-_BACKOFF_S = (0.05, 0.2, 1.0, 5.0)
 _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.worker import main; main(sys.argv[1])"
-_CPU_S = 3600  # in case the server cannot kill a worker; longer than any connector's deadline
-_RETRY_S = 0.5  # how often to retry a fork that the system refused
 
 
 class Worker:
-    """A process that runs one job. `status` is its wait status once `ended` is set."""
+    """A process that runs one job. `exit_code` is known once `ended` is set; the code of a killed process is
+    the negative number of the signal.
+    """
 
-    __slots__ = ("channel", "ended", "pid", "pidfd", "status")
-
-    def __init__(self, pid: int, pidfd: int | None, end: socket.socket) -> None:
+    def __init__(self, pid: int, end: socket.socket) -> None:
         self.pid = pid
-        self.pidfd = pidfd
         self.channel = Channel(end)
         self.ended = threading.Event()
-        self.status: int | None = None
+        self.exit_code: int | None = None
 
 
 class WorkerProcesses:
@@ -59,124 +55,118 @@ class WorkerProcesses:
     def __init__(self, *, spares: int, memory_mb: int) -> None:
         self._spares_wanted = spares
         self._memory_bytes = memory_mb << 20
-        self._changed = threading.Condition()
-        self._spares: deque[Worker] = deque()
-        # Pending forks: our end of the worker's socket, and whether it is a probe.
-        self._forks: deque[tuple[socket.socket, bool]] = deque()
-        self._probes: deque[Worker | None] = deque()  # None if the fork failed
-        self._live: dict[int, Worker] = {}
-        self._waiting = 0
-        self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread: threading.Thread | None = None
+        self.spares: deque[Worker] = deque()
+        self._retired: SimpleQueue[Worker | None] = SimpleQueue()
+        self._lock = threading.Lock()  # the zygote answers one order at a time
         self._closed = False
-        self._failed = False  # the last zygote did not start
-        self.layers: list[Layer] = []
 
     @property
-    def ready(self) -> int:
-        return len(self._spares)
-
-    @property
-    def zygote_pid(self) -> int | None:
-        return self._process.pid if self._process else None
+    def zygote_pid(self) -> int:
+        return self._process.pid
 
     def start(self) -> None:
-        """Start the zygote and the thread that listens to it. Raises `ToolError`."""
+        """Start the zygote, and the thread that keeps idle workers. Raises `ToolError`."""
         self._start_zygote()
-        self._thread = threading.Thread(target=self._listen, name="lua-processes", daemon=True)
+        self._thread = threading.Thread(target=self._maintain, name="lua-processes", daemon=True)
         self._thread.start()
-        with self._changed:
-            self._refill()
 
     def close(self) -> None:
         """End the zygote and every worker."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
-        if self._control is not None:
-            try:
-                self._control.shutdown(socket.SHUT_RDWR)  # the zygote kills its workers and ends
-            except OSError:
-                pass  # it has already ended
-        if self._process is not None:
-            try:
-                self._process.wait(_END_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._thread is not None:
-            self._thread.join()
-        with self._changed:
-            self._drop_unused()
-        if self._control is not None:
-            self._control.close()
+            self._end_zygote()
+        self._retired.put(None)
+        self._thread.join()
+        self._drop_spares()
 
-    def _drop_unused(self) -> None:
-        """Drop the idle workers and the pending forks. The caller must hold the lock."""
-        for worker in self._spares:
-            self.drop(worker)
-        self._spares.clear()
-        for end, _ in self._forks:
-            end.close()
-        self._forks.clear()
-
-    def take(self, timeout_s: float) -> Worker:
-        """Take an unused worker. Raises `Busy` after `timeout_s` seconds, and `ToolError` if the sandbox is
+    def take(self) -> Worker:
+        """Take an unused worker. Raises `Busy` if none can be started, and `ToolError` if the sandbox is
         closed.
         """
-        until_s = time.monotonic() + timeout_s
-        with self._changed:
-            while not self._spares:
-                if self._closed:
-                    raise ToolError("the Lua sandbox is closed")
-                if self._failed:
-                    raise Busy("the Lua sandbox is not running; it is restarting", retry_after_s=5.0)
-                self._waiting += 1
-                try:
-                    self._refill()
-                    left_s = until_s - time.monotonic()
-                    if left_s <= 0:
-                        raise Busy("no sandbox worker became free in time")
-                    self._changed.wait(min(left_s, _RETRY_S))
-                finally:
-                    self._waiting -= 1
-            worker = self._spares.popleft()
-            if len(self._spares) * 2 < self._spares_wanted:
-                self._refill()
-            return worker
+        try:
+            return self.spares.popleft()
+        except IndexError:
+            return self._fork(b"F")
+
+    def probe(self, name: str) -> Worker:
+        """A worker that runs this probe of `lockdown.PROBES`. Raises as `take` does."""
+        return self._fork(b"P", list(PROBES).index(name))
 
     def retire(self, worker: Worker) -> None:
-        """Kill a worker and start a replacement."""
-        self.kill(worker)
-        self.drop(worker)
-        with self._changed:
-            self._refill()
+        """End a worker and start a replacement, in the background."""
+        worker.channel.close()
+        self._retired.put(worker)
 
-    def kill(self, worker: Worker) -> None:
-        """Kill a worker, by pidfd if possible, because its pid may belong to another process by now."""
-        if worker.pidfd is None:
-            self._order(b"K", worker.pid)
-            return
+    def end(self, worker: Worker) -> int | None:
+        """Kill a worker if it still runs, and return its exit code; None if it is unknown."""
+        if not worker.ended.is_set():
+            worker.channel.close()
+            try:
+                status = self._ask(b"K", worker.pid)
+            except (CtxError, OSError):
+                status = -1  # the zygote ended, and its workers with it
+            worker.exit_code = None if status < 0 else os.waitstatus_to_exitcode(status)
+            worker.ended.set()
+        return worker.exit_code
+
+    def _maintain(self) -> None:
+        while not self._closed:
+            try:
+                while len(self.spares) < self._spares_wanted:
+                    self.spares.append(self._fork(b"F"))
+            except (CtxError, OSError) as error:
+                if not self._closed:
+                    logger.error("no sandbox worker could be started: %s", error)
+            worker = self._retired.get()
+            if worker is not None:
+                self.end(worker)
+
+    def _fork(self, letter: bytes, number: int = 0) -> Worker:
+        ours, theirs = socket.socketpair()
         try:
-            signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
-        except PermissionError:
-            # We are root without the capability to signal other users. The zygote runs as the worker's user.
-            self._order(b"K", worker.pid)
-        except OSError:
-            pass  # it has already ended
-
-    def probe(self, number: int) -> Worker:
-        """A worker that runs `worker.PROBES[number]`. Raises `ToolError` if none starts."""
-        with self._changed:
-            self._fork(b"P", number)
-            self._changed.wait_for(lambda: self._probes or self._closed or self._failed, _START_TIMEOUT_S)
-            worker = self._probes.popleft() if self._probes else None
-        if worker is None:
-            raise ToolError("the sandbox's self-test did not run: no process could be started")
-        return worker
+            with theirs:
+                pid = self._ask(letter, number, [theirs.fileno()])
+            if not pid:
+                raise Busy("the system refused to start a sandbox worker; try again")
+        except BaseException:
+            ours.close()
+            raise
+        return Worker(pid, ours)
 
     # ------------------------------------------------------------------ the zygote
+
+    def _ask(self, letter: bytes, number: int, fds: Sequence[int] = ()) -> int:
+        """The zygote's answer to an order. If it has ended, starts another for the next order, and raises
+        `Busy`, or `ToolError` if it does not start or the sandbox is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ToolError("the Lua sandbox is closed")
+            try:
+                socket.send_fds(self._control, [ORDER.pack(letter, number)], fds)
+                answer = self._control.recv(ANSWER.size)
+            except OSError:
+                answer = b""
+            if len(answer) == ANSWER.size:
+                pid_or_status: int = ANSWER.unpack(answer)[0]
+                return pid_or_status
+            logger.error("the sandbox's zygote ended; starting another")
+            self._end_zygote()
+            self._drop_spares()
+            self._start_zygote()
+        raise Busy("the Lua sandbox was restarted; try again", retry_after_s=2.0)
+
+    def _end_zygote(self) -> None:
+        self._control.close()  # the zygote kills its workers and ends
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _drop_spares(self) -> None:
+        while self.spares:
+            self.spares.pop().channel.close()
 
     def _start_zygote(self) -> None:
         lupa = importlib.util.find_spec("lupa")  # the server itself does not import it
@@ -186,7 +176,7 @@ class WorkerProcesses:
         search_path = [str(folder.parents[1]), str(Path(lupa.origin).parents[1])]
         parts = {name: (folder / f"{name}.lua").read_text(encoding="utf-8") for name in _PARTS}
         ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_TYPE)
-        settings = json.dumps([theirs.fileno(), self._memory_bytes, _CPU_S, parts])
+        settings = json.dumps([theirs.fileno(), self._memory_bytes, parts])
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self.boot, settings, *search_path],
@@ -194,14 +184,17 @@ class WorkerProcesses:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
+                env=loader_variables(),
                 cwd="/",
                 start_new_session=True,  # Ctrl-C in the terminal must reach the server only
             )
         ours.settimeout(_START_TIMEOUT_S)
-        layers = _read_line(ours)
+        try:
+            layers = ours.makefile("rb").readline()
+        except TimeoutError:
+            layers = b""
         assert process.stderr is not None
-        if layers is None:
+        if not layers:
             ours.close()
             process.kill()
             with process.stderr:
@@ -210,206 +203,48 @@ class WorkerProcesses:
             logger.error("the sandbox's zygote did not start: %s", message or "it printed no error")
             raise ToolError("the Lua sandbox did not start; see the server's log")
         process.stderr.close()
-        ours.settimeout(None)
         self.layers = [Layer(*layer) for layer in json.loads(layers)]
         self._process, self._control = process, ours
-
-    def _listen(self) -> None:
-        while not self._closed:
-            control = self._control
-            assert control is not None
-            try:
-                message, fds, _, _ = socket.recv_fds(control, REPORT.size, 1)
-            except OSError:
-                message, fds = b"", []
-            if len(message) < REPORT.size:
-                if not self._closed:
-                    self._replace_zygote()
-                continue
-            letter, pid, status = REPORT.unpack(message)
-            if letter == b"X":
-                self._note_exit(pid, status)
-            else:
-                self._note_fork(pid, fds[0] if fds else None)
-
-    def _replace_zygote(self) -> None:
-        # The workers died with the zygote, so running calls find their sockets closed.
-        logger.error("the sandbox's zygote ended; starting another")
-        assert self._process is not None
-        assert self._control is not None
-        self._process.wait()
-        with self._changed:
-            self._control.close()
-            self._drop_unused()
-            for worker in self._live.values():
-                worker.ended.set()
-            self._live.clear()
-        for pause_s in chain(_BACKOFF_S, repeat(_BACKOFF_S[-1])):
-            if self._closed:
-                return
-            try:
-                self._start_zygote()
-                break
-            except (ToolError, OSError) as error:
-                self._failed = True
-                logger.error("the sandbox's zygote did not start: %s", error)
-            with self._changed:
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._closed, pause_s)
-        self._failed = False
-        with self._changed:
-            self._refill()
-            self._changed.notify_all()
-
-    def _note_fork(self, pid: int, pidfd: int | None) -> None:
-        with self._changed:
-            end, probe = self._forks.popleft()
-            worker = Worker(pid, pidfd, end) if pid else None
-            if worker is None:
-                end.close()
-                logger.error("the system refused to start a sandbox worker")
-            else:
-                self._live[pid] = worker
-            if probe:
-                self._probes.append(worker)
-            elif worker is not None:
-                self._spares.append(worker)
-            self._changed.notify_all()
-
-    def _note_exit(self, pid: int, status: int) -> None:
-        with self._changed:
-            worker = self._live.pop(pid, None)
-            if worker is None:
-                return
-            worker.status = status
-            if worker in self._spares:  # it was killed while it was idle
-                self._spares.remove(worker)
-                self.drop(worker)
-                self._refill()
-        worker.ended.set()
-
-    # ------------------------------------------------------------------ callers must hold the lock
-
-    def _refill(self) -> None:
-        pending = sum(not probe for _, probe in self._forks)
-        for _ in range(self._spares_wanted + self._waiting - len(self._spares) - pending):
-            self._fork(b"F", 0)
-
-    def _fork(self, letter: bytes, number: int) -> None:
-        if self._closed:
-            return
-        ours, theirs = socket.socketpair()
-        with theirs:
-            if self._order(letter, number, theirs):
-                self._forks.append((ours, letter == b"P"))
-            else:
-                ours.close()
-
-    def _order(self, letter: bytes, number: int, pass_end: socket.socket | None = None) -> bool:
-        control = self._control
-        if control is None:
-            return False
-        order = ORDER.pack(letter, number)
-        try:
-            if pass_end is None:
-                control.send(order)
-            else:
-                socket.send_fds(control, [order], [pass_end.fileno()])
-        except OSError:
-            return False  # the zygote has just died; the next one gets the order
-        return True
-
-    def drop(self, worker: Worker) -> None:
-        """Close the descriptors of a worker that has ended."""
-        worker.channel.close()
-        if worker.pidfd is not None:
-            os.close(worker.pidfd)
-            worker.pidfd = None
-
-
-def _read_line(control: socket.socket) -> bytes | None:
-    """The first line that a zygote sends; None if it ended or sent no line in time."""
-    line = b""
-    try:
-        while not line.endswith(b"\n") and (part := control.recv(1 << 16)):
-            line += part
-    except OSError:
-        return None
-    return line if line.endswith(b"\n") else None
 
 
 # -- self-test -----------------------------------------------------------------------------------------------
 # Workers try what a hostile script would try. Their exit status shows whether the kernel stopped them.
 
-FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
 STRICT = (FILTER, MEMORY, KILL)  # the layers that untrusted scripts need
-
-# The first actions of `worker.PROBES`, in the same order. The server must not import that module, which
-# imports lupa.
-FORBIDDEN = (
-    "open a file",
-    "open a socket",
-    "start a process",
-    "run a program",
-    "send a signal",
-    "make memory executable",
-)
-_MEMORY_PROBE, _SPIN_PROBE = len(FORBIDDEN), len(FORBIDDEN) + 1
-_REFUSED = 77  # worker.REFUSED
 _PROBE_TIMEOUT_S = 5.0  # for a loaded machine; usually a few milliseconds
 
 
 def try_layers(processes: WorkerProcesses) -> list[Layer]:
-    """The layers of the zygote, and those that are tested in workers. Raises `ToolError` if no
+    """The layers that are tested in workers, and those of the zygote. Raises `Busy` and `ToolError` if no
     worker starts.
     """
-    layers = [layer for layer in processes.layers if layer.name != FILTER]
-    return [_filter_layer(processes), _memory_layer(processes), _kill_layer(processes), *layers]
+    workers = {action: processes.probe(action) for action in FORBIDDEN}
+    codes = {action: _exit_code(processes, worker) for action, worker in workers.items()}
+    allowed = ", ".join(action for action, code in codes.items() if code != -signal.SIGSYS)
+    stopped = f"killed by SIGSYS when trying to {', '.join(FORBIDDEN)}"
+    detail = f"the kernel does not stop a worker that tries to {allowed}" if allowed else stopped
+    layers = [Layer(FILTER, not allowed, detail)]
+
+    refused = _exit_code(processes, processes.probe(MEMORY)) == REFUSED_STATUS
+    detail = "an allocation over the limit is refused" if refused else "the system does not enforce it"
+    layers.append(Layer(MEMORY, refused, detail))
+
+    worker = processes.probe(KILL)
+    began_s = time.perf_counter()
+    killed = processes.end(worker) == -signal.SIGKILL
+    took = f"in {(time.perf_counter() - began_s) * 1000:.1f} ms"
+    layers.append(Layer(KILL, killed, took if killed else "a looping worker stayed alive"))
+    return layers + [layer for layer in processes.layers if layer.name != FILTER]
 
 
 def is_strict(layers: list[Layer]) -> bool:
     return all(any(layer.name == name and layer.held for layer in layers) for name in STRICT)
 
 
-def _filter_layer(processes: WorkerProcesses) -> Layer:
-    workers = [processes.probe(number) for number in range(len(FORBIDDEN))]
-    allowed = [
-        action
-        for action, worker in zip(FORBIDDEN, workers, strict=True)
-        if not _killed_by(_end_probe(processes, worker), signal.SIGSYS)
-    ]
-    if allowed:
-        return Layer(FILTER, False, f"the kernel does not stop a worker that tries to {', '.join(allowed)}")
-    return Layer(FILTER, True, f"killed by SIGSYS when trying to {', '.join(FORBIDDEN)}")
-
-
-def _memory_layer(processes: WorkerProcesses) -> Layer:
-    status = _end_probe(processes, processes.probe(_MEMORY_PROBE))
-    refused = status is not None and os.WIFEXITED(status) and os.WEXITSTATUS(status) == _REFUSED
-    return Layer(
-        MEMORY,
-        refused,
-        "an allocation over the limit is refused" if refused else "the system does not enforce it",
-    )
-
-
-def _kill_layer(processes: WorkerProcesses) -> Layer:
-    worker = processes.probe(_SPIN_PROBE)
-    began_s = time.perf_counter()
-    processes.kill(worker)
-    means = "the zygote" if worker.pidfd is None else "a pidfd"
-    if not _killed_by(_end_probe(processes, worker), signal.SIGKILL):
-        return Layer(KILL, False, "a looping worker stayed alive")
-    return Layer(KILL, True, f"by {means} in {(time.perf_counter() - began_s) * 1000:.1f} ms")
-
-
-def _end_probe(processes: WorkerProcesses, worker: Worker) -> int | None:
-    worker.ended.wait(_PROBE_TIMEOUT_S)
-    if not worker.ended.is_set():
-        processes.kill(worker)
-    processes.drop(worker)
-    return worker.status
-
-
-def _killed_by(status: int | None, number: signal.Signals) -> bool:
-    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == number
+def _exit_code(processes: WorkerProcesses, worker: Worker) -> int | None:
+    """The exit code of a probe, which is killed if it does not end."""
+    try:
+        worker.channel.receive(Deadline(time.monotonic() + _PROBE_TIMEOUT_S))
+    except (WorkerGone, DeadlinePassed):
+        pass
+    return processes.end(worker)

@@ -2,9 +2,8 @@
 
 The server starts the zygote with `python -I -S`: a single-threaded process, locked down, with Lua and the
 prelude loaded. It receives orders over a socket (`frames.ORDER`): F forks a worker that serves the attached
-descriptor, P forks a worker for a probe of the self-test, K kills a worker. It sends reports
-(`frames.REPORT`): F with a new worker's pid and, on Linux, a pidfd; X with the wait status of a worker that
-has exited. When the server ends, the zygote and all workers end.
+descriptor, P forks a worker for a probe of the self-test, K kills a worker. It answers each
+(`frames.ANSWER`). When the server ends, the zygote and all workers end.
 
 A worker reads one job from its socket, runs it, sends the answer and ends. No other module imports lupa.
 """
@@ -15,30 +14,28 @@ import hashlib
 import hmac
 import json
 import marshal
-import mmap
 import os
-import select
 import signal
 import socket
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from lupa import lua54
 
 from ctx.lua import lockdown
 from ctx.lua.frames import (
+    ANSWER,
     HEADER_BYTES,
     HOST_CALL,
     JOB,
     MAX_FRAME_BYTES,
     MAX_RESULT_BYTES,
     ORDER,
-    REPORT,
     RESULT,
 )
-
-_READ_BYTES = 1 << 16
 
 # Lua names that give access to Python and the machine. They are removed before a script is loaded.
 _REMOVED = (b"python", b"require", b"package", b"io", b"os", b"dofile", b"loadfile", b"debug")
@@ -69,23 +66,21 @@ def _mend(payload: bytes) -> bytes:
     return encode_basestring(payload.decode("utf-8", "replace")).encode()
 
 
-def _uuid(_: bytes) -> bytes:
-    digits = bytearray(os.urandom(16).hex().encode())
-    digits[12:13] = b"4"  # version and variant (RFC 9562); all other digits are random
-    digits[16:17] = b"%x" % (int(digits[16:17], 16) & 3 | 8)
-    return b"-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
-
-
-_PURE = {
-    b"json.quote": _quote,
-    b"json.mend": _mend,
-    b"base64.encode": lambda payload: binascii.b2a_base64(payload, newline=False),
-    b"base64.decode": lambda payload: binascii.a2b_base64(payload, strict_mode=True),
-    b"crypto.sha256": lambda payload: hashlib.sha256(payload).hexdigest().encode(),
-    b"crypto.sha1": lambda payload: hashlib.sha1(payload, usedforsecurity=False).hexdigest().encode(),
-    b"crypto.md5": lambda payload: hashlib.md5(payload, usedforsecurity=False).hexdigest().encode(),
-    b"crypto.uuid": _uuid,
-    b"crypto.hmac_sha256": _hmac,
+# Name -> a pure function and a sample of its input. Some of them load files at the first call, which a worker
+# cannot open, so the zygote calls each once.
+_PURE: dict[bytes, tuple[Callable[[bytes], bytes], bytes]] = {
+    b"json.quote": (_quote, "\né".encode()),
+    b"json.mend": (_mend, b"\xc3"),
+    b"base64.encode": (lambda payload: binascii.b2a_base64(payload, newline=False), b"x"),
+    b"base64.decode": (lambda payload: binascii.a2b_base64(payload, strict_mode=True), b"eA=="),
+    b"crypto.sha256": (lambda payload: hashlib.sha256(payload).hexdigest().encode(), b"x"),
+    b"crypto.sha1": (
+        lambda payload: hashlib.sha1(payload, usedforsecurity=False).hexdigest().encode(),
+        b"x",
+    ),
+    b"crypto.md5": (lambda payload: hashlib.md5(payload, usedforsecurity=False).hexdigest().encode(), b"x"),
+    b"crypto.uuid": (lambda _: str(uuid.uuid4()).encode(), b""),
+    b"crypto.hmac_sha256": (_hmac, b"1:kd"),
 }
 
 
@@ -130,7 +125,7 @@ class Interpreter:
         try:
             pure = _PURE.get(op)
             if pure is not None:
-                return b"+" + pure(payload)
+                return b"+" + pure[0](payload)
             if op == b"part":
                 return b"+" + self._parts[payload]
             assert self._socket is not None
@@ -146,21 +141,13 @@ class Interpreter:
 
 def receive(end: socket.socket) -> tuple[bytes, bytes]:
     """The next frame as (letter, payload). Ends the process if the server is gone."""
-    data = b""
-    while len(data) < HEADER_BYTES:
-        data += _read(end, _READ_BYTES)  # usually the whole frame
-    parts = [data]
-    bytes_left = HEADER_BYTES + int.from_bytes(data[:4], "big") - len(data)
-    while bytes_left > 0:
-        parts.append(_read(end, bytes_left))
-        bytes_left -= len(parts[-1])
-    frame = data if len(parts) == 1 else b"".join(parts)
-    return frame[4:5], frame[HEADER_BYTES:]
+    head = _read(end, HEADER_BYTES)
+    return head[4:], _read(end, int.from_bytes(head[:4], "big"))
 
 
-def _read(end: socket.socket, most: int) -> bytes:
-    data = end.recv(most)
-    if not data:
+def _read(end: socket.socket, size: int) -> bytes:
+    data = end.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
         os._exit(0)
     return data
 
@@ -186,82 +173,27 @@ _WARM = (
 )
 
 
-def warm_up(interpreter: Interpreter) -> None:
-    """Call every pure function once in the zygote, because some load files, which a worker cannot open."""
-    for op, payload in (
-        (b"json.quote", "\né".encode()),
-        (b"json.mend", b"\xc3"),
-        (b"base64.encode", b"x"),
-        (b"base64.decode", b"eA=="),
-        (b"crypto.sha256", b"x"),
-        (b"crypto.sha1", b"x"),
-        (b"crypto.md5", b"x"),
-        (b"crypto.uuid", b""),
-        (b"crypto.hmac_sha256", b"1:kd"),
-    ):
-        _PURE[op](payload)
-    interpreter.run(_WARM)
-
-
 # -- the zygote ----------------------------------------------------------------------------------------------
 
-REFUSED, SUCCEEDED, BROKEN = 77, 0, 70  # exit statuses of probes that were not killed
-
-
-class Settings(NamedTuple):
-    """The server's settings for the zygote. `parts` are the texts of the prelude's files, which a worker
-    cannot open.
-    """
-
-    control_fd: int
-    memory_bytes: int
-    cpu_s: int
-    parts: dict[str, str]
-
-
-def _loop() -> None:
-    while True:
-        pass
-
-
-def _map_memory(settings: Settings) -> None:
-    # Map the memory without writing to it, so that the probe uses none on a machine without the limit.
-    maps = [
-        mmap.mmap(-1, settings.memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)
-    ]
-    maps.clear()
-
-
-_ALL_RIGHTS = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
-
-# Forbidden actions that the self-test makes a worker try. `processes.FORBIDDEN` describes the first six.
-PROBES: tuple[Callable[[Settings], object], ...] = (
-    lambda _: os.open("/", os.O_RDONLY),
-    lambda _: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
-    lambda _: os.fork(),
-    lambda _: os.execv("/bin/true", ["true"]),  # noqa: S606 - the kernel must stop it
-    lambda _: os.kill(1, 0),
-    lambda _: mmap.mmap(-1, 4096, prot=_ALL_RIGHTS),
-    _map_memory,
-    lambda _: _loop(),
-)
+BROKEN = 70  # the exit status of a worker that could not be locked down
 
 
 class _Zygote:
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.control = socket.socket(fileno=settings.control_fd)
+    def __init__(self, control_fd: int, memory_bytes: int, parts: dict[str, str]) -> None:
+        """`parts` are the texts of the prelude's files, which a worker cannot open."""
+        self.memory_bytes = memory_bytes
+        self.control = socket.socket(fileno=control_fd)
         self.pid = os.getpid()
         self.children: set[int] = set()
-        self.server_fd = _pidfd(os.getppid())
-        self.parts = compile_parts(settings.parts)
-        self.interpreter = Interpreter(self.parts, settings.memory_bytes)
-        warm_up(self.interpreter)
+        self.interpreter = Interpreter(compile_parts(parts), memory_bytes)
+        for function, sample in _PURE.values():
+            function(sample)
+        self.interpreter.run(_WARM)
         machine = lockdown.machine()
         self.filter = lockdown.prepare_filter(machine) if machine else None
         # Twice the script's limit (a table that grows keeps its old half), plus Python's own memory.
         mapped = lockdown.address_space_bytes()
-        self.address_space = mapped + 2 * settings.memory_bytes + (64 << 20) if mapped else 0
+        self.address_space = mapped + 2 * memory_bytes + (64 << 20) if mapped else 0
 
     def lock_down(self) -> None:
         null = os.open("/dev/null", os.O_RDWR)
@@ -270,122 +202,73 @@ class _Zygote:
         os.close(null)
         layers = lockdown.confine_zygote()
         if self.filter is None:
-            layers.append(lockdown.Layer("system call filter", False, "Linux on x86_64 and aarch64 only"))
+            layers.append(lockdown.Layer(lockdown.FILTER, False, "Linux on x86_64 and aarch64 only"))
         self.control.sendall(json.dumps(layers).encode() + b"\n")
 
     def run(self) -> NoReturn:
-        child_exited, wakeup = os.pipe()
-        for fd in (child_exited, wakeup):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.own_fds = [child_exited, wakeup, self.control.fileno()] + (
-            [self.server_fd] if self.server_fd is not None else []
-        )
         gc.collect()
         gc.disable()
         gc.freeze()  # otherwise the first collection in each worker would copy every page
-        waiting = select.poll()
-        for fd in {*self.own_fds} - {wakeup}:
-            waiting.register(fd, select.POLLIN)
-        while True:
-            for fd, _ in waiting.poll():
-                if fd == child_exited:
-                    os.read(child_exited, 4096)
-                    self.report_exits()
-                elif fd == self.server_fd:
-                    self.end()
-                else:
-                    self.read_order()
+        with suppress(OSError):  # the server has ended
+            while self.answer_order():
+                pass
+        for pid in self.children:
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
 
-    def read_order(self) -> None:
-        try:
-            message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
-        except ConnectionResetError:
-            self.end()
+    def answer_order(self) -> bool:
+        """Returns False if the server has closed the socket."""
+        message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
         if len(message) < ORDER.size:
-            self.end()
+            return False
         letter, number = ORDER.unpack(message)
         if letter == b"K":
-            if number in self.children:  # a child not yet waited for, so its pid cannot be reused
-                os.kill(number, signal.SIGKILL)
-            return
+            answer = self.kill(number)
+        else:
+            answer = self.fork(fds[0], None if letter == b"F" else number)
+        self.control.sendall(ANSWER.pack(answer))
+        for fd in fds:
+            os.close(fd)
+        return True
+
+    def kill(self, pid: int) -> int:
+        """The wait status of a worker that is killed, or has ended; -1 if there is none with this pid."""
+        if pid not in self.children:
+            return -1
+        os.kill(pid, signal.SIGKILL)  # not yet waited for, so the pid cannot belong to another process
+        self.children.remove(pid)
+        return os.waitpid(pid, 0)[1]
+
+    def fork(self, fd: int, probe: int | None) -> int:
         try:
             pid = os.fork()
         except OSError:  # too many processes, or too little memory
-            self.control.sendall(REPORT.pack(b"F", 0, 0))
-        else:
-            if pid == 0:
-                self.become_worker(fds[0], None if letter == b"F" else number)
-            self.report_fork(pid)
-        for fd in fds:
-            os.close(fd)
-
-    def report_fork(self, pid: int) -> None:
+            return 0
+        if pid == 0:
+            self.become_worker(fd, probe)
         self.children.add(pid)
-        pidfd = _pidfd(pid)
-        report = REPORT.pack(b"F", pid, 0)
-        if pidfd is None:
-            self.control.send(report)
-        else:
-            socket.send_fds(self.control, [report], [pidfd])
-            os.close(pidfd)
+        return pid
 
     def become_worker(self, fd: int, probe: int | None) -> NoReturn:
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if fd != 3:
                 os.dup2(fd, 3)
-            for inherited in {*self.own_fds, fd} - {3}:
+            for inherited in {self.control.fileno(), fd} - {3}:
                 os.close(inherited)
             end = socket.socket(fileno=3)
-            lockdown.confine_worker(self.pid, self.address_space, self.settings.cpu_s)
+            lockdown.confine_worker(self.pid, self.address_space)
             if self.filter is not None:
                 lockdown.install_filter(self.filter)
             if probe is None:
                 serve(end, self.interpreter)
             else:
-                self.try_probe(probe)
+                lockdown.try_probe(probe, self.memory_bytes)
         finally:
             os._exit(BROKEN)
 
-    def try_probe(self, number: int) -> NoReturn:
-        try:
-            PROBES[number](self.settings)
-        except (OSError, MemoryError):
-            os._exit(REFUSED)
-        os._exit(SUCCEEDED)
-
-    def report_exits(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.children.discard(pid)
-            self.control.sendall(REPORT.pack(b"X", pid, status))
-
-    def end(self) -> NoReturn:
-        for pid in self.children:
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
-
-
-def _pidfd(pid: int) -> int | None:
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        # A kernel before 5.3, or the process is gone. The order K, and the end of the socket, still work.
-        return None
-
 
 def main(argument: str) -> NoReturn:
-    """Run the zygote. `argument` is `Settings` as a JSON array."""
-    zygote = _Zygote(Settings(*json.loads(argument)))
+    """Run the zygote. `argument` is the parameters of `_Zygote` as a JSON array."""
+    zygote = _Zygote(*json.loads(argument))
     zygote.lock_down()
     zygote.run()

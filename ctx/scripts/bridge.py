@@ -94,11 +94,11 @@ class Bridge(NamedTuple):
             bank.take_back()
             raise
 
-    def _is_store(self, folder: files.Identity, name: str) -> bool:
+    def _is_store(self, folder: str, name: str) -> bool:
         name = name.lower()  # some file systems ignore case
         return any(
             is_of_store(name, store.lower())
-            and folder == files.identity(os.path.realpath(os.path.dirname(store)))
+            and files.identity(folder) == files.identity(os.path.realpath(os.path.dirname(store)))
             for store in self.stores
         )
 

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ctx.config import Config
@@ -31,15 +31,13 @@ from ctx.config.trust import (
 )
 from ctx.errors import Busy, ConfigError, CtxError, ScriptTimeout, ToolError
 from ctx.scripts.registry import installed_registries
-from ctx.scripts.scripts import LOAD_S, Runner, ScriptFile, load_agent, load_tool
+from ctx.scripts.scripts import Runner, ScriptFile, load_agent, load_tool
 from ctx.scripts.sources import script_file
-from ctx.text.strings import did_you_mean, one_line
+from ctx.text.strings import one_line
 from ctx.tools.toolbox import RESERVED, Agents, Toolbox, name_fault
 
 logger = logging.getLogger(__name__)
 
-_PARALLEL_LOADS = 8  # after a script timed out, load this many at a time
-_PARALLEL_LOAD_S = 2 * LOAD_S  # for all parallel loads: a start must not wait for hundreds of scripts
 # Pauses before a load that timed out is tried again, for example on a busy machine. After these, only calls
 # try again.
 RETRIES_S = (5.0, 30.0, 120.0)
@@ -65,15 +63,17 @@ lower rank wins; equal ranks are an error.
 """
 
 
+@dataclass
 class _Loaded:
-    def __init__(self, kind: str, script: ScriptFile, rank: int) -> None:
-        self.kind, self.script, self.rank = kind, script, rank
-        self.lock = threading.Lock()  # held while the script loads
-        self.stamp: tuple[int, ...] | None = None
-        self.serving = False
-        self.error: str | None = None
-        self.timeouts = 0  # consecutive loads of this version that timed out
-        self.tried_s = 0.0
+    kind: str
+    script: ScriptFile
+    rank: int
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held while the script loads
+    stamp: tuple[int, ...] | None = None
+    serving: bool = False
+    error: str | None = None
+    timeouts: int = 0  # consecutive loads of this version that timed out
+    tried_s: float = 0.0
 
     def due(self, called_s: float | None) -> bool:
         """Whether to retry a load that timed out. In a call (at time `called_s`): unless another call has
@@ -148,13 +148,8 @@ class Scripts:
         """
         self._drop_deleted()
         self._find_new()
-        entries = self._all()
-        while entries and not self._reload(entries.pop(0)):
-            pass
-        if entries:  # a script timed out: load the others in parallel, because they may time out too
-            ends_s = time.monotonic() + _PARALLEL_LOAD_S
-            with ThreadPoolExecutor(_PARALLEL_LOADS, "ctx-load") as pool:
-                list(pool.map(lambda entry: self._reload_until(entry, ends_s), entries))
+        for entry in self._all():
+            self._reload(entry)
 
     def statuses(self) -> list[ScriptStatus]:
         """The status of every script, sorted by kind and name, including scripts whose name is invalid or
@@ -242,86 +237,62 @@ class Scripts:
         if entry is not None:
             self._reload(entry, time.monotonic())
 
-    def _reload_until(self, entry: _Loaded, ends_s: float) -> None:
-        """Reload a script. After `ends_s`, leave it to the next round or to its first call."""
-        if time.monotonic() < ends_s:
-            self._reload(entry)
-        elif entry.stamp is None and entry.error is None:
-            entry.error = "not loaded yet: loading the scripts before it took too long"
-            self._registry(entry.kind).add_failed(entry.script.name, ToolError(entry.error))
-            logger.warning("%s not loaded name=%s reason=%s", entry.kind, entry.script.name, entry.error)
-
-    def _reload(self, entry: _Loaded, called_s: float | None = None) -> bool:
-        """Load a script if its file has changed, or if a retry is due. Returns whether it timed out.
-        `called_s` is the time of the call, None in the background.
+    def _reload(self, entry: _Loaded, called_s: float | None = None) -> None:
+        """Load a script if its file has changed, or if a retry is due. `called_s` is the time of the call,
+        None in the background.
         """
         if not entry.changed(called_s):
-            return False
+            return
         with entry.lock:
             stamp = entry.script.stamp()
             if not entry.changed(called_s):  # another caller has just loaded it
-                return False
+                return
+            failure: CtxError | None = None
             try:
-                failure = self._try_load(entry)
+                if entry.kind == "tool":
+                    self._toolbox.add(load_tool(self._runner(), entry.script), replace=entry.serving)
+                else:
+                    self._agents.add(load_agent(self._runner(), entry.script), replace=entry.serving)
             except Busy:
-                return False  # not the script's fault; the next round tries again
+                return  # not the script's fault; the next round tries again
+            except CtxError as error:
+                failure = error
+            except Exception as error:
+                # An unexpected declaration in one script must not affect the others.
+                logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
+                reason = one_line(f"its declaration is invalid ({type(error).__name__}: {error})")
+                failure = ToolError(reason)
+            if failure is not None:
+                self._record_failure(entry, failure)
+            else:
+                entry.error, entry.serving = None, True
+                level = logging.DEBUG if entry.stamp is None else logging.INFO
+                where = entry.script.where
+                logger.log(level, "%s loaded name=%s file=%s", entry.kind, entry.script.name, where)
             timed_out = isinstance(failure, ScriptTimeout)
             entry.timeouts = (entry.timeouts if stamp == entry.stamp else 0) + 1 if timed_out else 0
             entry.tried_s = time.monotonic()
             entry.stamp = stamp  # from before the load, so the next round sees an edit made in the meantime
-            return timed_out
-
-    def _try_load(self, entry: _Loaded) -> CtxError | None:
-        """Load a script and record the result. Returns the error if it does not load. Raises `Busy`."""
-        try:
-            if entry.kind == "tool":
-                self._toolbox.add(load_tool(self._runner(), entry.script), replace=entry.serving)
-            else:
-                self._agents.add(load_agent(self._runner(), entry.script), replace=entry.serving)
-        except Busy:
-            raise
-        except CtxError as error:
-            failure = error
-        except Exception as error:
-            # An unexpected declaration in one script must not affect the others.
-            logger.debug("%s %s", entry.kind, entry.script.name, exc_info=True)
-            reason = one_line(f"its declaration is invalid ({type(error).__name__}: {error})")
-            failure = ToolError(reason)
-        else:
-            entry.error = None
-            entry.serving = True
-            level = logging.DEBUG if entry.stamp is None else logging.INFO
-            logger.log(level, "%s loaded name=%s file=%s", entry.kind, entry.script.name, entry.script.where)
-            return None
-        self._record_failure(entry, failure)
-        return failure
 
     def _record_failure(self, entry: _Loaded, error: CtxError) -> None:
-        name = entry.script.name
-        timed_out = isinstance(error, ScriptTimeout)
+        kind, name = entry.kind, entry.script.name
+        timed_out, distrusted = isinstance(error, ScriptTimeout), isinstance(error, NotTrusted)
         entry.error = f"{error.message} while it was loaded" if timed_out else error.message
-        if isinstance(error, NotTrusted) and entry.serving:
+        if distrusted and entry.serving:
             # The user revoked the trust, or the text changed: the loaded version must stop too.
             entry.serving = False
-            self._registry(entry.kind).remove(name)
+            self._registry(kind).remove(name)
+        remark = "; the last version that worked stays in use" if entry.serving else ""
         if not entry.serving:
-            reply = (
+            later = (
                 ScriptTimeout(f"{entry.error}; the next call tries again")
                 if timed_out
-                else ToolError(f"{entry.kind} '{name}' did not load: {entry.error}")
+                else ToolError(f"{kind} '{name}' did not load: {entry.error}")
             )
-            self._registry(entry.kind).add_failed(name, reply)
-        remark = "; the last version that worked stays in use" if entry.serving else ""
-        level = logging.WARNING if isinstance(error, NotTrusted) else logging.ERROR
-        logger.log(
-            level,
-            "%s did not load name=%s file=%s reason=%s%s",
-            entry.kind,
-            name,
-            entry.script.where,
-            entry.error,
-            remark,
-        )
+            self._registry(kind).add_failed(name, later)
+        level = logging.WARNING if distrusted else logging.ERROR
+        message = "%s did not load name=%s file=%s reason=%s%s"
+        logger.log(level, message, kind, name, entry.script.where, entry.error, remark)
 
 
 def candidates_of(config: Config, environ: Mapping[str, str]) -> Callable[[], Iterator[Candidate]]:
@@ -363,25 +334,3 @@ def _scripts_of(folder: str | None, shown: str) -> list[ScriptFile]:
     return [
         ScriptFile(name, path, shown=f"{shown}/{name}.lua", named=False) for name, path in scripts_in(folder)
     ]
-
-
-def doubts(scripts: Iterable[ScriptFile], toolbox: Toolbox, agents: Agents) -> Iterator[str]:
-    """A warning for each setting of a script or an agent that has no effect."""
-    names = toolbox.names()
-    for script in scripts:
-        label = f"script '{script.name}' ({script.where})"
-        for folder in script.fs:
-            if not os.path.isdir(folder):
-                yield f"{label}: fs: no such folder: {one_line(folder)}"
-        for host in script.allow_hosts:
-            if "/" in host or "@" in host or not host.strip():
-                wrong = f"'{one_line(host)}' is not a host"
-                yield f"{label}: allow_hosts: {wrong} (write it as example.org or example.org:8443)"
-        for name in script.calls:
-            if name not in names:
-                yield f"{label}: calls: there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
-    for agent in agents.list():
-        for name in agent.tools:
-            if name not in names:
-                hint = did_you_mean(name, names)
-                yield f"agent '{agent.name}': there is no tool '{one_line(name)}'; {hint}"

@@ -17,7 +17,8 @@ from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.trust import TrustFile, digest_of, trust_path
 from ctx.errors import BadRequest, ConfigError, NotFound
 from ctx.files import bundled_path
-from ctx.scripts.registry_contents import KINDS, MANIFEST, Entry, Registry, RegistryScript, contents
+from ctx.models import JSON
+from ctx.scripts.registry_contents import KINDS, Entry, Registry, RegistryScript, contents
 from ctx.scripts.scripts import ScriptFile
 from ctx.text.strings import did_you_mean
 
@@ -43,21 +44,25 @@ class InstalledRegistries:
         self.folder = folder
         self.trust = trust
         self._record = os.path.join(folder, _RECORD)
-        self._cached: tuple[tuple[int, ...], tuple[Registry, ...]] = ((), ())
+        self._stamp: tuple[int, ...] = ()
+        self._registries: tuple[Registry, ...] = ()
+        self._scripts: dict[str, RegistryScript] = {}  # by reference
 
     def registries(self) -> tuple[Registry, ...]:
         """The installed registries. Raises `ConfigError` if the record is damaged."""
         stamp = self.stamp()
-        if self._cached[0] != stamp:
-            self._cached = (stamp, self._read())
-        return self._cached[1]
+        if self._stamp != stamp:
+            self._registries = self._read()
+            scripts = (script for registry in self._registries for script in registry.scripts)
+            self._scripts = {script.reference: script for script in scripts}
+            self._stamp = stamp
+        return self._registries
 
     def _read(self) -> tuple[Registry, ...]:
         try:
             rows = json.loads(files.read_file(self._record))["registries"]
             return tuple(
-                Registry(**{**row, "scripts": tuple(RegistryScript(**script) for script in row["scripts"])})
-                for row in rows.values()
+                Registry(**{**row, "scripts": tuple(map(_recorded, row["scripts"]))}) for row in rows.values()
             )
         except (FileNotFoundError, NotADirectoryError):
             return ()
@@ -126,12 +131,11 @@ class InstalledRegistries:
     def absence(self, reference: str) -> str:
         """The end of an error message that says why a script is not installed."""
         registry, path = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
-        record = next((row for row in self.with_shipped() if row.name == registry), None)
-        if record is None:
+        rows = (row for row in self.with_shipped() if row.name == registry)
+        names = [script.path for row in rows for script in row.scripts]
+        if not names:
             return f"is not installed; run `ctx registry install {registry} URL`"
-        names = [script.path for script in record.scripts]
-        hint = did_you_mean(path, names) if names else f"`ctx registry list {registry}` shows its scripts"
-        return f"is not in that registry; {hint}"
+        return f"is not in that registry; {did_you_mean(path, names)}"
 
     def path_of(self, script: RegistryScript, name: str) -> str:
         """The path of a file of a script."""
@@ -170,8 +174,8 @@ class InstalledRegistries:
 
     def recorded(self, reference: str) -> RegistryScript | None:
         """The installed script with this reference; None if there is none."""
-        scripts = (script for registry in self.registries() for script in registry.scripts)
-        return next((script for script in scripts if script.reference == reference), None)
+        self.registries()  # reads the record if it has changed
+        return self._scripts.get(reference)
 
     def stamp(self) -> tuple[int, ...]:
         """Numbers that change when the record changes."""
@@ -218,6 +222,11 @@ class InstalledRegistries:
             for name, row in rows.items()
         }
         files.replace(self._record, json.dumps({"registries": registries}, indent=1).encode())
+
+
+def _recorded(row: Mapping[str, JSON]) -> RegistryScript:
+    """A script of the record. Older records have more fields."""
+    return RegistryScript(**{name: row[name] for name in RegistryScript._fields})
 
 
 class _RegistryTrust:
@@ -307,10 +316,8 @@ def shipped() -> Registry:
     for name in sorted(os.listdir(folder)):
         with open(os.path.join(folder, name), "rb") as file:
             data[name] = file.read()
-    entries = {name: Entry("100644", digest_of(content)) for name, content in data.items()}
-    offered = contents(SHIPPED, data[MANIFEST], entries)
-    scripts = tuple(script.hashed(data) for script in offered.scripts)
-    return Registry(SHIPPED, "ships with ctx", None, f"v{__version__}", offered.description, scripts)
+    offered = contents(SHIPPED, dict.fromkeys(data, Entry("100644", "")), data.__getitem__)
+    return Registry(SHIPPED, "ships with ctx", None, f"v{__version__}", offered.description, offered.scripts)
 
 
 def _shipped_path(script: RegistryScript) -> str:

@@ -8,10 +8,9 @@ without a work tree.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate
-from operator import attrgetter
 from typing import NamedTuple
 
 from ctx.config.settings import MAX_SCRIPT_BYTES, REGISTRY_PREFIX
@@ -23,7 +22,7 @@ from ctx.connectors.forges import Remote, parse_remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.repository import Repository
 from ctx.errors import BadRequest, ConfigError, SourceError
-from ctx.models import JSON, NO_METADATA, as_table
+from ctx.models import JSON, as_table
 from ctx.text.strings import one_line
 from ctx.tools.toolbox import NAME, NAME_RULE
 
@@ -31,7 +30,6 @@ KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
 """Folder of a registry (also the name of the table in its manifest) -> kind of script."""
 
 MANIFEST = "registry.toml"
-AGENT_SETTINGS = "agent.toml"  # an agent without a script in Context Harness
 MAX_SCRIPTS = 500
 MAX_SCRIPT_FILES = 100  # per script, including its templates
 MAX_PROBLEMS = 100
@@ -56,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class RegistryScript(NamedTuple):
-    """A script of a registry. `hashed` adds the hashes and sizes of its files."""
+    """A script of a registry, with the hashes and sizes of its files."""
 
     registry: str
     kind: str
@@ -64,15 +62,8 @@ class RegistryScript(NamedTuple):
     description: str
     tags: Sequence[str]
     required_config: Sequence[str]
-    origins: Mapping[str, str] = NO_METADATA  # path below the script's folder -> path in the repository
-    files: Mapping[str, str] = NO_METADATA  # path below the script's folder -> SHA-256
-    sizes: Mapping[str, int] = NO_METADATA  # path below the script's folder -> bytes
-
-    def hashed(self, data: Mapping[str, bytes]) -> "RegistryScript":
-        """The script with its hashes and sizes. `data`: path in the repository -> content."""
-        hashes = {name: digest_of(data[path]) for name, path in self.origins.items()}
-        sizes = {name: len(data[path]) for name, path in self.origins.items()}
-        return self._replace(files=hashes, sizes=sizes)
+    files: Mapping[str, str]  # path below the script's folder -> SHA-256
+    sizes: Mapping[str, int]  # path below the script's folder -> bytes
 
     @property
     def path(self) -> str:
@@ -107,36 +98,85 @@ class Contents(NamedTuple):
 
     description: str
     scripts: tuple[RegistryScript, ...]
+    files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path of a file -> its content
     problems: tuple[str, ...]
 
 
-def contents(registry: str, manifest: bytes | None, entries: Mapping[str, Entry]) -> Contents:
-    """The scripts that a repository offers. `entries` maps paths to entries. Raises `SourceError` for an
-    invalid manifest.
+def contents(registry: str, entries: Mapping[str, Entry], read: Callable[[str], bytes]) -> Contents:
+    """The scripts that a repository offers. `entries` maps paths to entries. `read` returns the content of a
+    path, and raises `SourceError` if it is too large. Raises `SourceError` for an invalid manifest, and if
+    all scripts together are too large.
     """
-    try:
-        tables = {} if manifest is None else tables_in(manifest, MANIFEST)
-    except ConfigError as error:
-        raise SourceError(f"its {one_line(error.message)}") from error
+    tables = _manifest(entries, read)
     problems: list[str] = []
     scripts: dict[tuple[str, str], RegistryScript] = {}
+    files: dict[str, dict[str, bytes]] = {}
+    bytes_left = MAX_BYTES
     for kind, name, path, table in _listed(tables, entries):
         if len(scripts) >= MAX_SCRIPTS:
             problems.append(f"only the first {MAX_SCRIPTS} scripts are taken")
             break
-        fault = _name_fault(name, (kind, name.lower()) in scripts) or _path_fault(name, path, entries)
-        files = {} if fault else _files(kind, path, entries)
-        fault = fault or _files_fault(files, entries)
-        if fault:
-            problems.append(f"{kind} '{one_line(name, 80)}': {fault}; it is left out")
+        try:
+            if (kind, name.lower()) in scripts:
+                raise SourceError("another script has this name in upper or lower case")
+            data = _content(kind, name, path, entries, read)
+        except SourceError as error:
+            problems.append(f"{kind} '{one_line(name, 80)}': {error.message}; it is left out")
             continue
-        tags, required = _texts(table.get("tags")), _texts(table.get("required_config"))
-        scripts[kind, name.lower()] = RegistryScript(
-            registry, kind, name, _description(table), tags, required, files
+        sizes = {file: len(content) for file, content in data.items()}
+        bytes_left -= sum(sizes.values())
+        if bytes_left < 0:
+            raise SourceError(f"its scripts are larger than {MAX_BYTES:,} bytes together")
+        script = RegistryScript(
+            registry=registry,
+            kind=kind,
+            name=name,
+            description=_description(table),
+            tags=_texts(table.get("tags")),
+            required_config=_texts(table.get("required_config")),
+            files={file: digest_of(content) for file, content in data.items()},
+            sizes=sizes,
         )
-    ordered = sorted(scripts.values(), key=attrgetter("kind", "name"))
+        scripts[kind, name.lower()] = script
+        files[script.path] = data
+    ordered = sorted(scripts.values(), key=lambda script: (script.kind, script.name))
     description = _description(as_table(tables.get("registry")))
-    return Contents(description, tuple(ordered), tuple(problems[:MAX_PROBLEMS]))
+    return Contents(description, tuple(ordered), files, tuple(problems[:MAX_PROBLEMS]))
+
+
+def _manifest(entries: Mapping[str, Entry], read: Callable[[str], bytes]) -> Mapping[str, JSON]:
+    entry = entries.get(MANIFEST)
+    if entry is None:
+        return {}
+    if entry.mode not in _FILE_MODES:
+        raise SourceError(f"its {MANIFEST} is not a plain file")
+    try:
+        return tables_in(read(MANIFEST), MANIFEST)
+    except ConfigError as error:
+        raise SourceError(f"its {one_line(error.message)}") from error
+    except SourceError as error:
+        raise SourceError(f"its {MANIFEST} {error.message}") from error
+
+
+def _content(
+    kind: str, name: str, path: str, entries: Mapping[str, Entry], read: Callable[[str], bytes]
+) -> dict[str, bytes]:
+    """The files of a script: path when installed -> content. Raises `SourceError` if the script cannot be
+    offered.
+    """
+    fault = None if NAME.fullmatch(name) else NAME_RULE
+    fault = fault or _path_fault(path, entries)
+    files = {} if fault else _files(kind, path, entries)
+    fault = fault or _files_fault(files, entries)
+    if fault:
+        raise SourceError(fault)
+    data = {}
+    for file, source in files.items():
+        try:
+            data[file] = read(source)
+        except SourceError as error:
+            raise SourceError(f"'{one_line(source, 100)}' {error.message}") from error
+    return data
 
 
 def _listed(
@@ -166,19 +206,9 @@ def _found(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, str]]:
         # A link or a submodule in place of a script's folder is reported later.
         if inner[1:] == [f"{KINDS[folder]}.lua"] or (len(inner) == 1 and entries[path].mode in _OTHER_MODES):
             yield KINDS[folder], inner[0], path
-        elif folder == "agents" and inner[1:] == [AGENT_SETTINGS]:
-            script = f"agents/{inner[0]}/agent.lua"
-            if script not in entries:
-                yield "agent", inner[0], script
 
 
-def _name_fault(name: str, taken: bool) -> str | None:
-    if not NAME.fullmatch(name):
-        return NAME_RULE
-    return "another script has this name in upper or lower case" if taken else None
-
-
-def _path_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | None:
+def _path_fault(path: str, entries: Mapping[str, Entry]) -> str | None:
     """The reason why the script at this path is left out; None if the path is fine."""
     label = one_line(path, 100)
     if not _plain(path):
@@ -187,16 +217,7 @@ def _path_fault(name: str, path: str, entries: Mapping[str, Entry]) -> str | Non
         entry = entries.get(folder)
         if entry is not None and entry.mode in _OTHER_MODES:
             return f"'{label}' is {_OTHER_MODES[entry.mode]}"
-    if path in entries:
-        return None
-    folder = posixpath.dirname(path)
-    settings = folder if folder.endswith(f"/{AGENT_SETTINGS}") else f"{folder}/{AGENT_SETTINGS}"
-    if settings in entries:
-        return (
-            f"its {one_line(settings, 100)} has settings and no script; copy description, tools and "
-            f"system_prompt into [agents.inline.{name}] of your ctx.toml"
-        )
-    return f"there is no file '{label}'"
+    return None if path in entries else f"there is no file '{label}'"
 
 
 def _plain(path: str) -> bool:
@@ -244,15 +265,6 @@ def _texts(value: JSON) -> tuple[str, ...]:
 # -- fetching ------------------------------------------------------------------------------------------------
 
 
-class Fetched(NamedTuple):
-    """The current state of a registry in its repository."""
-
-    registry: Registry
-    files: Mapping[str, Mapping[str, bytes]]  # script (`tools/NAME`) -> path of a file -> its content
-    problems: tuple[str, ...]  # a message for each script that is left out
-    follows: bool | None  # whether the installed commit is in its history; None if not installed
-
-
 def remote_of(url: str) -> Remote:
     """The git remote for an address. Raises `BadRequest` if git must not use the address or if it contains a
     password.
@@ -269,9 +281,12 @@ def remote_of(url: str) -> Remote:
     return remote
 
 
-def fetch(registry: Registry, branch: str | None, progress: Progress | None = None) -> Fetched:
+def fetch(
+    registry: Registry, branch: str | None, progress: Progress | None = None
+) -> tuple[Registry, Contents, bool | None]:
     """Fetch a registry at the newest commit of `branch`, which is a branch, a tag or a full commit id; None
-    means the default branch. Raises `BadRequest`, `SourceError`.
+    means the default branch. Returns the registry at that commit, its contents, and whether the installed
+    commit is in its history (None if not installed). Raises `BadRequest`, `SourceError`.
     """
     name = registry.name
     repository = Repository(
@@ -289,16 +304,12 @@ def fetch(registry: Registry, branch: str | None, progress: Progress | None = No
             raise SourceError(f"registry {name}: the repository has no commits")
         share(lock)
         try:
-            offered, data = _read(repository, name, _listing(repository, tip.oid))
+            offered = _read(repository, name, _listing(repository, tip.oid))
         except SourceError as error:
             raise SourceError(f"registry {name}: {error.message}") from error
         follows = _follows(repository, registry.commit, tip.oid) if registry.commit else None
-    scripts = tuple(script.hashed(data) for script in offered.scripts)
-    contents_of = {
-        script.path: {file: data[path] for file, path in script.origins.items()} for script in scripts
-    }
-    newest = registry._replace(commit=tip.oid, description=offered.description, scripts=scripts)
-    return Fetched(newest, contents_of, offered.problems, follows)
+    newest = registry._replace(commit=tip.oid, description=offered.description, scripts=offered.scripts)
+    return newest, offered, follows
 
 
 def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
@@ -314,61 +325,17 @@ def _listing(repository: Repository, commit: str) -> dict[str, Entry]:
     return listing
 
 
-def _read(
-    repository: Repository, name: str, listing: Mapping[str, Entry]
-) -> tuple[Contents, dict[str, bytes]]:
-    with closing(Blobs(repository.git, repository.name)) as blobs:
-        offered = contents(name, _manifest(repository, blobs, listing.get(MANIFEST)), listing)
-        sizes = _sizes(repository, [listing[path].oid for path in _paths(offered)])
-        offered = _within_bounds(offered, {path: sizes.get(listing[path].oid) for path in _paths(offered)})
-        return offered, {path: blobs.read(listing[path].oid, QUICK_TIMEOUT_S) for path in _paths(offered)}
-
-
-def _manifest(repository: Repository, blobs: Blobs, entry: Entry | None) -> bytes | None:
-    if entry is None:
-        return None
-    if not entry.mode.startswith("100") or not _sizes(repository, [entry.oid]):
-        raise SourceError(f"its {MANIFEST} is larger than {MAX_FILE_BYTES:,} bytes, or not a plain file")
-    return blobs.read(entry.oid, QUICK_TIMEOUT_S)
-
-
-def _sizes(repository: Repository, oids: Sequence[str]) -> dict[str, int]:
-    """Object id -> size of the objects that were fetched and are not too large. Others are skipped, because
-    asking for their size would fetch them.
-    """
+def _read(repository: Repository, name: str, entries: Mapping[str, Entry]) -> Contents:
     absent = repository.absent()
-    present = [oid for oid in dict.fromkeys(oids) if oid not in absent]
-    names = "".join(f"{oid}\n" for oid in present).encode()
-    rows = repository.quick(["cat-file", "--batch-check=%(objecttype) %(objectsize)"], stdin=names)
-    sizes = {}
-    for oid, row in zip(present, rows.decode().splitlines(), strict=True):
-        kind, _, size = row.partition(" ")
-        if kind == "blob" and int(size) <= MAX_FILE_BYTES:
-            sizes[oid] = int(size)
-    return sizes
+    with closing(Blobs(repository.git, repository.name)) as blobs:
 
+        def read(path: str) -> bytes:
+            oid = entries[path].oid
+            if oid in absent:  # reading it would fetch it
+                raise SourceError(f"is larger than {MAX_FILE_BYTES:,} bytes")
+            return blobs.read(oid, QUICK_TIMEOUT_S, most=MAX_FILE_BYTES)
 
-def _paths(offered: Contents) -> list[str]:
-    """The repository paths of all files of the offered scripts, without duplicates."""
-    return list(dict.fromkeys(path for script in offered.scripts for path in script.origins.values()))
-
-
-def _within_bounds(offered: Contents, sizes: Mapping[str, int | None]) -> Contents:
-    """The offered scripts without those that have a file that is too large. Raises `SourceError` if all
-    together are too large.
-    """
-    fitting: list[RegistryScript] = []
-    problems = list(offered.problems)
-    for script in offered.scripts:
-        large = next((path for path in script.origins.values() if sizes[path] is None), None)
-        if large is None:
-            fitting.append(script)
-        else:
-            limit = f"'{large}' is larger than {MAX_FILE_BYTES:,} bytes"
-            problems.append(f"{script.kind} '{script.name}': {limit}; it is left out")
-    if sum(sizes[path] or 0 for script in fitting for path in script.origins.values()) > MAX_BYTES:
-        raise SourceError(f"its scripts are larger than {MAX_BYTES:,} bytes together")
-    return offered._replace(scripts=tuple(fitting), problems=tuple(problems))
+        return contents(name, entries, read)
 
 
 def _follows(repository: Repository, old: str, new: str) -> bool:

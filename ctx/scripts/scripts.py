@@ -14,7 +14,7 @@ from ctx.lua.pool import Job, Pool
 from ctx.models import JSON, NO_METADATA, Caller, as_table
 from ctx.text.strings import cut, nearest, one_line
 from ctx.tools.schema import compile_output_check
-from ctx.tools.toolbox import Agent, AgentArgument, Annotations, Prompt, Tool, name_fault
+from ctx.tools.toolbox import Agent, AgentArgument, Annotations, Prompt, Tool
 
 if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
     from ctx.lua.host import Policy
@@ -23,25 +23,23 @@ if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
 logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
+FIELDS = {
+    "tool": ("name", "description", "parameters", "output", "annotations", "title", "failure"),
+    "connector": ("name", "description", "config"),
+    "agent": ("name", "description", "tools", "arguments"),
+}
 MEMORY = "memory"  # tools with a memory bank follow the access rules of this pack
 MAX_DESCRIPTION = 10_000  # characters; limited because every client's model reads all descriptions
 LOAD_S = 5.0  # limit for reading a script's fields, which takes milliseconds unless it loops
 NO_CALLER = Caller("script")
 _ARGUMENT_FIELDS = ("name", "description", "required")
 TYPES = ("string", "integer", "number", "boolean", "array", "object")
-MAX_DEPTH = 64  # levels of a declaration; the schema check refuses deeper ones
 _COPIED_KEYS = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "pattern", "format"),
     *("items", "minItems", "maxItems", "uniqueItems", "properties", "additionalProperties"),
     *("title", "examples"),
 )
-_HINTS = {
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
 _KEYS = ("name", "type", "required", "description", "default", "enum", *_COPIED_KEYS)
 
 
@@ -154,8 +152,7 @@ class Runner(NamedTuple):
         fields = self.pool.run(job, host, timeout_s)
         if not isinstance(fields, dict):
             raise ToolError(f"{script.where} defines no table '{kind}'")
-        names = self.pool.run(job._replace(entry="load_check"), host, timeout_s)
-        refuse_misspelt(names["fields"], names["read"], f"{script.where}: {kind}")
+        refuse_misspelt(fields, FIELDS[kind], f"{script.where}: {kind}")
         return fields
 
 
@@ -201,10 +198,10 @@ def _description(fields: Mapping[str, JSON]) -> str:
 
 
 def annotations(declared: JSON) -> Annotations:
-    """A script's annotations, in the spelling of ctx or MCP. Undeclared ones get the default."""
+    """A script's annotations. Undeclared ones get the default."""
     declared = as_table(declared)
-    values = {name: declared.get(name, declared.get(hint)) for name, hint in _HINTS.items()}
-    flags = {name: value for name, value in values.items() if isinstance(value, bool)}
+    names = (name for name in Annotations._fields if isinstance(declared.get(name), bool))
+    flags = {name: declared[name] for name in names}
     if flags.get("read_only"):
         flags.setdefault("destructive", False)
     return Annotations(**flags)
@@ -214,9 +211,6 @@ def load_agent(runner: Runner, script: ScriptFile) -> Agent:
     """The agent that a script defines. Raises a `CtxError`."""
     source = script.source()
     fields = runner.metadata(script, source, "agent")
-    fault = name_fault("agent", script.name, script.where)
-    if fault is not None:
-        raise ConfigError(fault)
     arguments = tuple(agent_arguments(script, fields.get("arguments")))
     declared = _names(fields.get("tools"))
 
@@ -347,18 +341,16 @@ def refuse_misspelt(fields: Iterable[str], known: Sequence[str], what: str) -> N
             raise ToolError(f"{what} has the unknown field '{one_line(name[:80])}'; did you mean '{match}'?")
 
 
-def with_lists(schema: JSON, depth: int = 0) -> JSON:
+def with_lists(schema: JSON) -> JSON:
     """The schema with `[]` instead of `{}` where JSON Schema expects a list, because Lua cannot tell an empty
     list from an empty table.
     """
-    if depth > MAX_DEPTH:
-        return schema
     if isinstance(schema, list):
-        return [with_lists(entry, depth + 1) for entry in schema]
+        return [with_lists(entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
     entries = [(key, value) for key, value in schema.items() if key != "enum" or value != {}]
-    whole = {key: with_lists(value, depth + 1) for key, value in entries}
+    whole = {key: with_lists(value) for key, value in entries}
     for key in ("required", "examples"):
         if whole.get(key) == {}:
             whole[key] = []

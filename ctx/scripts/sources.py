@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), scripts th
     from ctx.scripts.scripts import Runner, ScriptFile
 
 _CALLER = Caller("script")
-_TEXT_FIELDS = ("title", "author", "content_type", "source_url", "url")
 # Characters of an id, a URL or an author, which search results show in full. (They shorten titles.)
 _MAX_TEXT = 2000
 _SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "config")
@@ -190,22 +189,19 @@ def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> Source
     source_ids.add(source_id)
     metadata = _metadata(item, source_id, log)
     created_ms, updated_ms = (_date(item, name, source_id, log) for name in ("created_at", "updated_at"))
-    for name in _TEXT_FIELDS:
-        if not isinstance(item.get(name), str | None):
-            log.note(source_id, f"{name} is not a string and is left out")
-        elif name != "title" and len(item.get(name) or "") > _MAX_TEXT:
-            log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters and is left out")
+    texts = {name: _text(item, name, source_id, log) for name in ("title", "author", "content_type")}
+    address, url = (_text(item, name, source_id, log) for name in ("source_url", "url"))
     # The fingerprint covers only what the script returned, so that an item without a date does not change.
     text_of_item = json.dumps(item, sort_keys=True, ensure_ascii=False)
     fingerprint = digest(text_of_item.encode("utf-8", "replace"), 32)
     content = Content(
         data=text,
-        media_type=_text(item.get("content_type")) or "text/plain",
-        title=_text(item.get("title"), None),
-        author=_text(item.get("author")),
+        media_type=texts["content_type"] or "text/plain",
+        title=texts["title"],
+        author=texts["author"],
         created_ms=created_ms,
         updated_ms=updated_ms,
-        source_url=_text(item.get("source_url")) or _text(item.get("url")),
+        source_url=address or url,
         metadata=metadata,
     )
     return SourceItem(source_id, fingerprint, now_ms() if updated_ms is None else updated_ms, lambda: content)
@@ -246,9 +242,15 @@ def _metadata(item: Mapping[str, JSON], source_id: str, log: ScanLog) -> dict[st
     return as_table(loaded)
 
 
-def _text(value: JSON, most: int | None = _MAX_TEXT) -> str | None:
-    fits = isinstance(value, str) and value.strip() and (most is None or len(value) <= most)
-    return value if fits else None
+def _text(item: Mapping[str, JSON], name: str, source_id: str, log: ScanLog) -> str | None:
+    value = item.get(name)
+    if not isinstance(value, str | None):
+        log.note(source_id, f"{name} is not a string and is left out")
+    elif name != "title" and len(value or "") > _MAX_TEXT:
+        log.note(source_id, f"{name} is longer than {_MAX_TEXT:,} characters and is left out")
+    elif value and value.strip():
+        return value
+    return None
 
 
 def moment_ms(value: JSON) -> int | None:

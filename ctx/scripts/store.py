@@ -9,7 +9,7 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ctx.errors import Busy, ToolError
@@ -44,38 +44,30 @@ class ScriptStore:
     `StoreError`.
     """
 
-    def close(self) -> None:
-        """Close the connection that this store opened, if any."""
+    def rows(self, deadline_s: float, script: str | None = None) -> list[tuple[str, str, int, str]]:
+        """The values of all scripts or of one as `(script, key, bytes, value as JSON)`, sorted."""
+        condition, values = ("", ()) if script is None else (" WHERE script = ?", (script,))
+        select = f"SELECT script, key, bytes, value FROM script_value{condition} ORDER BY script, key"
+        return self._within(
+            "", deadline_s, lambda connection: list(connection.execute(select, values)), write=False
+        )
 
-    def rows(self, deadline_s: float) -> list[tuple[str, str, int, str]]:
-        """All values as `(script, key, bytes, value as JSON)`, sorted."""
-
-        def read(connection: Statements) -> list[tuple[str, str, int, str]]:
-            sql = "SELECT script, key, bytes, value FROM script_value ORDER BY script, key"
-            return list(connection.execute(sql))
-
-        return self._within("", deadline_s, read, write=False)
-
-    def take_over(self, rows: Iterable[tuple[str, str, int, str]], deadline_s: float) -> None:
-        """Store `rows` from another store. They replace values with the same keys."""
+    def take_over(
+        self, rows: Iterable[tuple[str, str, int, str]], deadline_s: float, *, instead_of: str = ""
+    ) -> None:
+        """Store `rows` from another store. They replace values with the same keys, and all values of the
+        script `instead_of`.
+        """
 
         def write(connection: Statements) -> None:
+            connection.execute("DELETE FROM script_value WHERE script = ?", (instead_of,))
             connection.executemany(
                 "INSERT INTO script_value VALUES (?, ?, ?, ?) ON CONFLICT (script, key)"
                 " DO UPDATE SET bytes = excluded.bytes, value = excluded.value",
                 rows,
             )
 
-        self._within("", deadline_s, write, write=True)
-
-    def replace(self, script: str, rows: Sequence[tuple[str, str, int, str]], deadline_s: float) -> None:
-        """Replace all values of a script with `rows`."""
-
-        def write(connection: Statements) -> None:
-            connection.execute("DELETE FROM script_value WHERE script = ?", (script,))
-            connection.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
-
-        self._within(script, deadline_s, write, write=True)
+        self._within(instead_of, deadline_s, write, write=True)
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         """Run `act` in a transaction and return its result. Meanwhile no other writer can change the script's
@@ -113,11 +105,11 @@ class HeldScriptStore(ScriptStore):
         if self._script is None or not self._written:
             return None
         script, rows = self._script, self.rows(math.inf)
-        return lambda: self._store.replace(script, rows, time.monotonic() + KEEP_S)
+        return lambda: self._store.take_over(rows, time.monotonic() + KEEP_S, instead_of=script)
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
         if self._script is None and script:
-            rows = [row for row in self._store.rows(deadline_s) if row[0] == script]
+            rows = self._store.rows(deadline_s, script)
             self._connection.executemany("INSERT INTO script_value VALUES (?, ?, ?, ?)", rows)
             self._script = script
         with self._connection:
@@ -137,16 +129,18 @@ class FileScriptStore(ScriptStore):
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
-        if not self._lock.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
-            raise Busy("context.store: other calls are using it; try again")
-        try:
-            connection = self._open()
+        with self._lock:
+            connection = self._connection
+            if connection is None or connection.lost():
+                path = self._path if isinstance(self._path, str) else self._path()
+                connection = connect(path, synchronous="FULL")
+                migrate(connection, COMPONENT, MIGRATIONS)
+                self._connection = connection
             patience_ms = max(1, round((deadline_s - time.monotonic()) * 1000))
             with translating():
                 connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
@@ -155,25 +149,6 @@ class FileScriptStore(ScriptStore):
                 if time.monotonic() > deadline_s:  # SQLite may wait longer than its busy_timeout
                     raise Busy("context.store: another process is using the file; try again")
                 return result
-        finally:
-            self._lock.release()
-
-    def _open(self) -> Connection:
-        connection = self._connection
-        self._connection = None  # if this fails, the next call opens it again
-        if connection is None:
-            path = self._path if isinstance(self._path, str) else self._path()
-            connection = connect(path, synchronous="FULL")
-        elif connection.lost():
-            connection.close()
-            connection = connect(connection.path, synchronous="FULL")
-        try:
-            migrate(connection, COMPONENT, MIGRATIONS)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
 
 
 def _get(connection: Statements, script: str, key: JSON) -> JSON:

@@ -32,9 +32,10 @@ class HostilePool(Pool):
         ours, self.theirs = socket.socketpair()
         self.theirs.send(self.script)
         self.theirs.shutdown(socket.SHUT_WR)
-        worker = Worker(0, None, ours)
-        worker.ended.set()
-        return worker
+        return Worker(0, ours)
+
+    def _end_worker(self, worker: Worker) -> int:
+        return 0
 
     def _retire_worker(self, worker: Worker) -> None:
         worker.channel.close()

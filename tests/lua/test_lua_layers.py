@@ -15,9 +15,9 @@ from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import ToolError
 from ctx.lua import lockdown
-from ctx.lua.lockdown import Layer
+from ctx.lua.lockdown import FILTER, KILL, MEMORY, Layer
 from ctx.lua.pool import Pool
-from ctx.lua.processes import FILTER, KILL, MEMORY, WorkerProcesses
+from ctx.lua.processes import WorkerProcesses
 from ctx.models import JSON
 
 

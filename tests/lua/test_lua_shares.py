@@ -1,7 +1,5 @@
 """Scripts that hang leave room for the others."""
 
-import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,8 +8,6 @@ from redteam_run import WatchedPool, poor_host, tool
 
 from ctx.errors import Busy, ToolError
 from ctx.lua.pool import Job
-from ctx.lua.processes import Worker
-from ctx.models import JSON
 
 LOOP = "tool = {name='loop', execute=function() while true do end end}"
 QUICK = "tool = {name='quick', execute=function() return 'at once' end}"
@@ -52,19 +48,3 @@ def test_a_looping_script_leaves_half_of_the_sandbox_to_the_others(small: Watche
     # On a slow machine, a call that waits may give up (`Busy`) before the sandbox is closed.
     assert all(isinstance(error, ToolError | Busy) for error in flood.end())
     assert running(small, 0)
-
-
-class DyingPool(WatchedPool):
-    """Every worker dies between the moment when it is taken and the one when it is given its job."""
-
-    def _take_worker(self, *arguments: JSON) -> Worker:
-        worker = super()._take_worker(*arguments)
-        os.kill(worker.pid, signal.SIGKILL)
-        assert worker.ended.wait(30)
-        return worker
-
-
-def test_a_call_whose_worker_dies_before_it_has_its_job_may_be_tried_again() -> None:
-    with DyingPool(workers=4, spares=2) as pool, pytest.raises(Busy, match="was not run") as caught:
-        pool.run(tool(QUICK), poor_host, 10.0)
-    assert caught.value.retry_after_s > 0

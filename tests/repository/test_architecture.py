@@ -44,7 +44,7 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 1950,
+    "(top)": 1975,
     "cli": 5350,
     "cluster": 1950,
     "code": 600,
@@ -53,9 +53,9 @@ BUDGETS = {
     "embed": 675,
     "formats": 3475,
     "indexing": 1800,
-    "lua": 1900,
-    "memory": 7825,
-    "scripts": 1675,
+    "lua": 1575,
+    "memory": 7800,
+    "scripts": 1575,
     "search": 1775,
     "server": 3225,
     "store": 2750,

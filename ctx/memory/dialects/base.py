@@ -76,7 +76,6 @@ class ToolSpec:
     run: Handler
     annotations: Annotations
     title: str | None = None
-    output: JSON = None
     failure: JSON = None  # additional fields of the MCP reply if a call fails
     at_banks: bool = True  # whether the endpoint for a single bank lists it
     bank_parameter: str | None = None

@@ -61,25 +61,6 @@ HappenedAt = Annotated[str | None, "When it happened, if the text does not say (
 UserBank = Annotated[str, base.NOT_EMPTY, "Unique identifier for the user (e.g., user_id, email)"]
 Trait = Annotated[int | None, base.span(1, 5)]
 SETTABLE = {name: base.schema_of(str if name == "reflect_mission" else Trait) for name in CONFIG}
-TEXT, TEXTS = base.schema_of(str), base.schema_of(list[str])
-RESULT = {
-    **dict.fromkeys(("id", "text", "type", "context"), TEXT),
-    "event_date": {"type": ["string", "null"]},
-    "said": TEXT,
-    "score": {"type": "number"},
-    "happened": TEXT,
-    "tags": TEXTS,
-    "flags": TEXTS,
-    "replaced": base.schema_of(list[base.Table]),
-    "newer": TEXTS | {"description": "Later results close in meaning"},
-    "superseded_by": {"type": "string", "description": "The memory that replaced this one"},
-}
-ALWAYS = ("id", "text", "type", "context", "event_date")
-RECALLED = {
-    "results": {"type": "array", "items": base.table(RESULT, ALWAYS)},
-    "confidence": {"type": "number", "description": "How likely any result answers, 0 to 1"},
-    "missing": {"type": "number", "description": "How many memories the store has lost"},
-}
 
 
 def fact_id(id: str) -> str:
@@ -139,20 +120,19 @@ def facts(*conditions: JSON, **fields: JSON) -> dict[str, JSON]:
     return {"kind": "fact", **present(**fields), **({"all": every} if every else {})}
 
 
-def of_types(types: Sequence[str | None] | None) -> JSON:
-    """The filter for memories of these types. A memory without a type counts as "world"."""
-    chosen = [type for type in types or () if type is not None]
+def among(field: str, default: str, values: Sequence[str | None]) -> JSON:
+    """The filter for memories with one of these values; those without a value count as `default`. None
+    without values.
+    """
+    chosen = [value for value in values if value is not None]
     if not chosen:
         return None
-    return {"any": [{"type": {"in": chosen}}, *([{"type": {"exists": False}}] if "world" in chosen else [])]}
+    unset = [{field: {"exists": False}}] if default in chosen else []
+    return {"any": [{field: {"in": chosen}}, *unset]}
 
 
-def of_context(context: str | None) -> JSON:
-    if context is None:
-        return None
-    return {
-        "any": [{"context": context}, *([{"context": {"exists": False}}] if context == "general" else [])]
-    }
+def of_types(*types: str | None) -> JSON:
+    return among("type", "world", types)
 
 
 def of_tags(tags: Sequence[str] | None, match: str = "any_strict") -> JSON:
@@ -203,7 +183,7 @@ def retain(
     }
 
 
-@HINDSIGHT.tool(title="Recall", failure={"results": []}, output=base.table(RECALLED, ("results",)))
+@HINDSIGHT.tool(title="Recall", failure={"results": []})
 def recall(
     call: Call,
     query: Query,
@@ -221,7 +201,7 @@ def recall(
     recommendations. Results say when a thing was said and when it happens or happened; `newer` names later
     results on the same subject, `superseded_by` the memory that replaced this one
     """
-    filter = facts(of_types(types), of_tags(tags, f"{tags_match}_strict"))
+    filter = facts(of_types(*types or ()), of_tags(tags, f"{tags_match}_strict"))
     limits = {"limit": max_results, "max_tokens": max_tokens, "budget": budget, "min_score": min_score}
     matches = call.search(query, filter, as_of=as_of, include_superseded=include_superseded, **limits)
     results = [result(hit) for hit in matches["results"]]
@@ -259,7 +239,9 @@ def list_memories(
     include_superseded: base.IncludeSuperseded = False,
 ) -> JSON:
     """List the memories of this bank, newest first"""
-    filter = facts(of_types([type]), of_context(context), of_tags(tags), timestamp=between(since, until))
+    filter = facts(
+        of_types(type), among("context", "general", [context]), of_tags(tags), timestamp=between(since, until)
+    )
     options = {"as_of": as_of, "include_superseded": include_superseded}
     page = call.bank.list(filter=filter, order="-timestamp", limit=limit, cursor=cursor, **options)
     memories = [
@@ -359,7 +341,7 @@ def clear_memories(
     # An empty list of tags must match nothing, so that it does not forget everything.
     tagged = None if tags is None else {"tags": {"has_any": tags}}
     said = None if before is None else {"timestamp": {"lt": before}}
-    filter = facts(of_types([type]), of_context(context), tagged, said)
+    filter = facts(of_types(type), among("context", "general", [context]), tagged, said)
     return _deleted(call.bank.delete_where(filter=filter, dry_run=dry_run, reason="clear_memories"), dry_run)
 
 

@@ -35,7 +35,6 @@ TIMES = {"mentioned_at": "timestamp", "occurred_start": "event_date", "created_a
 Query = Annotated[str, base.NOT_EMPTY]
 Budget = Literal["low", "mid", "high"]
 TagsMatch = Literal["any", "all", "any_strict", "all_strict", "exact"]
-TimeField = Literal["mentioned_at", "occurred_start", "created_at"]
 Limit = Annotated[int, base.span(1, 1000)]
 Offset = Annotated[int, base.span(0, 100_000)]
 MaxTokens = Annotated[int, base.span(1)]
@@ -163,7 +162,7 @@ def retain_items(
 
 @HINDSIGHT.route("DELETE", MEMORIES)
 def clear(call: Call, type: str | None = None) -> JSON:
-    deleted = call.bank.delete_where(filter=facts(of_types([type])), reason="rest")
+    deleted = call.bank.delete_where(filter=facts(of_types(type)), reason="rest")
     return forgotten_reply(deleted, "Memories forgotten")
 
 
@@ -188,7 +187,7 @@ def recall_units(
     window: JSON = "auto"
     if temporal_window is not None:
         window = {"since": temporal_window["start"], "until": temporal_window["end"]}
-    filter = facts(of_tags(tags, tags_match), of_types(types))
+    filter = facts(of_tags(tags, tags_match), of_types(*types or ()))
     limits = {"limit": 100, "max_tokens": max_tokens, "min_score": (min_scores or {}).get("final")}
     options = {"budget": budget, "asked_at": query_timestamp, "include_superseded": include_superseded}
     matches = call.search(query, filter, window=window, **limits, **options)
@@ -210,7 +209,7 @@ def list_units(
     tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
     state: Annotated[Literal["valid", "invalidated"], "invalidated: forgotten"] = "valid",
-    time_field: TimeField = "mentioned_at",
+    time_field: Literal["mentioned_at", "occurred_start", "created_at"] = "mentioned_at",
     start_date: str | None = None,
     end_date: str | None = None,
     limit: Limit = 100,
@@ -218,7 +217,7 @@ def list_units(
 ) -> JSON:
     period = {TIMES[time_field]: between(start_date, end_date)}
     contains = {"contains": q} if q else None
-    kinds = (of_tags(tags, tags_match), of_types([type]))
+    kinds = (of_tags(tags, tags_match), of_types(type))
     filter = facts(*kinds, document_id=document_id, text=contains, **period)
     forgotten = state == "invalidated"
     rows = call.records(filter, offset, limit, order="-timestamp", forgotten=forgotten)
@@ -308,7 +307,7 @@ def reflect_on_bank(
     tags_match: TagsMatch = "any",
     include: Annotated[base.Table | None, base.closed({"facts": {}})] = None,
 ) -> JSON:
-    filter = facts(of_tags(tags, tags_match), of_types(fact_types))
+    filter = facts(of_tags(tags, tags_match), of_types(*fact_types or ()))
     answer = call.bank.synthesize(query=query, budget=budget, context=context, filter=filter)
     based_on = None
     if _asked(include, "facts"):
@@ -363,15 +362,11 @@ def list_documents(
     q: str | None = None,
     tags: list[str] | None = None,
     tags_match: TagsMatch = "any",
-    time_field: TimeField = "created_at",
-    start_date: str | None = None,
-    end_date: str | None = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> JSON:
     contains = {"any": [{"document_id": {"contains": q}}, {"text": {"contains": q}}]} if q else None
-    period = {TIMES[time_field]: between(start_date, end_date)}
-    filter = facts(of_tags(tags, tags_match), {"document_id": {"exists": True}}, contains, **period)
+    filter = facts(of_tags(tags, tags_match), {"document_id": {"exists": True}}, contains)
     groups = call.bank.stats(filter=filter, group_by="document_id")["groups"]
     groups.sort(key=lambda group: (-group["last_created"], group["value"]))
     page = page_of(groups, limit, offset)

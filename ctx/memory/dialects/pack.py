@@ -8,8 +8,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ctx.config.settings import PackSettings
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound, ToolError, Unauthorized
@@ -24,9 +22,6 @@ from ctx.models import JSON, OWN_BANK, Caller
 from ctx.text.strings import did_you_mean
 from ctx.tools.schema import compile_check, from_text, refuse_unknown, without_absent
 from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox, Window
-
-if TYPE_CHECKING:
-    import httpx
 
 CONNECT_S = 5.0  # to connect to the server of a remote pack
 TIMEOUT_S = 30.0  # to wait for the server's reply
@@ -84,7 +79,6 @@ class Pack:
             description=" ".join((spec.run.__doc__ or "").split()),
             parameters=parameters_of(spec.run),
             run=self._run(spec),
-            output_schema=spec.output,
             annotations=spec.annotations,
             pack=self.name,
             lenient=True,
@@ -222,7 +216,13 @@ class Pack:
                 caller = caller._replace(bank=check_nameable(texts[BANK_OF_PATH][-1]), bank_fixed=True)
             passed = {name: values for name, values in texts.items() if name not in (BANK_OF_PATH, "tool")}
             if route.run is None:
-                return self._tool_answer(route.tool or texts["tool"][-1], passed, body, caller, toolbox)
+                label = route.tool or texts["tool"][-1]
+                if label in self.dialect.methods:
+                    return self.method_answer(label, caller)
+                name = self.own_name(label)
+                if name is None:
+                    raise NotFound(f"{self.name} has no tool called {label[:80]}")
+                return toolbox.call(name, {**body, **from_text(toolbox.get(name).parameters, passed)}, caller)
             self.rate.spend(self._connection(caller))
             values = without_absent(schema, {**body, **from_text(schema, passed)})
             refuse_unknown(schema, values)
@@ -230,21 +230,6 @@ class Pack:
             return self._answer(f"{route.method} {route.path}", route.run, arguments, caller)
 
         return answer
-
-    def _tool_answer(
-        self,
-        label: str,
-        texts: Mapping[str, list[str]],
-        body: dict[str, JSON],
-        caller: Caller,
-        toolbox: Toolbox,
-    ) -> JSON:
-        if label in self.dialect.methods:
-            return self.method_answer(label, caller)
-        name = self.own_name(label)
-        if name is None:
-            raise NotFound(f"{self.name} has no tool called {label[:80]}")
-        return toolbox.call(name, {**body, **from_text(toolbox.get(name).parameters, texts)}, caller)
 
     def envelope(self, error: CtxError) -> JSON:
         return {"success": False, "data": None, "error": error.message}
@@ -352,22 +337,19 @@ class RemotePack:
         self._names = names
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    @cached_property
-    def _client(self) -> "httpx.Client":
-        import httpx  # takes 90 ms to import
-
-        return httpx.Client(timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S), headers=self._headers)
-
     def call(self, tool: str, arguments: dict[str, JSON], timeout_s: float = TIMEOUT_S) -> JSON:
         """Calls a tool and returns the unchanged reply. Raises `BadRequest`, `NotFound` or `ToolError`, with
         a message for users of a chat client.
         """
+        import httpx  # takes 90 ms to import
+
         url_name, key_name = self._names
         address = self._url + self._path.replace("{tool}", tool)
-        import httpx
-
+        timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_S)
         try:
-            with self._client.stream("POST", address, json=arguments) as reply:
+            with httpx.stream(
+                "POST", address, json=arguments, headers=self._headers, timeout=timeout
+            ) as reply:
                 body = read_reply(reply, MAX_REPLY_BYTES, timeout_s)
             answer: JSON = json.loads(body)
         except Boundless as error:

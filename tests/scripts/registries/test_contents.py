@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ctx.config.trust import TrustFile
+from ctx.config.trust import TrustFile, digest_of
 from ctx.errors import ConfigError, SourceError
 from ctx.scripts.registry import InstalledRegistries, new_registry
 from ctx.scripts.registry_contents import (
+    MANIFEST,
     MAX_SCRIPT_FILES,
     MAX_SCRIPTS,
     Contents,
@@ -24,14 +25,21 @@ def tree(*paths: str, **modes: str) -> dict[str, Entry]:
     return entries | {path: Entry(mode, "f" * 40) for path, mode in modes.items()}
 
 
+def offer(entries: dict[str, Entry], manifest: bytes | None = None) -> Contents:
+    """What a repository with these files offers. The content of each file but the manifest is its path."""
+    if manifest is None:
+        return contents("team", entries, str.encode)
+    return contents(
+        "team", entries | tree(MANIFEST), lambda path: manifest if path == MANIFEST else path.encode()
+    )
+
+
 def names(offered: Contents) -> list[str]:
     return [f"{script.kind} {script.name}" for script in offered.scripts]
 
 
 def test_the_folders_speak_for_themselves_where_there_is_no_manifest() -> None:
-    offered = contents(
-        "team",
-        None,
+    offered = offer(
         tree(
             "tools/echo/tool.lua",
             "tools/echo/templates/a.txt",
@@ -42,9 +50,9 @@ def test_the_folders_speak_for_themselves_where_there_is_no_manifest() -> None:
         ),
     )
     assert names(offered) == ["agent guide", "connector jira", "tool echo"]
-    assert offered.scripts[-1].origins == {
-        "tool.lua": "tools/echo/tool.lua",
-        "templates/a.txt": "tools/echo/templates/a.txt",
+    assert offered.files["tools/echo"] == {
+        "tool.lua": b"tools/echo/tool.lua",
+        "templates/a.txt": b"tools/echo/templates/a.txt",
     }
     assert offered.problems == ()
 
@@ -62,11 +70,11 @@ required_config = ["greeting"]
 [agents.guide]
 path = "agents/guide"
 """
-    offered = contents("team", manifest, tree("lua/echo.lua", "lua/secret.lua", "agents/guide/agent.lua"))
+    offered = offer(tree("lua/echo.lua", "lua/secret.lua", "agents/guide/agent.lua"), manifest)
     guide, echo = offered.scripts
-    assert echo.origins == {"tool.lua": "lua/echo.lua"}
+    assert offered.files[echo.path] == {"tool.lua": b"lua/echo.lua"}
     assert (echo.description, echo.tags, echo.required_config) == ("Says it again", ("text",), ("greeting",))
-    assert guide.origins == {"agent.lua": "agents/guide/agent.lua"}
+    assert offered.files[guide.path] == {"agent.lua": b"agents/guide/agent.lua"}
     assert "\x1b" not in offered.description
 
 
@@ -82,7 +90,7 @@ path = "agents/guide"
 )
 def test_a_path_that_leads_elsewhere_is_left_out(path: str, why: str) -> None:
     manifest = f'[tools.x]\npath = "{path}"\n[tools.good]\npath = "tools/good/tool.lua"'.encode()
-    offered = contents("team", manifest, tree("tools/good/tool.lua"))
+    offered = offer(tree("tools/good/tool.lua"), manifest)
     assert names(offered) == ["tool good"]
     assert len(offered.problems) == 1
     assert why in offered.problems[0]
@@ -91,19 +99,15 @@ def test_a_path_that_leads_elsewhere_is_left_out(path: str, why: str) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "ü", "x" * 65, "rm\x1b[2J", "../x", "-" * 70])
 def test_odd_names_are_left_out_and_shown_harmlessly(name: str) -> None:
-    offered = contents("team", None, tree(f"tools/{name}/tool.lua") if "/" not in name else tree())
+    offered = offer(tree(f"tools/{name}/tool.lua") if "/" not in name else tree())
     assert names(offered) == []
     assert all("\x1b" not in problem for problem in offered.problems)
 
 
 def test_too_many_scripts_or_files_are_cut() -> None:
-    offered = contents(
-        "team", None, tree(*(f"tools/t{number}/tool.lua" for number in range(MAX_SCRIPTS + 5)))
-    )
+    offered = offer(tree(*(f"tools/t{number}/tool.lua" for number in range(MAX_SCRIPTS + 5))))
     assert len(offered.scripts) == MAX_SCRIPTS
-    offered = contents(
-        "team", None, tree("tools/x/tool.lua", *(f"tools/x/{n}.txt" for n in range(MAX_SCRIPT_FILES)))
-    )
+    offered = offer(tree("tools/x/tool.lua", *(f"tools/x/{n}.txt" for n in range(MAX_SCRIPT_FILES))))
     assert names(offered) == []
     assert "files, more than" in offered.problems[0]
 
@@ -113,7 +117,7 @@ def test_too_many_scripts_or_files_are_cut() -> None:
 )
 def test_an_invalid_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(SourceError, match=r"its registry\.toml: (is|has) "):
-        contents("team", text, tree())
+        offer({}, text)
 
 
 # -- the folder of installed registries
@@ -121,8 +125,8 @@ def test_an_invalid_manifest_is_refused(text: bytes) -> None:
 
 def registry(text: bytes) -> tuple[Registry, dict[str, dict[str, bytes]]]:
     """A registry of one tool, and its files by script."""
-    origins = {"tool.lua": "tools/echo/tool.lua"}
-    script = RegistryScript("team", "tool", "echo", "", (), (), origins).hashed({"tools/echo/tool.lua": text})
+    hashes, sizes = {"tool.lua": digest_of(text)}, {"tool.lua": len(text)}
+    script = RegistryScript("team", "tool", "echo", "", (), (), hashes, sizes)
     new = new_registry("team", "https://git.example/team", None)
     return new._replace(scripts=(script,)), {"tools/echo": {"tool.lua": text}}
 
