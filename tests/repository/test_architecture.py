@@ -51,7 +51,7 @@ BUDGETS = {
     "config": 1425,
     "connectors": 3850,
     "embed": 675,
-    "formats": 3475,
+    "formats": 3525,
     "indexing": 1800,
     "lua": 1900,
     "memory": 7825,
