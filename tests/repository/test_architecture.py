@@ -52,7 +52,7 @@ BUDGETS = {
     "connectors": 3850,
     "embed": 675,
     "formats": 3525,
-    "indexing": 1800,
+    "indexing": 1775,
     "lua": 1900,
     "memory": 7825,
     "scripts": 1675,
