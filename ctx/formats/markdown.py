@@ -7,9 +7,9 @@ import html
 import re
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from ctx.formats.base import MAX_HEADING_CHARS, Parsed, clipped, disjoint, first_title
 from ctx.formats.frontmatter import front_title, read_front_matter
@@ -19,6 +19,14 @@ from ctx.models import Heading
 _BLOCKS = MarkdownIt("commonmark", {"maxNesting": 20}).disable("reference")
 _BLOCKS.core.ruler.enableOnly(["block"])
 
+# The beginning of a line that is a heading, or opens a fence, or is not simple: it may open an HTML block, or
+# be a heading or fence that is indented or in a list or quotation, or underline a heading.
+_MARK = re.compile(
+    r"(?P<level>#{1,6})(?=[ \t]|\Z)(?P<words>.*)|(?P<fence>`{3,}(?=[^`]*\Z)|~{3,})"
+    r"|(?:[ \t]|[-*+>]|\d{1,9}[.)])*(?:#|`{3}|~{3}|<)|[ \t>*+\d.)-]*(?P<underline>=+|-)[ \t]*\Z",
+    re.S,
+)
+_FENCE_END = re.compile(r" {0,3}(`+|~+)[ \t]*\Z")
 _ROWS = re.compile(r"^ {0,3}\|[^\n]*(?:\n {0,3}\|[^\n]*)*", re.M)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _HTML_HEADING = re.compile(r"^[ \t]*<h([1-6])(?:\s[^<>]{0,300})?>(.{0,600}?)</h\1", re.S | re.M | re.I)
@@ -46,43 +54,96 @@ _INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
 def parse(text: str) -> Parsed:
     """Parse a Markdown text. Raises no errors, because any text is valid Markdown."""
     front = read_front_matter(text)
-    lines = text[front.end :].split("\n")
+    source = text[front.end :] if front.end else text
+    lines = source.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=front.end))
-    tokens = _BLOCKS.parse(text[front.end :])
+    outline = _simple_outline(lines) or _outline(source, lines)
     spans = [(0, front.end)] if front.end else []
-    for token in tokens:
-        if token.type == "fence" and token.map:
-            first, last = token.map
-            spans.append((starts[first], max(starts[first], min(starts[last] - 1, len(text)))))
-    spans += [match.span() for match in _ROWS.finditer(text, front.end)]
-    headings = tuple(_headings(tokens, lines, starts))
+    for first, last in outline.fences:
+        spans.append((starts[first], max(starts[first], min(starts[last] - 1, len(text)))))
+    if "|" in source:
+        spans += [match.span() for match in _ROWS.finditer(text, front.end)]
+    headings = []
+    for line, offset, level, words in outline.headings:
+        if plain := plain_inline(words):
+            headings.append(Heading(starts[line] + offset, level, plain))
     title = front_title(front) or first_title(headings)
-    return Parsed(text, headings, tuple(disjoint(spans)), title, front.metadata)
+    return Parsed(text, tuple(headings), tuple(disjoint(spans)), title, front.metadata)
 
 
-def _headings(tokens: list[Token], lines: list[str], starts: list[int]) -> Iterator[Heading]:
+class _Outline(NamedTuple):
+    """The headings of a text as (line, offset from its start, level, source of the title), and its fenced
+    code blocks as (first line, line after the last).
+    """
+
+    headings: list[tuple[int, int, int, str]]
+    fences: list[tuple[int, int]]
+
+
+def _simple_outline(lines: list[str]) -> _Outline | None:
+    """The outline of a text whose headings and fences begin at the start of a line; None if it may have
+    others, or HTML. Most texts are so simple, and markdown-it takes 20 times as long.
+    """
+    outline = _Outline([], [])
+    fence, opened = "", 0  # the marks that opened the current fence, and its line
+    in_text = False  # whether an underline makes the line before a heading
+    for number, line in enumerate(lines):
+        if fence:
+            closing = _FENCE_END.match(line)
+            if closing and closing[1].startswith(fence):
+                outline.fences.append((opened, number + 1))
+                fence = ""
+            continue
+        mark = _MARK.match(line)
+        if mark is None:
+            in_text = bool(line.strip(" \t"))
+        elif mark["level"]:
+            words = mark["words"].strip(" \t")
+            bare = words.rstrip("#")  # closing marks
+            words = (bare if not bare or bare[-1] in " \t" else words).strip()
+            if not _NO_TITLE.match(words):
+                outline.headings.append((number, 0, len(mark["level"]), words))
+            in_text = False
+        elif mark["fence"]:
+            fence, opened, in_text = mark["fence"], number, False
+        elif in_text or not mark["underline"]:
+            return None
+        else:
+            in_text = "=" in line
+    if fence:
+        outline.fences.append((opened, len(lines) - (not lines[-1].strip(" \t"))))
+    return outline
+
+
+def _outline(source: str, lines: list[str]) -> _Outline:
+    """The outline of any text."""
+    outline = _Outline([], [])
+    tokens = _BLOCKS.parse(source)
     quotes = 0  # depth of quotations, whose headings are not part of the outline
     for number, token in enumerate(tokens):
         if token.type in ("blockquote_open", "blockquote_close"):
             quotes += token.nesting
-        if token.map is None or quotes:
+        if token.map is None:
             continue
         first, last = token.map
-        if token.type == "html_block":
-            yield from _html_headings("\n".join(lines[first:last]), starts[first])
+        if token.type == "fence":
+            outline.fences.append((first, last))
+        elif quotes:
+            continue
+        elif token.type == "html_block":
+            html_headings = _html_headings("\n".join(lines[first:last]))
+            outline.headings.extend((first, *heading) for heading in html_headings)
         elif token.type == "heading_open" and (token.level == 0 or lines[first].lstrip().startswith("#")):
-            source = tokens[number + 1].content
-            words = "" if _NO_TITLE.search(source) else plain_inline(source)
-            if words:
-                yield Heading(starts[first], int(token.tag[1:]), words)
+            words = tokens[number + 1].content
+            if not _NO_TITLE.search(words):
+                outline.headings.append((first, 0, int(token.tag[1:]), words))
+    return outline
 
 
-def _html_headings(block: str, start: int) -> Iterator[Heading]:
+def _html_headings(block: str) -> Iterator[tuple[int, int, str]]:
     block = _COMMENT.sub(lambda match: " " * len(match[0]), block)
     for match in _HTML_HEADING.finditer(block):
-        words = plain_inline(match[2])
-        if words:
-            yield Heading(start + match.start(), int(match[1]), words)
+        yield match.start(), int(match[1]), match[2]
 
 
 def plain_inline(words: str) -> str:

@@ -1,9 +1,18 @@
 """Markdown: headings, code blocks, tables and front matter."""
 
+import itertools
+
 import pytest
 
+from ctx.formats import markdown
 from ctx.formats.base import Parsed
 from ctx.formats.markdown import parse
+
+_LINES = [
+    "", " ", "text", "# one", "## two ##", "# #", "#\ttab", "#tag", "   # three", "```", "```` py", "```x`y",
+    "   ```", "~~~", "===", "---", "-", "***", "- item", "- # x", "1. item", "  - y", "> quote", "> ```",
+    "    code", "<div>", "| a |", "\x0b", "= =",
+]  # fmt: skip
 
 
 def _headings(text: str) -> list[tuple[int, str]]:
@@ -24,6 +33,16 @@ def test_atx_headings_are_found_with_their_levels() -> None:
         (3, "Three"),
         (2, "Two"),
     ]
+
+
+def test_the_outline_of_a_simple_text_is_the_one_that_markdown_it_finds() -> None:
+    simple = 0
+    for lines in itertools.product(_LINES, repeat=3):
+        outline = markdown._simple_outline([*lines])
+        if outline is not None:
+            simple += 1
+            assert outline == markdown._outline("\n".join(lines), [*lines]), lines
+    assert simple > len(_LINES) ** 3 / 5
 
 
 def test_setext_headings_are_found() -> None:
