@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ctx.connectors.base import KEPT, Progress, ScanLog, too_large
@@ -80,7 +81,10 @@ class Repository:
         kind = {None: "whole", "blob:none": "partial"}.get(self.partial, self.partial)
         own = user_folder(os.environ)
         self.copy = Copy(f"{address}\0{kind}", own=own, folder=self.cache_dir, source=self.name)
-        self.git = Git(self.copy.path, self.remote, self.name)
+
+    @cached_property
+    def git(self) -> Git:
+        return Git(self.copy.path, self.remote, self.name)
 
     def updated(self, lock: int, log: ScanLog) -> Tip | None:
         """Fetch the remote's current commit and return it; None if the remote has no commits. Raises
