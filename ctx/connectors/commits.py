@@ -71,26 +71,19 @@ def commit_items(
 
 def log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change, bytes]]:
     """Yield (last change, path) from the output of `git log -z --name-only` at `fd`, newest first, until the
-    deadline (monotonic clock). `bound` is the token before each commit.
+    deadline (monotonic clock). `bound` begins the line with a commit's id, time and author.
 
-    After a commit's fields git writes a newline before the first path, or a NUL for a merge.
+    After this line git writes a newline before the first path, or a NUL for a merge.
     """
     change = Change("", 0, "")
-    fields: list[bytes] = []
-    first = False
     for token in _tokens(fd, deadline_s):
-        if token == bound:
-            fields, first = [], True
-        elif len(fields) < 3:
-            fields.append(token)
-            if len(fields) == 3:
-                commit, seconds, author = fields
-                change = Change(commit.decode(), _moment_ms(seconds), author.decode("utf-8", "replace"))
-        else:
-            path = token.removeprefix(b"\n") if first else token
-            first = False
-            if path:
-                yield change, path
+        path = token
+        if token.startswith(bound):
+            line, _, path = token.removeprefix(bound).partition(b"\n")
+            commit, seconds, author = line.split(b" ", 2)
+            change = Change(commit.decode(), _moment_ms(seconds), author.decode("utf-8", "replace"))
+        if path:
+            yield change, path
 
 
 def _moment_ms(seconds: bytes | str) -> int:

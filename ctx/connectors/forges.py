@@ -43,11 +43,9 @@ class _Forge(NamedTuple):
     commit: str
 
 
-_BITBUCKET_SERVER = _Forge(("bitbucket",), "", "")  # `_bitbucket_server` builds its addresses
 _FORGES = (
     _Forge(("gitlab",), "/-/blob/{ref}/{file}", "/-/commit/{revision}"),
     _Forge(("bitbucket.org",), "/src/{unparted}/{file}", "/commits/{revision}"),
-    _BITBUCKET_SERVER,
     _Forge(("gitea", "codeberg", "forgejo"), "/src/{kind}/{ref}/{file}", "/commit/{revision}"),
     _Forge(("github",), "/blob/{ref}/{file}", "/commit/{revision}"),
     _Forge(("git.sr.ht",), "/tree/{ref}/item/{file}", "/commit/{revision}"),
@@ -168,8 +166,6 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
     if forge is None:
         return None
     ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
-    if forge is _BITBUCKET_SERVER:
-        return _bitbucket_server(page, branch, revision, file)
     names = {
         "ref": ref,
         "file": file,
@@ -183,7 +179,7 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
 def commit_url(remote: Remote, revision: str) -> str | None:
     """The forge's page of a commit; None for an unknown forge."""
     page, forge = _home(remote)
-    return page + forge.commit.format(revision=revision) if forge and forge.commit else None
+    return page + forge.commit.format(revision=revision) if forge else None
 
 
 def _home(remote: Remote) -> tuple[str, _Forge | None]:
@@ -198,18 +194,6 @@ def _home(remote: Remote) -> tuple[str, _Forge | None]:
         if any(name == host if "." in name else name in host for name in forge.hosts):
             return f"{scheme}://{host}{port}/{repository}", forge
     return "", None
-
-
-def _bitbucket_server(page: str, branch: str | None, revision: str, file: str) -> str | None:
-    scheme, _, netloc, repository = page.split("/", 3)
-    base = f"{scheme}//{netloc}"
-    parts = repository.removeprefix("scm/").split("/")
-    if len(parts) != 2:
-        return None
-    owner, name = parts
-    home = f"users/{owner[1:]}" if owner.startswith("~") else f"projects/{owner}"
-    ref = quote(f"refs/heads/{branch}" if branch else revision, safe="")
-    return f"{base}/{home}/repos/{name}/browse/{file}?at={ref}"
 
 
 # -- submodules ----------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ class GitConnector:
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
         bound = secrets.token_hex(12).encode()  # no path can equal it
-        form = f"--format=format:{bound.decode()}%x00%H%x00%ct%x00%an%x00"
+        form = f"--format=format:{bound.decode()}%H %ct %an"
         arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid]
         arguments += ["--", f":(top,literal){self.root}"] if self.root else []
         deadline_s = time.monotonic() + self.timeout_s

@@ -3,6 +3,7 @@
 Every call has a deadline and ends with all its child processes.
 """
 
+import glob
 import os
 import re
 import selectors
@@ -13,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -327,33 +328,21 @@ def _upload_pack(path: str) -> str:
 def _running(group: int) -> int:
     """The number of processes in a group; 0 without `/proc`."""
     count = 0
-    try:
-        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return 0
-    for number in numbers:
-        try:
-            with open(f"/proc/{number}/stat", "rb") as file:
-                fields = file.read().rpartition(b") ")[2].split()
-        except OSError:
-            continue  # the process has ended
-        count += int(fields[2]) == group  # the fields after the name: state, parent, group
+    for path in glob.iglob("/proc/[0-9]*/stat"):
+        with suppress(OSError), open(path, "rb") as file:  # an error: the process has ended
+            fields = file.read().rpartition(b") ")[2].split()  # after the name: state, parent, group
+            count += int(fields[2]) == group
     return count
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process and its children, and close its pipes."""
     if process.poll() is None:
-        try:
+        with suppress(ProcessLookupError):  # it has just ended
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # the process has just ended
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            try:
-                stream.close()
-            except OSError:
-                pass  # unwritten data is discarded
+    for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+        with suppress(OSError):  # unwritten data is discarded
+            stream.close()
     process.wait()
 
 
@@ -380,14 +369,11 @@ class Blobs:
         with self._lock:
             reusable = False
             try:
-                if self._process is None:
-                    batch = self.git.started(["cat-file", "--batch"], talk=True, quiet=True)
-                    self._process = self._running.enter_context(batch)
-                size = self._size(self._process, oid, deadline_s)
+                size = self._request(oid, deadline_s)
                 if most is not None and size > most:
                     raise SourceError(f"is larger than {most:,} bytes")
                 while len(self._buffer) <= size:
-                    self._buffer += self._more(deadline_s)
+                    self._receive(deadline_s)
                 data = bytes(self._buffer[:size])
                 del self._buffer[: size + 1]
                 reusable = not self._closed
@@ -406,31 +392,33 @@ class Blobs:
         self._process = None
         self._buffer.clear()
 
-    def _size(self, process: "subprocess.Popen[bytes]", oid: str, deadline_s: float) -> int:
+    def _request(self, oid: str, deadline_s: float) -> int:
         """Request a blob and return its size."""
-        assert process.stdin is not None
+        if self._process is None:
+            batch = self.git.started(["cat-file", "--batch"], talk=True, quiet=True)
+            self._process = self._running.enter_context(batch)
+        assert self._process.stdin is not None
         try:
-            process.stdin.write(f"{oid}\n".encode())
+            self._process.stdin.write(f"{oid}\n".encode())
         except OSError as error:
             raise SourceError(f"{self.name}: git cat-file ended: {error.strerror}") from error
         while b"\n" not in self._buffer:
-            self._buffer += self._more(deadline_s)
-        end = self._buffer.index(b"\n")
-        header = self._buffer[:end].split()
-        del self._buffer[: end + 1]
-        if len(header) != 3:
+            self._receive(deadline_s)
+        header, _, self._buffer = self._buffer.partition(b"\n")
+        fields = header.split()
+        if len(fields) != 3:
             raise SourceError("is missing from the local copy of the repository")
-        return int(header[2])
+        return int(fields[2])
 
-    def _more(self, deadline_s: float) -> bytes:
+    def _receive(self, deadline_s: float) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         with selectors.PollSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             if not selector.select(max(0.0, deadline_s - time.monotonic())):
-                raise SourceError("was not given by git in time")
+                raise SourceError("was not read from git in time")
         data = os.read(fd, CHUNK_BYTES)
         if not data:
             raise SourceError("could not be read: git cat-file ended")
-        return data
+        self._buffer += data

@@ -14,6 +14,7 @@ place where it fits and never retried (an atomic group); a later place would onl
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -427,18 +428,11 @@ class Rules:
         if self.weight > MAX_WEIGHT:
             raise SourceError("too many patterns in one ignore file; shorten it")
         self._levels: dict[frozenset[tuple[int, int]], Level] = {}
-        self._tests: dict[Segment, NameTest] = {}
+        self.test = cache(lambda segment: name_test([segment]))
 
     def top(self) -> Level:
         """The level of the folder that contains the patterns."""
         return self.level(frozenset((number, 0) for number in range(len(self.patterns))))
-
-    def test(self, segment: Segment) -> NameTest:
-        """A function that tests whether a name matches a segment."""
-        test = self._tests.get(segment)
-        if test is None:
-            test = self._tests[segment] = name_test([segment])
-        return test
 
     def level(self, states: frozenset[tuple[int, int]]) -> Level:
         """The level for these states: (number of a pattern, components matched so far)."""

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import quote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
@@ -286,9 +286,13 @@ class _Store:
     def _get(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
         if self._silences >= SILENCES:
             raise SourceError("the store stopped answering")
+        # The signature requires that the fields are sorted by name.
+        query = urlencode(sorted(fields.items()), quote_via=quote)
+        address = self.base + path + (f"?{query}" if query else "")
         for attempt in range(ATTEMPTS):
             try:
-                reply = self._once(path, fields, max_bytes)
+                headers = [] if self.signer is None else self.signer.headers(address)
+                reply = self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
             except Unanswered as error:
                 if self._listed and self.late():
                     raise _Late from error
@@ -301,15 +305,6 @@ class _Store:
         if reply.status != 200:
             raise _refused(reply, self.region)
         return reply
-
-    def _once(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
-        # Sorted by name, as the signature requires.
-        query = "&".join(
-            f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields)
-        )
-        address = self.base + path + (f"?{query}" if query else "")
-        headers = [] if self.signer is None else self.signer.headers(address)
-        return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
 
 
 def _is_endpoint(url: str) -> bool:

@@ -28,11 +28,10 @@ from ctx.connectors.web_page import (
     read_llms_txt,
     read_page,
     read_sitemap,
-    unzipped,
 )
-from ctx.connectors.web_site import MAX_FIELD, Client, Journal, Links, Visit, moment_ms
+from ctx.connectors.web_site import MAX_FIELD, Client, Journal, Visit, moment_ms
 from ctx.errors import SourceError
-from ctx.formats.extract import declared_type
+from ctx.formats.extract import declared_type, unzipped
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, shown
 from ctx.models import Content, SourceItem
@@ -47,6 +46,8 @@ REQUESTS_A_PAGE = 4  # the limit of requests is this times `max_pages`: many are
 SILENCES = 5  # requests in a row without an answer, after which the crawl stops
 # If more documents than this, and more than half of all, are gone in one run, they are kept.
 LOSS_IS_SUSPECT = 10
+MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
+_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 MAX_PROBLEMS = 200  # lines in the report for single pages
 _GONE = frozenset({404, 410})
 _HTML = frozenset({HTML.media_type, *HTML.aliases})
@@ -78,7 +79,10 @@ class Crawl:
     def __post_init__(self) -> None:
         self.visits = dict(self.journal.visits)
         self._earlier: Mapping[str, Visit] = self.journal.visits
-        self._links = Links(self.visits.values())
+        self._addresses: dict[str, str] = {}  # all links, each in memory once
+        self._links_room = MAX_LINKS_BYTES
+        for visit in self.visits.values():
+            self._interned(visit.links)
         self._site = Site((), None, ())
         self._depth = DEPTH
         self._room = min(
@@ -116,7 +120,7 @@ class Crawl:
                 body = unzipped(body, source.max_file_bytes)
             listing = None
             if path.endswith("/llms.txt"):
-                listing = list(read_llms_txt(body, address, queries=source.queries).addresses)
+                listing = read_llms_txt(body, address, queries=source.queries)
             elif is_sitemap(body):
                 listing = self._mapped(address, body)
         except SourceError as error:
@@ -141,7 +145,7 @@ class Crawl:
                 reply = self.client.get(address)
                 if reply.location is None:
                     break
-                address = canonical(self.client.follow(address, reply.location)) or address
+                address = canonical(self.client.session.follow(address, reply.location)) or address
             else:
                 raise self._kept(f"the start address leads through more than {MAX_REDIRECTS} redirects")
         except Unanswered as error:
@@ -385,7 +389,7 @@ class Crawl:
             self._fail(page.address, f"leads through more than {MAX_REDIRECTS} redirects")
             return
         try:
-            goal = canonical(self.client.follow(page.address, location), queries=self.source.queries)
+            goal = canonical(self.client.session.follow(page.address, location), queries=self.source.queries)
         except Unanswered as error:
             self.log.problem(page.address, f"redirects to where ctx does not go: {error.message}")
             return
@@ -416,7 +420,7 @@ class Crawl:
         if own and self._gives_way(page, own):
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
-        links = self._links.kept(references.links)
+        links = self._interned(references.links)
         if links is None:  # no room to store them: the next crawl reads the page again
             self.visits[address] = Visit("", "", digest, stored, ())
         else:
@@ -437,6 +441,14 @@ class Crawl:
                 reply.body, media_type=reply.headers.get("content-type") or None, source_url=address
             )
             yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), lambda: content)
+
+    def _interned(self, links: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The links of a page with each address in memory once; None if there is no room for them."""
+        size = sum(_LINK_BYTES if link in self._addresses else _ADDRESS_BYTES + len(link) for link in links)
+        if size > self._links_room:
+            return None
+        self._links_room -= size
+        return tuple(self._addresses.setdefault(link, link) for link in links)
 
     def _gives_way(self, page: _Visitable, own: str) -> bool:
         """Whether the page is left out because it is indexed under its canonical address `own` instead."""

@@ -4,11 +4,10 @@ or an llms.txt.
 
 import html
 import re
-import zlib
 from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
-from urllib.parse import SplitResult, parse_qsl, quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.errors import SourceError
@@ -85,14 +84,8 @@ def _path(path: str) -> str:
 
 
 def _query(query: str) -> str:
-    if not query:
-        return ""
-    if _TRACKING.search(query):
-        pairs = parse_qsl(query, keep_blank_values=True)
-        if any(_TRACKING.fullmatch(name) for name, _ in pairs):
-            fields = query.split("&")
-            query = "&".join(field for field in fields if not _TRACKING.fullmatch(field.partition("=")[0]))
-    return _escaped(query, _SAFE + "?")
+    fields = (field for field in query.split("&") if not _TRACKING.fullmatch(field.partition("=")[0]))
+    return _escaped("&".join(fields), _SAFE + "?")
 
 
 def folder_of(address: str) -> str:
@@ -166,7 +159,7 @@ class References(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The addresses in a list. `nested`: they are other lists and not pages."""
+    """The addresses in a sitemap. `nested`: they are other sitemaps and not pages."""
 
     addresses: tuple[str, ...]
     nested: bool = False
@@ -234,38 +227,16 @@ def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
         raise SourceError("is no sitemap")
     if not _SITEMAP_END.search(text[-_END_CHARS:]):
         raise SourceError("is cut off: its end is missing")
-    addresses: dict[str, None] = {}
-    for match in islice(_LOCATION.finditer(text), MAX_LISTED):
-        link = canonical(html.unescape(match[1]), address, queries=queries)
-        if link:
-            addresses[link] = None
-    return Listing(tuple(addresses), root[1] == "sitemapindex")
+    matches = islice(_LOCATION.finditer(text), MAX_LISTED)
+    links = (canonical(html.unescape(match[1]), address, queries=queries) for match in matches)
+    return Listing(tuple(dict.fromkeys(link for link in links if link)), root[1] == "sitemapindex")
 
 
-def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
+def read_llms_txt(data: bytes, address: str, *, queries: bool) -> list[str]:
     """The pages linked in an llms.txt (Markdown)."""
-    addresses: dict[str, None] = {}
-    for match in islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED):
-        link = canonical(match[1] or match[2] or match[3], address, queries=queries)
-        if link and len(addresses) < MAX_LINKS:
-            addresses[link] = None
-    return Listing(tuple(addresses))
-
-
-def unzipped(data: bytes, limit: int) -> bytes:
-    """Decompress a gzip file of at most `limit` bytes uncompressed. Other data is returned unchanged. Raises
-    `SourceError`.
-    """
-    if data[:2] != b"\x1f\x8b":
-        return data
-    inflater = zlib.decompressobj(wbits=31)
-    try:
-        text = inflater.decompress(data, limit)
-    except zlib.error as error:
-        raise SourceError("the gzip file is damaged") from error
-    if inflater.unconsumed_tail:
-        raise SourceError(f"more than {limit:,} bytes uncompressed")
-    return text
+    matches = islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED)
+    links = (canonical(match[1] or match[2] or match[3], address, queries=queries) for match in matches)
+    return list(islice(dict.fromkeys(link for link in links if link), MAX_LINKS))
 
 
 def forbids(directives: str, wish: str) -> bool:

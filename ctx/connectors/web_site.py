@@ -10,10 +10,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from itertools import islice
 from typing import NamedTuple
 
 import orjson
@@ -87,10 +86,6 @@ class Client:
             reply = self.session.get(address, headers, self.max_bytes, wanted=wanted)
         return reply
 
-    def follow(self, address: str, location: str) -> str:
-        """The address that a redirect from `address` leads to. Raises `Unanswered` if it is not allowed."""
-        return self.session.follow(address, location)
-
     def _wait(self, delay_s: float) -> None:
         now_s = time.monotonic()
         if now_s < self._next_s:
@@ -126,7 +121,7 @@ class Client:
                 raise Unanswered(f"robots.txt: {error.message}", refused=error.refused) from error
             if reply.location is None:
                 break
-            url = self.follow(url, reply.location)
+            url = self.session.follow(url, reply.location)
         if reply.status == 200:
             return Robots(reply.body, AGENT)
         if reply.status >= 500 or reply.status == 429:
@@ -154,8 +149,6 @@ def moment_ms(headers: dict[str, str]) -> int | None:
 
 VERSION = 1
 MAX_FIELD = 1000  # characters of a validator; a longer one is not stored
-MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
-_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 
 
 class Visit(NamedTuple):
@@ -169,31 +162,6 @@ class Visit(NamedTuple):
     stored: bool
     links: tuple[str, ...]
     own: str = ""
-
-
-class Links:
-    """The addresses that pages link to. Each address is in memory once; together they take up to
-    `MAX_LINKS_BYTES`.
-    """
-
-    def __init__(self, visits: Iterable[Visit]) -> None:
-        self._addresses: dict[str, str] = {}
-        self._room = MAX_LINKS_BYTES
-        for visit in visits:
-            self._take(visit.links)
-
-    def kept(self, links: Sequence[str]) -> tuple[str, ...] | None:
-        """The links of a page in the form in which they are stored; None if the journal is full."""
-        addresses = self._addresses
-        size = sum(_LINK_BYTES if link in addresses else _ADDRESS_BYTES + len(link) for link in links)
-        return self._take(links) if size <= self._room else None
-
-    def _take(self, links: Sequence[str]) -> tuple[str, ...]:
-        before = len(self._addresses)
-        shared = tuple(self._addresses.setdefault(link, link) for link in links)
-        fresh = islice(reversed(self._addresses), len(self._addresses) - before)
-        self._room -= sum(_ADDRESS_BYTES + len(link) for link in fresh) + _LINK_BYTES * len(links)
-        return shared
 
 
 class Journal:
