@@ -107,9 +107,6 @@ class FilesystemConnector:
             yield from self._tracked(walk, root, "", yielded)
         for glob in misplaced((*(self.include_globs or ()), *self.exclude_globs), self.root):
             log.note("", f"'{glob}' in {self._section} fits nothing: globs begin below `root`")
-        if walk.unread:
-            kinds = ", ".join(f".{suffix} {count:,}" for suffix, count in sorted(walk.unread.items()))
-            log.note("", f"left out, as kinds that `include_globs` in {self._section} does not name: {kinds}")
 
     def _count(self, root: str, known: Mapping[str, str]) -> int:
         walk = Walk(self, root, known, ScanLog(), self.rule_files)

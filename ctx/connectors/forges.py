@@ -25,7 +25,7 @@ _SCP = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>\[[^\]/]+\]|[^:/\[\]@]+):(?P
 # Characters with a meaning in a shell: the `ProxyCommand` of a user's ssh gets the host and the user.
 _SHELL = re.compile(r"""[\s'"`$\\;&<>|(){}!*?#^]""")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_ODD_NAME = "url: a host or a user holds a letter that none has"
+_ODD_NAME = "url: the host or the user contains a character that is not allowed"
 _SSH_HOSTS = {
     "ssh.github.com": "github.com",
     "altssh.gitlab.com": "gitlab.com",
@@ -100,11 +100,11 @@ def parse_remote(url: str) -> Remote:
     if url.startswith("-"):
         raise ValueError("url must not begin with a dash")
     if any(ord(char) < 32 or ord(char) == 127 for char in url):
-        raise ValueError("url holds a control character")
+        raise ValueError("url contains a control character")
     if _HELPER.match(url):
         raise ValueError(
-            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; "
-            "use https, ssh or a path"
+            f"url: remote helpers ({url.split('::', 1)[0]}::) are refused, because they can run commands. "
+            "Use https, ssh or a path"
         )
     if "://" in url:
         return _parse_url(url)
@@ -135,10 +135,10 @@ def _parse_url(url: str) -> Remote:
         path = unquote("/" + url.split("://", 1)[1].partition("/")[2])
         return Remote(url, "file", None, None, path, os.path.basename(path.rstrip("/")) or "file", ())
     if not host:
-        raise ValueError("url names no host")
+        raise ValueError("url has no host")
     name = parts.username or ""
     if host.startswith("-") or name.startswith("-"):
-        raise ValueError("url: neither host nor user may begin with a dash")
+        raise ValueError("url: the host and the user must not begin with a dash")
     name = name if transport == "ssh" else ""
     if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
         raise ValueError(_ODD_NAME)
@@ -238,14 +238,14 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
         return _beside(url, outer)
     remote = parse_remote(url)
     if remote.host is None or remote.host != outer.host:
-        raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
+        raise ValueError("it is on another host than the repository. Add it as a source to read it")
     # Another port may be another server, which must not get the user's password for this host.
     if remote.port not in (None, (_OPEN | _SAFE)[remote.transport], outer.port):
-        raise ValueError("it is on another port of the repository's host; a source of its own reads it")
+        raise ValueError("it is on another port than the repository. Add it as a source to read it")
     if remote.transport in _OPEN and outer.transport in _SAFE:
         parts = urlsplit(url)
         if remote.port not in (None, _OPEN[remote.transport]):
-            raise ValueError("its address is open to others, and the repository's is not")
+            raise ValueError("its address is not encrypted, but that of the repository is")
         return urlunsplit(parts._replace(scheme="https", netloc=_PORT.sub("", parts.netloc)))
     return url
 
@@ -255,7 +255,7 @@ def _beside(url: str, outer: Remote) -> str:
     if outer.host is None:
         path = posixpath.normpath(posixpath.join(outer.path, url))
         if posixpath.dirname(path) != posixpath.dirname(posixpath.normpath(outer.path)):
-            raise ValueError("it is not beside the repository itself; a source of its own reads it")
+            raise ValueError("it is not next to the repository. Add it as a source to read it")
         return path
     if "://" in outer.url:
         parts = urlsplit(outer.url)
@@ -267,5 +267,5 @@ def _beside(url: str, outer: Remote) -> str:
 def _within(path: str, url: str) -> str:
     joined = posixpath.normpath(posixpath.join(path, url))
     if joined in ("/", "."):
-        raise ValueError("its address leads out of the host")
+        raise ValueError("its relative address has too many `..`")
     return joined

@@ -91,10 +91,10 @@ class GitConnector:
         except ValueError as error:
             raise ConfigError(f"{section} {error}") from error
         if self.branch is not None and (not self.branch or _BRANCH_REFUSED.search(self.branch)):
-            raise ConfigError(f"{section} branch: {self.branch!r} cannot be the name of a branch")
+            raise ConfigError(f"{section} branch: {self.branch!r} is not a valid name of a branch")
         folder = posixpath.normpath(self.root.replace(os.sep, "/") or ".").strip("/")
         if folder == ".." or folder.startswith("../") or "\0" in folder:
-            raise ConfigError(f"{section} root: {self.root!r} is not within the repository")
+            raise ConfigError(f"{section} root: {self.root!r} is not a folder of the repository")
         self.root = "" if folder == "." else folder
         self._prefix = f"{self.root}/" if self.root else ""  # root as a prefix of the repository's paths
         self._submodules: list[tuple[Submodule, Scope]] = []  # of the running scan
@@ -131,8 +131,8 @@ class GitConnector:
             if tip is None:
                 if known:
                     raise SourceError(
-                        f"{self.name}: the repository has no commits any more; the {len(known)} documents "
-                        "indexed from it are kept"
+                        f"{self.name}: the repository has no commits any more. Its {len(known)} indexed "
+                        "documents are kept"
                     )
                 return
             log.revision = tip.oid
@@ -165,7 +165,7 @@ class GitConnector:
         inner_log = ScanLog(log.progress)
         try:
             if self.depth >= MAX_DEPTH:
-                raise SourceError(f"submodules are read {MAX_DEPTH} deep")
+                raise SourceError(f"submodules are nested more than {MAX_DEPTH} deep")
             inner = replace(
                 self,
                 url=address_of(submodule, self.remote),
@@ -215,30 +215,26 @@ class GitConnector:
             )
         except GitFailed as error:
             raise SourceError(
-                f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
+                f"{self.name}: `root` is not a folder of {tip.branch or 'the repository'}: {self.root!r} "
                 f"({error.words}). {KEPT}"
             ) from error
         files, rules, links = _files(listing)
-        top = self.within or Scope.top(self.include_globs, self.exclude_globs)
         names = [path.decode("utf-8", "surrogateescape") for path, _ in files]
-        contents: dict[str, bytes | SourceError] = {}
-        if rules:
-            self._repository.prefetch(list(filter(None, rules.values())), lock, None)
-            with closing(Blobs(self._repository.git, self.name)) as blobs:
-                contents = {folder: _rules(blobs, oid) for folder, oid in rules.items()}
-        ruled = partial(_ruled, contents, log)
-        scopes = Scopes(top, log.left_out, ruled, {".git", *names})
-        self._submodules = self._linked(tip, links, scopes, lock, log)
+        self._repository.prefetch(list(filter(None, rules.values())), lock, None)
         mark = f"@{tip.branch or ''}"
         changed = []
-        for (path, oid), name in zip(files, names, strict=True):
-            if not scopes.takes(name):
-                continue
-            source_id = encode_name(name)
-            if known.get(source_id) == oid + mark:
-                log.unchanged.add(source_id)
-            else:
-                changed.append(_Entry(path, oid, source_id, oid + mark))
+        with closing(Blobs(self._repository.git, self.name)) as blobs:
+            top = self.within or Scope.top(self.include_globs, self.exclude_globs)
+            scopes = Scopes(top, log.left_out, partial(_ruled, blobs, rules, log), {".git", *names})
+            self._submodules = self._linked(tip, links, scopes, lock, log)
+            for (path, oid), name in zip(files, names, strict=True):
+                if not scopes.takes(name):
+                    continue
+                source_id = encode_name(name)
+                if known.get(source_id) == oid + mark:
+                    log.unchanged.add(source_id)
+                else:
+                    changed.append(_Entry(path, oid, source_id, oid + mark))
         return changed
 
     def _linked(
@@ -250,7 +246,8 @@ class GitConnector:
         if not self.submodules:
             names = ", ".join(map(encode_name, list(links)[:3])) + (", ..." if len(links) > 3 else "")
             log.note(
-                "", f"submodules are not read ({names}); `submodules = true` reads those of the same host"
+                "",
+                f"submodules are not read ({names}). Set `submodules = true` to read those on the same host",
             )
             return []
         if len(links) > MAX_SUBMODULES:
@@ -295,13 +292,13 @@ class GitConnector:
         prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
-        bound = secrets.token_hex(12).encode()  # no path can equal it
+        bound = secrets.token_hex(12).encode()  # no path begins with it
         form = f"--format=format:{bound.decode()}%H %ct %an"
         arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid]
         arguments += ["--", f":(top,literal){self.root}"] if self.root else []
         deadline_s = time.monotonic() + self.timeout_s
         change = Change(tip.oid, 0, "")
-        with self._repository.git.started(arguments, quiet=True) as process:
+        with self._repository.git.started(arguments) as process:
             assert process.stdout is not None
             for change, path in log_rows(process.stdout.fileno(), bound, deadline_s):
                 inner = path.removeprefix(prefix)
@@ -313,7 +310,7 @@ class GitConnector:
         if undated:  # the deadline ended the log: these files are as old as its last commit, or older
             changes |= dict.fromkeys(undated, change)
             log.note(
-                "", f"the dates of {len(undated)} files could not be told; they are older than they seem"
+                "", f"reading the history took too long, so {len(undated)} files have a date that is too late"
             )
         return changes
 
@@ -343,12 +340,8 @@ class GitConnector:
                 max_bytes=self.max_file_bytes,
                 timeout_s=self.timeout_s,
             )
-        advice = (
-            "`git lfs` is not installed"
-            if self.lfs
-            else "`lfs = true` fetches it where `git lfs` is installed"
-        )
-        log.note(entry.source_id, f"not indexed: a Git LFS pointer, whose file is kept elsewhere; {advice}")
+        advice = "Install `git lfs`" if self.lfs else "Install `git lfs` and set `lfs = true` to fetch it"
+        log.note(entry.source_id, f"not indexed: its content is in Git LFS. {advice}")
         return b""
 
 
@@ -373,29 +366,20 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
     return files, rules, links
 
 
-def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
-    """The content of a rule file, or the error if it cannot be read."""
-    try:
-        return blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES) if oid else SourceError(LINKED_RULES)
-    except SourceError as error:
-        return SourceError(f"{OWN_RULES} {error.message}")
-
-
-def _ruled(
-    contents: Mapping[str, bytes | SourceError], log: ScanLog, folder: str, scope: Scope
-) -> Scope | None:
+def _ruled(blobs: Blobs, rules: Mapping[str, str], log: ScanLog, folder: str, scope: Scope) -> Scope | None:
     """The scope of a folder with its `.ctxignore`. If that has too many patterns or cannot be read, the
     folder is left out and reported.
     """
-    content = contents.get(folder, b"")
-    if content == b"":
+    oid = rules.get(folder)
+    if oid is None:
         return scope
     try:
-        if isinstance(content, SourceError):
-            raise content
-        return scope.with_rules(read_ignore_file(content))
+        if not oid:
+            raise SourceError(LINKED_RULES)
+        data = blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES)
+        return scope.with_rules(read_ignore_file(data))
     except SourceError as error:
         source_id = encode_name(folder)
         log.withheld.append(f"{source_id}/" if source_id else "")
-        log.problem(source_id, f"left out: {error.message}")
+        log.problem(source_id, f"left out: {OWN_RULES}: {error.message}")
         return None

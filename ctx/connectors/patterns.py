@@ -55,6 +55,7 @@ _TOKEN = re.compile(
     r"(?P<slash>\\?/)|(?P<star>\*+)|(?P<any>\?)|(?P<bracket>\[)|(?P<malformed>\\\Z)|\\?(?P<literal>.)",
     re.DOTALL,
 )
+_BRACES = re.compile(r"\\.|[{},]", re.DOTALL)  # a backslash escapes the next character
 # In brackets: a class, the rest of a range, or a character.
 _IN_BRACKETS = re.compile(r"\[:(?P<name>[^\]]*):\]|-\\?(?P<end>(?<=\\).|[^\]\\])|\\?(?P<char>.)", re.DOTALL)
 
@@ -264,15 +265,9 @@ def _first_alternatives(text: str) -> list[int]:
     """
     groups: list[list[int]] = []
     first: list[int] = []
-    index = text.find("{")
-    if index < 0:
-        return first
-    index = len(text[:index].rstrip("\\"))  # a backslash escapes the next character
-    while index < len(text):
-        char = text[index]
-        if char == "\\":
-            index += 1
-        elif char == "{":
+    for match in _BRACES.finditer(text):
+        char, index = match[0], match.start()
+        if char == "{":
             groups.append([index])
         elif char == "," and groups:
             groups[-1].append(index)
@@ -280,7 +275,6 @@ def _first_alternatives(text: str) -> list[int]:
             cuts = [*groups.pop(), index]
             if len(cuts) > 2 and (not first or cuts[0] < first[0]):
                 first = cuts
-        index += 1
     return first
 
 

@@ -61,7 +61,7 @@ class _Late(SourceError):
     """The scan took longer than `timeout_s`."""
 
     def __init__(self) -> None:
-        super().__init__("the time for the whole scan is over (timeout_s)")
+        super().__init__("the scan took longer than timeout_s")
 
 
 @dataclass(eq=False, repr=False)
@@ -90,10 +90,10 @@ class S3Connector:
     def __post_init__(self) -> None:
         section = section_of(self.name)
         if not _BUCKET.fullmatch(self.bucket):
-            raise ConfigError(f"{section} bucket: {self.bucket!r} is not the name of a bucket")
+            raise ConfigError(f"{section} bucket: {self.bucket!r} is not a valid name of a bucket")
         if self.region is not None and not _REGION.fullmatch(self.region):
             raise ConfigError(
-                f"{section} region: {self.region!r} is not the name of a region, such as eu-central-1"
+                f"{section} region: {self.region!r} is not a valid name of a region, such as eu-central-1"
             )
         if self.endpoint_url is not None:
             if not _is_endpoint(self.endpoint_url):
@@ -120,7 +120,7 @@ class S3Connector:
                     yield from self._changed(store, known, log)
                 except _Late:
                     # If a scan read nothing new, the next one would stop at the same place.
-                    advice = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
+                    advice = GOES_ON if store.reads else "raise it, or set `prefix` to read less"
                     log.break_off(f"the scan took longer than timeout_s ({self.timeout_s:g} s)", advice)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
@@ -130,7 +130,7 @@ class S3Connector:
         signer = None if self.anonymous else _Signer(self.profile, self.region)
         region = signer.region if signer else self.region or _environ_region() or "us-east-1"
         if not _REGION.fullmatch(region):
-            raise SourceError("the region that the environment or the profile names is no region's name")
+            raise SourceError("the environment or the profile sets a region that is not valid")
         base = self.endpoint_url
         if base is None and "." not in self.bucket:
             base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
@@ -150,7 +150,7 @@ class S3Connector:
                 log.progress(f"{self.name}: objects", count, None)
             mark = f"{row.etag or row.modified_ms}-{row.size}"
             if _CONTROL.search(source_id):
-                log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
+                log.problem(_CONTROL.sub("?", source_id), "left out: its key contains a control character")
             elif known.get(source_id) == mark:
                 log.unchanged.add(source_id)
             elif row.size > self.max_file_bytes:
@@ -161,8 +161,8 @@ class S3Connector:
                 yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
         if not count and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
-                f"nothing in it is to be read any more, but {len(known)} documents are indexed; "
-                f"if it is meant to be empty, run `ctx index {self.name} --full`"
+                f"it has no objects to read any more, but {len(known)} of its documents are indexed. "
+                f"If it is meant to be empty, run `ctx index {self.name} --full`"
             )
 
     def _read(self, store: "_Store", row: _Object) -> Content:
@@ -189,8 +189,8 @@ class _Signer:
             import botocore.session
         except ImportError as error:
             raise SourceError(
-                "reading a bucket with keys needs botocore: run pip install 'ctx-server[s3]', or set "
-                "`anonymous = true` for a public bucket"
+                "access keys need botocore. Run pip install 'ctx-server[s3]', or set `anonymous = true` "
+                "for a public bucket"
             ) from error
         logging.getLogger("botocore").setLevel(logging.INFO)  # at DEBUG it logs tokens
         self._botocore = botocore
@@ -199,9 +199,9 @@ class _Signer:
             self.region = region or _environ_region() or session.get_config_variable("region") or "us-east-1"
             self._credentials = session.get_credentials()
         if self._credentials is None:
-            named = f"profile '{profile}' holds no keys" if profile else "no keys were found"
+            named = f"profile '{profile}' has no keys" if profile else "no keys were found"
             raise SourceError(
-                f"{named}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, log in (`aws sso login`), name a "
+                f"{named}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, log in (`aws sso login`), set "
                 "`profile`, or set `anonymous = true` for a public bucket"
             )
 
@@ -273,10 +273,10 @@ class _Store:
             if token is None:
                 return
             if hash(token) in tokens:
-                raise SourceError("the store's listing does not go on")
+                raise SourceError("the store's listing does not continue")
             tokens.add(hash(token))
             fields["continuation-token"] = token
-        raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; narrow it with `prefix`")
+        raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; set `prefix` to read less")
 
     def read(self, key: str, max_bytes: int) -> Reply:
         """Request an object. Raises `SourceError`."""
@@ -324,12 +324,12 @@ def _listing(body: bytes) -> tuple[list[_Object], str | None]:
             raise ValueError(root.tag)
         objects = [_object(element) for element in root.iter("Contents")]
     except (SourceError, ValueError, LookupError) as error:
-        raise SourceError("the endpoint answers something that is no listing") from error
+        raise SourceError("the endpoint's reply is not a listing") from error
     values = {element.tag: element.text or "" for element in root}
     if values.get("IsTruncated", "").lower() != "true":
         return objects, None
     if not values.get("NextContinuationToken"):
-        raise SourceError("the store's listing does not go on")
+        raise SourceError("the store's listing does not continue")
     return objects, values["NextContinuationToken"]
 
 
@@ -344,13 +344,13 @@ def _object(element: Element) -> _Object:
 
 
 _ADVICE = {
-    "NoSuchBucket": "there is no such bucket: correct `bucket` or `endpoint_url`",
-    "AccessDenied": "access is denied: the keys need s3:ListBucket and s3:GetObject on it",
+    "NoSuchBucket": "there is no such bucket. Check `bucket` and `endpoint_url`",
+    "AccessDenied": "access is denied. The keys need s3:ListBucket and s3:GetObject for it",
     "InvalidAccessKeyId": "the store does not know the access key",
-    "SignatureDoesNotMatch": "the store does not accept the signature: the secret key is wrong, or `region`",
-    "ExpiredToken": "the keys have expired: log in again",
+    "SignatureDoesNotMatch": "the store does not accept the signature. Check the secret key and `region`",
+    "ExpiredToken": "the keys have expired. Log in again",
     "RequestTimeTooSkewed": "this machine's clock is wrong",
-    "NoSuchKey": "went away while it was being indexed; the next run sees what is there then",
+    "NoSuchKey": "was deleted while it was being indexed",
 }
 
 
@@ -364,7 +364,7 @@ def _refused(reply: Reply, region: str) -> SourceError:
     code, actual = (match[1].decode() if match else "" for match in matches)
     actual = reply.headers.get("x-amz-bucket-region") or actual
     if _REGION.fullmatch(actual) and actual != region:
-        return SourceError(f'the bucket is in another region: set region = "{actual}"')
+        return SourceError(f'the bucket is in another region. Set region = "{actual}"')
     if reply.status == 403 and not code:
         code = "AccessDenied"
     return SourceError(_ADVICE.get(code) or f"the store answers {reply.status}{f' ({code})' if code else ''}")

@@ -165,49 +165,36 @@ class Listing(NamedTuple):
     nested: bool = False
 
 
-class _Head:
-    """Collects the links and metadata of a page."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.base = address
-        self.declared = ""  # the page's canonical address
-        self.directives = ""  # for robots
-        self.refreshed = False  # the page redirects with a meta refresh
-        self.hrefs: list[str] = []
-
-    def take(self, name: str, attributes: dict[str, str]) -> None:
+def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
+    """The references of an HTML page at this address. Raises no errors."""
+    base, declared, directives, refreshed = address, "", "", False
+    hrefs: list[str] = []
+    for name, attributes in elements(decode(data, charset) or "", _NAMES):
         href = attributes.get("src" if name == "frame" else "href", "")
         rel = attributes.get("rel", "").lower().split()
         if name == "meta":
+            content = attributes.get("content", "")
             if attributes.get("name", "").lower() in _ROBOTS:
-                self.directives += f",{attributes.get('content', '')}"
+                directives += f",{content}"
             # Pages use a meta refresh after a move.
-            refreshes = attributes.get("http-equiv", "").lower() == "refresh"
-            if refreshes and (goal := _REFRESH.match(attributes.get("content", ""))):
-                self.refreshed = True
-                self.hrefs.append(goal[1])
+            if attributes.get("http-equiv", "").lower() == "refresh" and (goal := _REFRESH.match(content)):
+                refreshed = True
+                hrefs.append(goal[1])
         elif name == "base":
-            if href and self.base == self.address:
-                self.base = canonical(href, self.address) or self.address
+            if href and base == address:
+                base = canonical(href, address) or address
         elif name == "link":
             if "canonical" in rel:
-                self.declared = self.declared or href
-        elif href and "nofollow" not in rel and len(self.hrefs) < MAX_LINKS:
-            self.hrefs.append(href)
-
-
-def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
-    """The references of an HTML page at this address. Raises no errors."""
-    head = _Head(address)
-    for name, attributes in elements(decode(data, charset) or "", _NAMES):
-        head.take(name, attributes)
-    hrefs = [] if forbids(head.directives, "nofollow") else head.hrefs
-    links = (canonical(href, head.base, queries=queries) for href in hrefs)
+                declared = declared or href
+        elif href and "nofollow" not in rel and len(hrefs) < MAX_LINKS:
+            hrefs.append(href)
+    if forbids(directives, "nofollow"):
+        hrefs = []
+    links = (canonical(href, base, queries=queries) for href in hrefs)
     return References(
         tuple(dict.fromkeys(link for link in links if link)),
-        canonical(head.declared, head.base, queries=queries) if head.declared else None,
-        not head.refreshed and not forbids(head.directives, "noindex"),
+        canonical(declared, base, queries=queries) if declared else None,
+        not refreshed and not forbids(directives, "noindex"),
     )
 
 

@@ -37,9 +37,9 @@ def parse(data: bytes) -> Parsed:
     note = None
     if missing:
         share = f"{missing:,} of {len(chapters):,} chapters"
-        note = f"{share} that this e-book lists are not in it: the file is damaged"
+        note = f"{share} are missing from this e-book: the file is damaged"
     elif not chapters:
-        note = "this e-book lists no chapter: nothing of it is read but its title"
+        note = "this e-book has no chapters: only its title is indexed"
     return manuscript.parsed(title, {"author": author, "language": language}, note)
 
 
