@@ -10,8 +10,6 @@ import fcntl
 import hashlib
 import os
 import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -96,26 +94,21 @@ class Copy:
     def prepare(self) -> None:
         """Prepare the clone for git, or create an empty one. Needs the lock.
 
-        Removes locks and partial packs of a killed git. Raises `SourceError`.
+        Repairs what was left by a process that was killed. The remote's address and the other settings are in
+        the environment. Raises `SourceError`.
         """
         try:
-            if os.path.isdir(self.path):
-                _remove_leftovers(self.path)
-                self._write_settings(self.path)
-            else:
-                self._make()
+            for folder in ("", "objects", "objects/pack", "refs"):
+                files.make_folder(os.path.join(self.path, folder))
+            _remove_leftovers(self.path)
+            partial = holds_partial_packs(self.path)
+            config = _CONFIG % partial + (_PARTIAL % ((REMOTE.encode(),) * 2) if partial else b"")
+            for name, content in (("config", config), ("HEAD", _HEAD)):
+                path = os.path.join(self.path, name)
+                if not os.path.exists(path) or files.read_file(path) != content:
+                    files.replace(path, content)
         except OSError as error:
             raise self._unwritable(error) from error
-
-    def _make(self) -> None:
-        """Create an empty repository and move it into place, so that a kill leaves nothing half done."""
-        partial = tempfile.mkdtemp(prefix=f"{self.name}.", suffix=".new", dir=self.folder)  # 0700
-        try:
-            self._write_settings(partial)
-            os.rename(partial, self.path)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
 
     def _make_own_folder(self) -> None:
         """Create the user's own folder, 0700. Raises `SourceError` if it belongs to another user."""
@@ -144,17 +137,6 @@ class Copy:
             f"{self._source}: the folder for clones of repositories cannot be used: {error.strerror}. It is "
             "`cache_dir`, or else ctx/git in $XDG_CACHE_HOME or ~/.cache, which must be writable in any case"
         )
-
-    def _write_settings(self, repository: str) -> None:
-        """Write git's configuration files. The address and the other settings are in the environment."""
-        for folder in ("objects", "objects/pack", "refs"):
-            os.makedirs(os.path.join(repository, folder), exist_ok=True)
-        partial = holds_partial_packs(repository)
-        config = _CONFIG % partial + (_PARTIAL % ((REMOTE.encode(),) * 2) if partial else b"")
-        for name, content in (("config", config), ("HEAD", _HEAD)):
-            path = os.path.join(repository, name)
-            if not os.path.exists(path) or files.read_file(path) != content:
-                files.replace(path, content)
 
 
 def holds_partial_packs(repository: str) -> bool:

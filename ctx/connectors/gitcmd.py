@@ -155,8 +155,20 @@ class Git:
         ):
             source.write(stdin or b"")
             source.seek(0)
+            deadline_s = time.monotonic() + timeout_s
             with self.started(arguments, source, out, err, trace=trace, keep_fds=keep_fds) as process:
-                self._wait(process, timeout_s, arguments[0], out, err, progress)
+                while process.returncode is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(max(0.0, min(LOOK_S, deadline_s - time.monotonic())))
+                    self._check(process, arguments[0], os.fstat(out.fileno()).st_size)
+                    if process.returncode is None and time.monotonic() >= deadline_s:
+                        late = f"did not finish in {timeout_s:g} s and was stopped"
+                        raise SourceError(f"{self.name}: git {arguments[0]} {late}")
+                    if progress:
+                        written = os.fstat(err.fileno()).st_size
+                        recent = os.pread(err.fileno(), CHUNK_BYTES, max(0, written - CHUNK_BYTES))
+                        for phase, count, total in _PROGRESS.findall(recent)[-1:]:
+                            progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
             for file in (out, err):  # git has moved the position, which it shares
                 file.seek(0)
             words = err.read(MAX_STDERR_BYTES)
@@ -204,61 +216,28 @@ class Git:
         finally:
             kill(process)
 
-    def _wait(
-        self,
-        process: "subprocess.Popen[bytes]",
-        timeout_s: float,
-        verb: str,
-        out: IO[bytes],
-        err: IO[bytes],
-        progress: Progress | None,
-    ) -> None:
-        """Wait for the end of git. Raises `SourceError` if it takes too much time, memory or disk."""
-        deadline_s = time.monotonic() + timeout_s
-        ended = False
-        while not ended:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, min(LOOK_S, deadline_s - time.monotonic())))
-                ended = True
-            if os.fstat(out.fileno()).st_size > MAX_OUTPUT_BYTES:
-                raise SourceError(
-                    f"{self.name}: git {verb} was stopped after {MAX_OUTPUT_BYTES >> 20} MiB of output: "
-                    "the repository has too many files. Set `root` to one of its folders"
-                )
-            written = os.fstat(err.fileno()).st_size
-            lines = _PROGRESS.findall(os.pread(err.fileno(), CHUNK_BYTES, max(0, written - CHUNK_BYTES)))
-            if progress and lines:
-                phase, count, total = lines[-1]
-                progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
-            if not ended:
-                self._check_crowd(process.pid, verb)
-                self._check_room(verb)
-                if time.monotonic() >= deadline_s:
-                    raise SourceError(
-                        f"{self.name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
-                    )
-
-    def _check_crowd(self, group: int, verb: str) -> None:
-        """Raises `SourceError` if git starts itself again and again to fetch missing objects, which a shallow
-        remote may never send.
+    def _check(self, process: "subprocess.Popen[bytes]", verb: str, output_bytes: int) -> None:
+        """Raises `SourceError` if git writes too much, if the disk is almost full, or if git starts itself
+        again and again to fetch missing objects, which a shallow remote may never send.
         """
-        if _running(group) > MAX_PROCESSES:
-            raise SourceError(
-                f"{self.name}: git {verb} was stopped because it started more than {MAX_PROCESSES} processes "
-                "to fetch missing objects. The remote may be a shallow clone. Try `shallow = false`"
+        if output_bytes > MAX_OUTPUT_BYTES:
+            reason = (
+                f"after {MAX_OUTPUT_BYTES >> 20} MiB of output: the repository has too many files. "
+                "Set `root` to one of its folders"
             )
-
-    def _check_room(self, verb: str) -> None:
-        """Raises `SourceError` if the disk is almost full."""
-        try:
-            free_bytes = files.free_bytes(self.repository)
-        except OSError:
-            return  # the clone is missing: git reports that
-        if free_bytes < LEAST_ROOM_BYTES:
-            raise SourceError(
-                f"{self.name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
-                f"less than {LEAST_ROOM_BYTES >> 20} MiB left"
+        elif process.returncode is not None:
+            return
+        elif _running(process.pid) > MAX_PROCESSES:
+            reason = (
+                f"because it started more than {MAX_PROCESSES} processes to fetch missing objects. "
+                "The remote may be a shallow clone. Try `shallow = false`"
             )
+        elif os.path.exists(self.repository) and files.free_bytes(self.repository) < LEAST_ROOM_BYTES:
+            folder = os.path.dirname(self.repository)
+            reason = f"because the disk of {folder} has less than {LEAST_ROOM_BYTES >> 20} MiB left"
+        else:
+            return
+        raise SourceError(f"{self.name}: git {verb} was stopped {reason}")
 
     def _said(self, err: bytes) -> str:
         """Why git failed: the last fatal and error lines, or the last line."""

@@ -40,7 +40,6 @@ _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?oid "
     rb"sha256:([0-9a-f]{64})\nsize ([0-9]{1,15})\n"
 )
-_BEGINNING = b"version https://git-lfs.github.com/spec/"
 
 
 class Tip(NamedTuple):
@@ -53,11 +52,17 @@ class Tip(NamedTuple):
 
     @property
     def copied(self) -> str:
-        """The name of the ref in our clone."""
-        for kind in ("heads", "tags"):
-            if self.ref.startswith(f"refs/{kind}/"):
-                return "refs/ctx/" + self.ref.removeprefix("refs/")
-        return "refs/ctx/detached" if self.ref == "HEAD" else f"refs/ctx/commits/{self.ref}"
+        """The name of the ref in our clone. It is a hash, because a branch `a/b` cannot be stored next to a
+        branch `a`.
+        """
+        return "refs/ctx/" + hashlib.sha256(os.fsencode(self.ref)).hexdigest()[:16]
+
+
+class Pointer(NamedTuple):
+    """The pointer to a file in Git LFS."""
+
+    digest: str
+    size: int
 
 
 @dataclass(eq=False, repr=False)
@@ -190,11 +195,6 @@ class Repository:
             elif by_network and self._have(tip) is None:
                 depth = ["--depth=1"]
         self._tidy(lock)
-        # A branch `a/b` cannot be stored while the clone has a branch `a`, and the other way round.
-        for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
-            ref = os.fsdecode(line)
-            if ref.startswith(tip.copied + "/") or tip.copied.startswith(ref + "/"):
-                self.quick(["update-ref", "-d", ref])
         try:
             self._run_fetch(["--force", *depth, REMOTE, refspec], lock, progress)
         except GitFailed as error:
@@ -231,16 +231,11 @@ class Repository:
 
     def _tidy(self, lock: int) -> None:
         """Combine the packs with `git gc` if there are more than `PACKS`. Needs the exclusive lock."""
-        packs = os.path.join(self.git.repository, "objects", "pack")
+        settings = ["-c", f"gc.autoPackLimit={PACKS}", "-c", "gc.autoDetach=false"]
         try:
-            crowded = sum(name.endswith(".pack") for name in os.listdir(packs)) > PACKS
-        except FileNotFoundError:
-            return
-        if crowded:
-            try:
-                self.git.run(["gc", "--quiet"], timeout_s=self.timeout_s, keep_fds=[lock])
-            except GitFailed as error:
-                logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
+            self.git.run([*settings, "gc", "--auto", "--quiet"], timeout_s=self.timeout_s, keep_fds=[lock])
+        except GitFailed as error:
+            logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
     def absent(self) -> set[str]:
         """The ids of objects at the fetched refs that a partial clone lacks. Git would request them one at a
@@ -278,52 +273,37 @@ class Repository:
                 f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})"
             ) from error
 
+    def lfs_content(self, pointer: Pointer, data: bytes, max_bytes: int) -> bytes:
+        """The file that the pointer `data` refers to. Raises `SourceError`.
 
-# -- Git LFS -------------------------------------------------------------------------------------------------
-
-
-class Pointer(NamedTuple):
-    """The pointer to a file in Git LFS. `digest` is empty for an unknown kind of pointer."""
-
-    digest: str
-    size: int
+        `git lfs` fetches it from the repository's own remote and stores it next to our clone. `.lfsconfig` in
+        the repository is not read, because it could send the user's credentials elsewhere.
+        """
+        if pointer.size > max_bytes:
+            raise SourceError(too_large(pointer.size, max_bytes))
+        content = _beside(self.remote, pointer)
+        if content is None:
+            storage = self.copy.path.removesuffix(".git") + ".lfs"
+            settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
+            options = [word for setting in settings for word in ("-c", setting)]
+            try:
+                content = self.git.run([*options, "lfs", "smudge"], timeout_s=self.timeout_s, stdin=data)
+            except GitFailed as error:
+                raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
+        if hashlib.sha256(content).hexdigest() != pointer.digest:
+            raise SourceError("its Git LFS file is not the one in the repository: the checksum differs")
+        return content
 
 
 def pointer_of(data: bytes) -> Pointer | None:
     """Parse a pointer; None for an ordinary file."""
-    if len(data) > POINTER_BYTES or not data.startswith(_BEGINNING):
-        return None
-    match = _POINTER.match(data)
-    return Pointer("", 0) if match is None else Pointer(match[1].decode(), int(match[2]))
+    match = _POINTER.match(data) if len(data) <= POINTER_BYTES else None
+    return None if match is None else Pointer(match[1].decode(), int(match[2]))
 
 
 def lfs_installed() -> bool:
     """Whether `git lfs` is installed."""
     return shutil.which("git-lfs") is not None
-
-
-def lfs_content(
-    git: Git, remote: Remote, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float
-) -> bytes:
-    """The file that the pointer `data` refers to. Raises `SourceError`.
-
-    `git lfs` fetches it from the repository's own remote and stores it next to our clone. `.lfsconfig` in the
-    repository is not read, because it could send the user's credentials elsewhere.
-    """
-    if pointer.size > max_bytes:
-        raise SourceError(too_large(pointer.size, max_bytes))
-    content = _beside(remote, pointer)
-    if content is None:
-        storage = git.repository.removesuffix(".git") + ".lfs"
-        settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
-        options = [word for setting in settings for word in ("-c", setting)]
-        try:
-            content = git.run([*options, "lfs", "smudge"], timeout_s=timeout_s, stdin=data)
-        except GitFailed as error:
-            raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
-    if hashlib.sha256(content).hexdigest() != pointer.digest:
-        raise SourceError("its Git LFS file is not the one in the repository: the checksum differs")
-    return content
 
 
 def _beside(remote: Remote, pointer: Pointer) -> bytes | None:

@@ -115,7 +115,7 @@ class S3Connector:
         then.
         """
         try:
-            with closing(self._store()) as store:
+            with closing(_Store(self)) as store:
                 try:
                     yield from self._changed(store, known, log)
                 except _Late:
@@ -125,18 +125,6 @@ class S3Connector:
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
             raise SourceError(f"{self.name}: {reason}. {KEPT}") from error
-
-    def _store(self) -> "_Store":
-        signer = None if self.anonymous else _Signer(self.profile, self.region)
-        region = signer.region if signer else self.region or _environ_region() or "us-east-1"
-        if not _REGION.fullmatch(region):
-            raise SourceError("the environment or the profile sets a region that is not valid")
-        base = self.endpoint_url
-        if base is None and "." not in self.bucket:
-            base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
-        else:
-            base = f"{base or f'https://s3.{region}.amazonaws.com'}/{self.bucket}"
-        return _Store(base, region, signer, self.timeout_s, self.clock)
 
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs), log.left_out)
@@ -231,22 +219,27 @@ def path_of(key: str) -> str:
     return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
 
 
-@dataclass(eq=False, repr=False)
 class _Store:
     """Lists and reads the objects of one bucket, for at most `timeout_s` seconds. Close it after use."""
 
-    base: str
-    region: str
-    signer: _Signer | None
-    timeout_s: float
-    clock: Callable[[], float]
-    reads: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, source: S3Connector) -> None:
+        self._signer = None if source.anonymous else _Signer(source.profile, source.region)
+        self._region = (
+            self._signer.region if self._signer else source.region or _environ_region() or "us-east-1"
+        )
+        if not _REGION.fullmatch(self._region):
+            raise SourceError("the environment or the profile sets a region that is not valid")
+        base = source.endpoint_url
+        if base is None and "." not in source.bucket:
+            self._base = f"https://{source.bucket}.s3.{self._region}.amazonaws.com"
+        else:
+            self._base = f"{base or f'https://s3.{self._region}.amazonaws.com'}/{source.bucket}"
+        self.reads = 0
         self._silences = 0
         self._listed = False  # until the first page, a timeout is an error
-        self._ends_s = self.clock() + self.timeout_s
-        parts = urlsplit(self.base)
+        self._clock = source.clock
+        self._ends_s = self._clock() + source.timeout_s
+        parts = urlsplit(self._base)
         # The operator named the endpoint, so it may be on a private network. AWS's own names are public.
         self._session = Session(frozenset({parts.hostname or "", parts.netloc}), self._ends_s)
 
@@ -255,7 +248,7 @@ class _Store:
 
     def late(self) -> bool:
         """Whether the time for the whole scan is over."""
-        return self.clock() >= self._ends_s
+        return self._clock() >= self._ends_s
 
     def objects(self, prefix: str) -> Iterator[_Object]:
         """Yield all objects below a prefix. Raises `SourceError`, and `_Late` when the time is over."""
@@ -266,7 +259,7 @@ class _Store:
         for page in range(MAX_PAGES):
             if page and self.late():
                 raise _Late
-            reply = self._get("" if urlsplit(self.base).path else "/", fields, MAX_LISTING_BYTES)
+            reply = self._get("" if urlsplit(self._base).path else "/", fields, MAX_LISTING_BYTES)
             objects, token = _listing(reply.body)
             self._listed = True
             yield from objects
@@ -288,10 +281,10 @@ class _Store:
             raise SourceError("the store stopped answering")
         # The signature requires that the fields are sorted by name.
         query = urlencode(sorted(fields.items()), quote_via=quote)
-        address = self.base + path + (f"?{query}" if query else "")
+        address = self._base + path + (f"?{query}" if query else "")
         for attempt in range(ATTEMPTS):
             try:
-                headers = [] if self.signer is None else self.signer.headers(address)
+                headers = [] if self._signer is None else self._signer.headers(address)
                 reply = self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
             except Unanswered as error:
                 if self._listed and self.late():
@@ -303,7 +296,7 @@ class _Store:
                 break
             time.sleep(0.2 * 2**attempt)
         if reply.status != 200:
-            raise _refused(reply, self.region)
+            raise _refused(reply, self._region)
         return reply
 
 

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -38,7 +38,6 @@ CLOCK_SKEW_NS = 3_600_000_000_000  # a timestamp further in the future is a wron
 RACY = "~"  # ends the fingerprint of a file that may still change without a new timestamp
 
 STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
-_PART_BYTES = 16_384  # to read at once if the size is unknown
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary formats that contain text
 
@@ -56,24 +55,15 @@ def rules_of(path: str) -> list[Pattern]:
     A `.gitignore` that is a link or not a file is ignored, as by git. Such a `.ctxignore` is an error,
     because ignoring its rules could publish files.
     """
-    ours = path.endswith("/" + RULE_FILES[-1])
+    name = os.path.basename(path)
     try:
-        fd = os.open(path, os.O_RDONLY | files.PATIENT)
+        return read_ignore_file(files.read_file(path, most=MAX_RULE_FILE_BYTES + 1))
     except OSError as error:
-        if ours and error.errno == errno.ELOOP:
+        if name == OWN_RULES and error.errno == errno.ELOOP:
             raise SourceError(LINKED_RULES) from error
-        if error.errno in GONE:
+        if error.errno in GONE or (error.errno == errno.EINVAL and name != OWN_RULES):  # EINVAL: not a file
             return []
-        raise SourceError(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
-    with open(fd, "rb", buffering=0) as file:
-        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-        if not is_file and ours:
-            raise SourceError(f"{os.path.basename(path)} is not a regular file")
-        try:
-            data = read_most(file.read, MAX_RULE_FILE_BYTES + 1) if is_file else b""
-        except OSError as error:
-            raise SourceError(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
-    return read_ignore_file(data)
+        raise SourceError(f"{name} cannot be read: {error.strerror}") from error
 
 
 @dataclass(eq=False)
@@ -327,22 +317,7 @@ def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False)
         if not whole and is_binary(data) and not relative.lower().endswith(_DOCUMENTS):
             return data  # enough for the extractor to see that it is binary
         if len(data) != size:
-            data += read_most(file.read, max_bytes + 1 - len(data), size - len(data) + 1)
+            data += file.readall()
     if len(data) > max_bytes:
         raise SourceError(too_large(len(data), max_bytes))
     return data
-
-
-def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0) -> bytes:
-    """Call `read` until it returns nothing, for at most `limit` bytes, about `expected` at once.
-
-    Reading `limit` bytes at once would allocate a buffer of that size for each small file.
-    """
-    parts = []
-    while limit > 0:
-        part = read(min(limit, max(expected, _PART_BYTES)))
-        if not part:
-            break
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)

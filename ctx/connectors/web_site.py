@@ -10,10 +10,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 from protego import Protego
@@ -21,6 +19,9 @@ from protego import Protego
 from ctx import files
 from ctx.connectors.session import AGENT, Session, Unanswered
 from ctx.lua.fetch import Reply, Wanted, joined
+
+if TYPE_CHECKING:
+    from ctx.connectors.web import WebConnector
 
 logger = logging.getLogger(__name__)
 
@@ -50,20 +51,14 @@ class Robots:
         return self._rules.can_fetch(address, self._agent)
 
 
-@dataclass(eq=False, kw_only=True)
 class Client:
-    """Requests the pages of a site, one at a time.
+    """Requests the pages of a site, one at a time."""
 
-    `delay_s` is the time between the starts of two requests, unless robots.txt asks for more.
-    """
-
-    session: Session
-    delay_s: float
-    max_bytes: int
-    robots: bool
-    pause: Callable[[float], None]
-
-    def __post_init__(self) -> None:
+    def __init__(self, source: "WebConnector", session: Session) -> None:
+        self.session = session
+        self._source = source
+        # Between the starts of two requests, unless robots.txt asks for more.
+        self._delay_s = 1 / source.requests_per_second
         self._next_s = 0.0
         self._robots: dict[tuple[str, str, int], Robots | Unanswered] = {}
 
@@ -79,23 +74,23 @@ class Client:
         headers = [("Accept", _ACCEPT)]
         headers += [("If-None-Match", etag)] if etag else []
         headers += [("If-Modified-Since", modified)] if modified else []
-        self._wait(max(self.delay_s, robots.delay_s))
-        reply = self.session.get(address, headers, self.max_bytes, wanted=wanted)
+        self._wait(max(self._delay_s, robots.delay_s))
+        reply = self.session.get(address, headers, self._source.max_file_bytes, wanted=wanted)
         if reply.status in (429, 503) and (wait_s := retry_after_s(reply.headers)) is not None:
-            self.pause(min(wait_s, max(0.0, self.session.ends_s - time.monotonic())))
-            reply = self.session.get(address, headers, self.max_bytes, wanted=wanted)
+            self._source.pause(min(wait_s, max(0.0, self.session.ends_s - time.monotonic())))
+            reply = self.session.get(address, headers, self._source.max_file_bytes, wanted=wanted)
         return reply
 
     def _wait(self, delay_s: float) -> None:
         now_s = time.monotonic()
         if now_s < self._next_s:
-            self.pause(self._next_s - now_s)
+            self._source.pause(self._next_s - now_s)
         self._next_s = time.monotonic() + delay_s
 
     # -- robots.txt --------------------------------------------------------------------------------
 
     def _robots_of(self, address: str) -> Robots:
-        if not self.robots:
+        if not self._source.robots:
             return Robots(b"", AGENT)
         origin = self.session.target(address).origin
         if origin not in self._robots:
@@ -114,7 +109,7 @@ class Client:
         """
         url = joined(address, "/robots.txt")
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
-            self._wait(self.delay_s)
+            self._wait(self._delay_s)
             try:
                 reply = self.session.get(url, [], MAX_ROBOTS_BYTES)
             except Unanswered as error:

@@ -111,7 +111,7 @@ def test_a_fetch_that_would_fill_the_disk_is_stopped(
     monkeypatch.setattr(gitcmd, "LEAST_ROOM_BYTES", 1 << 60)
     monkeypatch.setattr(gitcmd, "LOOK_S", 0.0)
     upstream.commit({"a.md": "a"})
-    with pytest.raises(SourceError, match=r"git \S+ was stopped: the disk of .* has less than"):
+    with pytest.raises(SourceError, match=r"git \S+ was stopped because the disk of .* has less than"):
         Scan(connector(upstream, tmp_path))
 
 
