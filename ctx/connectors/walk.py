@@ -214,17 +214,11 @@ class Walk:
         self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
     ) -> "Iterable[tuple[os.DirEntry[str], str]]":
         """The (entry, id) pairs of one folder that may have changed."""
-        marks = [self.known.get(source_id) for source_id in ids]
-        if None not in marks and self._all_unchanged(entries, marks, tag):
-            self.log.unchanged.update(ids)
-            return ()
-        rows = list(zip(entries, ids, marks, strict=True))
+        rows = list(zip(entries, ids, map(self.known.get, ids), strict=True))
         indexed = [row for row in rows if row[2] is not None]
-        if len(indexed) < len(rows) and self._all_unchanged(
-            [row[0] for row in indexed], [row[2] for row in indexed], tag
-        ):
+        if self._all_unchanged([row[0] for row in indexed], [row[2] for row in indexed], tag):
             self.log.unchanged.update([row[1] for row in indexed])
-            return [row[:2] for row in rows if row[2] is None]
+            rows = [row for row in rows if row[2] is None]
         return [row[:2] for row in rows]
 
     def _all_unchanged(

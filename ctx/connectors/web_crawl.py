@@ -95,7 +95,7 @@ class Crawl:
         self._digests: dict[str, str] = {}  # of this crawl's documents: digest -> address
         self._asked: set[str] = set()
         self._answered: set[str] = set()  # addresses that gave a page
-        self._own: set[str] = set()  # canonical addresses that replace another page
+        self._canonical: set[str] = set()  # canonical addresses that replace another page
         self._aliases: dict[str, list[_Visitable]] = {}  # canonical address -> the pages it replaces
         self._moved: dict[str, str] = {}  # address -> where it redirects to
         self._first: tuple[_Visitable, Reply] | None = None  # the start page, which is requested once
@@ -272,10 +272,10 @@ class Crawl:
             return
         pages, goal = self._aliases.pop(address), self._goal(address)
         if goal in self._met and goal not in self._asked:
-            self._own.add(goal)
+            self._canonical.add(goal)
             self._aliases.setdefault(goal, []).extend(pages)
         elif not self._stored(goal):
-            self._own.update(page.address for page in pages)
+            self._canonical.update(page.address for page in pages)
             self._frontier.extend(pages)
 
     def _stays(self, address: str) -> bool:
@@ -298,10 +298,10 @@ class Crawl:
         one.
         """
         for address in sorted(self.log.unchanged):
-            own = self.visits[address].own if address in self.visits else ""
-            goal = self._goal(own)
-            if own and goal != address and address not in self._own and self._stored(goal):
-                self._own.add(goal)
+            preferred = self.visits[address].canonical if address in self.visits else ""
+            goal = self._goal(preferred)
+            if preferred and goal != address and address not in self._canonical and self._stored(goal):
+                self._canonical.add(goal)
                 self.log.unchanged.discard(address)
                 self._depart(address)
 
@@ -414,10 +414,10 @@ class Crawl:
         self._answered.add(address)
         digest = hashlib.sha256(reply.body).hexdigest()[:32]
         stored = references.indexed and not forbids(reply.headers.get("x-robots-tag", ""), "noindex")
-        own = references.canonical or ""  # "" unless it is another address of the site
-        if not own or own == address or not self._site.holds(own):
-            own = ""
-        if own and self._gives_way(page, own):
+        preferred = references.canonical or ""  # "" unless it is another address of the site
+        if not preferred or preferred == address or not self._site.holds(preferred):
+            preferred = ""
+        if preferred and self._gives_way(page, preferred):
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
         links = self._interned(references.links)
@@ -429,7 +429,7 @@ class Crawl:
                 field if len(field) <= MAX_FIELD and field.isprintable() else ""
                 for field in (reply.headers.get(name, "") for name in ("etag", "last-modified"))
             )
-            self.visits[address] = Visit(etag, modified, digest, stored, links, own if stored else "")
+            self.visits[address] = Visit(etag, modified, digest, stored, links, preferred if stored else "")
         self._follow(page, references.links)
         if not stored:
             if address in self.known:
@@ -450,18 +450,18 @@ class Crawl:
         self._links_room -= size
         return tuple(self._addresses.setdefault(link, link) for link in links)
 
-    def _gives_way(self, page: _Visitable, own: str) -> bool:
-        """Whether the page is left out because it is indexed under its canonical address `own` instead."""
-        own = self._goal(own)
-        if own == page.address or page.address in self._own:
+    def _gives_way(self, page: _Visitable, preferred: str) -> bool:
+        """Whether the page is left out because it is indexed under its canonical address instead."""
+        preferred = self._goal(preferred)
+        if preferred == page.address or page.address in self._canonical:
             return False
-        if own in self._asked and own not in self._answered:
-            return self._stays(own)
-        self._meet(_Visitable(own, page.depth, page.hops))
-        if own not in self._met:
+        if preferred in self._asked and preferred not in self._answered:
+            return self._stays(preferred)
+        self._meet(_Visitable(preferred, page.depth, page.hops))
+        if preferred not in self._met:
             return False
-        self._own.add(own)
-        self._aliases.setdefault(own, []).append(page)
+        self._canonical.add(preferred)
+        self._aliases.setdefault(preferred, []).append(page)
         return True
 
     # -- end ---------------------------------------------------------------------------------------

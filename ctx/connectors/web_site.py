@@ -147,8 +147,8 @@ MAX_FIELD = 1000  # characters of a validator; a longer one is not stored
 
 
 class Visit(NamedTuple):
-    """The last reply of a page. `digest` is a hash of its bytes. `stored`: the page became a document. `own`
-    is the canonical address that the page declares, if the page was stored nevertheless.
+    """The last reply of a page. `digest` is a hash of its bytes. `stored`: the page became a document.
+    `canonical` is the canonical address that the page declares, if the page was stored nevertheless.
     """
 
     etag: str
@@ -156,7 +156,7 @@ class Visit(NamedTuple):
     digest: str
     stored: bool
     links: tuple[str, ...]
-    own: str = ""
+    canonical: str = ""
 
 
 class Journal:
@@ -179,9 +179,11 @@ class Journal:
             if record["version"] == VERSION:
                 addresses = record["addresses"]
                 visits = {}
-                for number, etag, modified, digest, stored, links, *own in record["visits"]:
+                for number, etag, modified, digest, stored, links, *canonical in record["visits"]:
                     linked = tuple(addresses[link] for link in links)
-                    visit = Visit(etag, modified, digest, stored, linked, *(addresses[at] for at in own))
+                    visit = Visit(
+                        etag, modified, digest, stored, linked, *(addresses[at] for at in canonical)
+                    )
                     visits[addresses[number]] = visit
                 self.visits = visits
                 self.asked = frozenset(addresses[number] for number in record.get("asked", ()))
@@ -201,7 +203,7 @@ class Journal:
             (
                 *(number(address), visit.etag, visit.modified, visit.digest, visit.stored),
                 [number(link) for link in visit.links],
-                *([number(visit.own)] if visit.own else ()),
+                *([number(visit.canonical)] if visit.canonical else ()),
             )
             for address, visit in self.visits.items()
         ]
