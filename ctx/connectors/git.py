@@ -367,7 +367,7 @@ class GitConnector:
 
     def _pointed(self, entry: _Entry, pointer: Pointer, data: bytes, log: ScanLog) -> bytes:
         """The content of a Git LFS file; empty, with a note, if `lfs` is off. Raises `SourceError`."""
-        if self.lfs and lfs_installed():
+        if self.lfs and pointer.digest and lfs_installed():
             return self._repository.lfs_content(pointer, data, self.max_file_bytes)
         advice = "Install `git lfs`" if self.lfs else "Install `git lfs` and set `lfs = true` to fetch it"
         log.note(entry.source_id, f"not indexed: its content is in Git LFS. {advice}")

@@ -40,6 +40,7 @@ _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:[a-z0-9.-]+ [^\n]*\n)*?oid "
     rb"sha256:([0-9a-f]{64})\nsize ([0-9]{1,15})\n"
 )
+_BEGINNING = b"version https://git-lfs.github.com/spec/"
 
 
 class Tip(NamedTuple):
@@ -59,7 +60,7 @@ class Tip(NamedTuple):
 
 
 class Pointer(NamedTuple):
-    """The pointer to a file in Git LFS."""
+    """The pointer to a file in Git LFS. `digest` is empty for an unknown kind of pointer."""
 
     digest: str
     size: int
@@ -297,8 +298,10 @@ class Repository:
 
 def pointer_of(data: bytes) -> Pointer | None:
     """Parse a pointer; None for an ordinary file."""
-    match = _POINTER.match(data) if len(data) <= POINTER_BYTES else None
-    return None if match is None else Pointer(match[1].decode(), int(match[2]))
+    if len(data) > POINTER_BYTES or not data.startswith(_BEGINNING):
+        return None
+    match = _POINTER.match(data)
+    return Pointer("", 0) if match is None else Pointer(match[1].decode(), int(match[2]))
 
 
 def lfs_installed() -> bool:
