@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ctx.formats.code import definitions_by_patterns
+from ctx.code.symbols import definitions
 from ctx.models import Chunk, Document, Filters, Run, document_id, embedding_text, text_hash
 from ctx.store import keyword_writer
 from ctx.store.base import Catalog
@@ -51,7 +51,7 @@ def make(
         chunks.append(Chunk(ordinal, start, start + len(paragraph), first, last, heading, hashed))
         start += len(paragraph) + 2
     media_type = "text/x-python" if source_id.endswith(".py") else "text/markdown"
-    found = definitions_by_patterns(body, media_type) if media_type == "text/x-python" else ()
+    found = tuple(definitions(body, media_type) or ()) if media_type == "text/x-python" else ()
     document = Document(
         id=document_id(source, source_id),
         source=source,

@@ -116,7 +116,7 @@ def section_of(source: str) -> str:
 
 
 def encode_name(name: str) -> str:
-    """Encode a file name for a source id, as valid text and without collisions.
+    """Encode a file name or a path for a source id, as valid text and without collisions.
 
     A byte that is not UTF-8 (a lone surrogate in Python) becomes `%XX`, and a `%` that looks like such an
     escape becomes `%25`. Other names do not change.

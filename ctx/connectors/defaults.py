@@ -117,7 +117,3 @@ VENDOR_MANIFESTS = frozenset(_MANIFESTS.split())
 """A folder `vendor` has copies of dependencies if one of these is next to it. Elsewhere it may have documents
 about vendors.
 """
-
-_DOCUMENTS = "pdf doc docx odt rtf ppt pptx odp xls xlsx ods csv epub eml msg"
-EXPECTED_KINDS = frozenset(_DOCUMENTS.split())
-"""Kinds of documents that the report names if the globs leave them out. At most four letters each."""

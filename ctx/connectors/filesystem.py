@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from ctx import files
 from ctx.connectors.base import EMPTY_IS_SUSPECT, EVERY_TEXT, KEPT, ScanLog, encode_name, section_of
 from ctx.connectors.defaults import MAX_FILE_BYTES
 from ctx.connectors.patterns import Level, Rules
-from ctx.connectors.scope import Scope, misplaced
+from ctx.connectors.scope import Scope, Scopes, misplaced
 from ctx.connectors.walk import (
     CACHE_MARKERS,
     GONE,
@@ -36,15 +37,15 @@ _FEW_TOPS = 100  # for more, one pass over all known ids is faster than a query 
 
 
 class _OnDisk:
-    """A container of the names in a folder. It tests each name on the disk, which is faster than a listing
+    """A container of the paths below a folder. It tests each path on the disk, which is faster than a listing
     for single paths.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def __contains__(self, name: object) -> bool:
-        return os.path.lexists(f"{self._folder}/{name}")
+    def __contains__(self, path: object) -> bool:
+        return os.path.lexists(f"{self._folder}/{path}")
 
 
 @dataclass(eq=False, repr=False)
@@ -106,9 +107,6 @@ class FilesystemConnector:
             yield from self._tracked(walk, root, "", yielded)
         for glob in misplaced((*(self.include_globs or ()), *self.exclude_globs), self.root):
             log.note("", f"'{glob}' in {self._section} fits nothing: globs begin below `root`")
-        if walk.unread:
-            kinds = ", ".join(f".{suffix} {count:,}" for suffix, count in sorted(walk.unread.items()))
-            log.note("", f"left out, as kinds that `include_globs` in {self._section} does not name: {kinds}")
 
     def _count(self, root: str, known: Mapping[str, str]) -> int:
         walk = Walk(self, root, known, ScanLog(), self.rule_files)
@@ -127,20 +125,19 @@ class FilesystemConnector:
             log.rescan = True
             return
         walk = Walk(self, root, known, log, self.rule_files)
-        scopes: dict[str, Scope | None] = {"": walk.ruled(root, "", self._top_scope(root), _OnDisk(root))}
+        scopes = _scopes(walk, self._top_scope(root))
         gone_below: set[str] = set()
         present: set[str] = set()
         for path in sorted(set(paths)):
             relative = self._relative(path, root)
             if relative is None:
                 continue
-            parts = relative.split("/")
-            if not relative or parts[-1] in self.rule_files or parts[-1] in CACHE_MARKERS:
+            if not relative or os.path.basename(relative) in (*self.rule_files, *CACHE_MARKERS):
                 log.rescan = True
                 continue
-            source_id = "/".join(map(encode_name, parts))
+            source_id = encode_name(relative)
             gone_below.add(source_id)  # known ids at and below it are deleted unless they are found again
-            items = list(self._look(source_id, parts, scopes, walk, root))
+            items = list(self._look(source_id, relative, scopes, walk))
             if not items and source_id not in log.unchanged:
                 items = list(self._tracked(walk, root, relative))
             present.update(item.source_id for item in items)
@@ -160,60 +157,34 @@ class FilesystemConnector:
         if not paths:
             return
         own = Walk(self, root, walk.known, walk.log, RULE_FILES[1:])
-        top = Scope.top(self.include_globs, self.exclude_globs)
-        scopes: dict[str, Scope | None] = {"": own.ruled(root, "", top, _OnDisk(root))}
+        scopes = _scopes(own, Scope.top(self.include_globs, self.exclude_globs))
         for path in paths:
-            parts = path.split("/")
-            source_id = "/".join(map(encode_name, parts))
-            if (
-                source_id not in done
-                and source_id not in walk.log.unchanged
-                and not os.path.isdir(f"{root}/{path}")
-            ):
-                yield from self._look(source_id, parts, scopes, own, root)
+            source_id = encode_name(path)
+            seen = source_id in done or source_id in walk.log.unchanged
+            if not seen and not os.path.isdir(f"{root}/{path}"):
+                yield from self._look(source_id, path, scopes, own)
 
-    def _look(
-        self, source_id: str, parts: list[str], scopes: dict[str, Scope | None], walk: "Walk", root: str
-    ) -> Iterator[SourceItem]:
-        """Yield the new and changed files at one of the paths given to `scan_paths`. `parts` are its names
-        below the root.
-        """
-        folder, name = "/".join([root, *parts[:-1]]), parts[-1]
+    def _look(self, source_id: str, path: str, scopes: Scopes, walk: "Walk") -> Iterator[SourceItem]:
+        """Yield the new and changed files at a path below the root."""
+        above, _, name = path.rpartition("/")
         try:
-            scope = self._scope_of(parts[:-1], scopes, walk, root)
+            scope = scopes.of(above)
             if scope is None:
                 return
             now_ns = time.time_ns()
-            st = os.lstat(f"{folder}/{name}")
+            st = os.lstat(f"{walk.root}/{path}")
         except OSError as error:
             if error.errno not in GONE:
                 walk.withhold(source_id, f"cannot be read: {error.strerror}")
             return
         if stat.S_ISDIR(st.st_mode):
-            below = scope.enter(name, _OnDisk(folder))
+            below = scope.enter(name, _OnDisk(f"{walk.root}/{above}"))
             if below is not None:
-                yield from walk.below(f"{folder}/{name}", f"{source_id}/", below)
+                yield from walk.below(f"{walk.root}/{path}", f"{source_id}/", below)
         elif stat.S_ISREG(st.st_mode) and scope.takes(name):
-            item = walk.compare(source_id, "/".join(parts), st, now_ns, scope.tag)
+            item = walk.compare(source_id, path, st, now_ns, scope.tag)
             if item is not None:
                 yield item
-
-    def _scope_of(
-        self, folders: list[str], scopes: dict[str, Scope | None], walk: "Walk", root: str
-    ) -> Scope | None:
-        """The scope of a folder below the root; None if it is not read. `scopes` caches those above it."""
-        folder, prefix = root, ""
-        scope = scopes[""]
-        for name in folders:
-            beside = _OnDisk(folder)
-            folder, prefix = f"{folder}/{name}", f"{prefix}{encode_name(name)}/"
-            if prefix not in scopes:
-                inner = scope.enter(name, beside) if scope else None
-                if inner is not None and not stat.S_ISDIR(os.lstat(folder).st_mode):
-                    inner = None
-                scopes[prefix] = walk.ruled(folder, prefix, inner, _OnDisk(folder)) if inner else None
-            scope = scopes[prefix]
-        return scope
 
     def _real_root(self, known: Mapping[str, str]) -> str:
         """The root with links resolved. Raises `SourceError` if it is missing, unreadable or suspiciously
@@ -306,6 +277,18 @@ class FilesystemConnector:
         elif address:
             address = address.replace("{path}", quote(os.fsencode(relative)))
         return Content(data, source_url=address)
+
+
+def _scopes(walk: Walk, top: Scope) -> Scopes:
+    """The scopes of the folders below the root, without a listing of them."""
+
+    def ruled(folder: str, scope: Scope) -> Scope | None:
+        path = f"{walk.root}/{folder}".rstrip("/")
+        if folder and not stat.S_ISDIR(os.lstat(path).st_mode):
+            return None
+        return walk.ruled(path, f"{encode_name(folder)}/" if folder else "", scope, _OnDisk(path))
+
+    return Scopes(top, Counter(), ruled, _OnDisk(walk.root))
 
 
 def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:

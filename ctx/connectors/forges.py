@@ -25,7 +25,7 @@ _SCP = re.compile(r"(?:(?P<user>[^@:/]+)@)?(?P<host>\[[^\]/]+\]|[^:/\[\]@]+):(?P
 # Characters with a meaning in a shell: the `ProxyCommand` of a user's ssh gets the host and the user.
 _SHELL = re.compile(r"""[\s'"`$\\;&<>|(){}!*?#^]""")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_ODD_NAME = "url: a host or a user holds a letter that none has"
+_ODD_NAME = "url: the host or the user contains a character that is not allowed"
 _SSH_HOSTS = {
     "ssh.github.com": "github.com",
     "altssh.gitlab.com": "gitlab.com",
@@ -43,11 +43,9 @@ class _Forge(NamedTuple):
     commit: str
 
 
-_BITBUCKET_SERVER = _Forge(("bitbucket",), "", "")  # `_bitbucket_server` builds its addresses
 _FORGES = (
     _Forge(("gitlab",), "/-/blob/{ref}/{file}", "/-/commit/{revision}"),
     _Forge(("bitbucket.org",), "/src/{unparted}/{file}", "/commits/{revision}"),
-    _BITBUCKET_SERVER,
     _Forge(("gitea", "codeberg", "forgejo"), "/src/{kind}/{ref}/{file}", "/commit/{revision}"),
     _Forge(("github",), "/blob/{ref}/{file}", "/commit/{revision}"),
     _Forge(("git.sr.ht",), "/tree/{ref}/item/{file}", "/commit/{revision}"),
@@ -102,11 +100,11 @@ def parse_remote(url: str) -> Remote:
     if url.startswith("-"):
         raise ValueError("url must not begin with a dash")
     if any(ord(char) < 32 or ord(char) == 127 for char in url):
-        raise ValueError("url holds a control character")
+        raise ValueError("url contains a control character")
     if _HELPER.match(url):
         raise ValueError(
-            f"url: remote helpers ({url.split('::', 1)[0]}::) can run commands and are refused; "
-            "use https, ssh or a path"
+            f"url: remote helpers ({url.split('::', 1)[0]}::) are refused, because they can run commands. "
+            "Use https, ssh or a path"
         )
     if "://" in url:
         return _parse_url(url)
@@ -137,10 +135,10 @@ def _parse_url(url: str) -> Remote:
         path = unquote("/" + url.split("://", 1)[1].partition("/")[2])
         return Remote(url, "file", None, None, path, os.path.basename(path.rstrip("/")) or "file", ())
     if not host:
-        raise ValueError("url names no host")
+        raise ValueError("url has no host")
     name = parts.username or ""
     if host.startswith("-") or name.startswith("-"):
-        raise ValueError("url: neither host nor user may begin with a dash")
+        raise ValueError("url: the host and the user must not begin with a dash")
     name = name if transport == "ssh" else ""
     if any(map(_SHELL.search, (host, unquote(host), unquote(name)))):
         raise ValueError(_ODD_NAME)
@@ -168,8 +166,6 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
     if forge is None:
         return None
     ref, file = quote(branch or revision, safe="/"), quote(path, safe="/")
-    if forge is _BITBUCKET_SERVER:
-        return _bitbucket_server(page, branch, revision, file)
     names = {
         "ref": ref,
         "file": file,
@@ -183,7 +179,7 @@ def file_url(remote: Remote, branch: str | None, revision: str, path: bytes) -> 
 def commit_url(remote: Remote, revision: str) -> str | None:
     """The forge's page of a commit; None for an unknown forge."""
     page, forge = _home(remote)
-    return page + forge.commit.format(revision=revision) if forge and forge.commit else None
+    return page + forge.commit.format(revision=revision) if forge else None
 
 
 def _home(remote: Remote) -> tuple[str, _Forge | None]:
@@ -198,18 +194,6 @@ def _home(remote: Remote) -> tuple[str, _Forge | None]:
         if any(name == host if "." in name else name in host for name in forge.hosts):
             return f"{scheme}://{host}{port}/{repository}", forge
     return "", None
-
-
-def _bitbucket_server(page: str, branch: str | None, revision: str, file: str) -> str | None:
-    scheme, _, netloc, repository = page.split("/", 3)
-    base = f"{scheme}//{netloc}"
-    parts = repository.removeprefix("scm/").split("/")
-    if len(parts) != 2:
-        return None
-    owner, name = parts
-    home = f"users/{owner[1:]}" if owner.startswith("~") else f"projects/{owner}"
-    ref = quote(f"refs/heads/{branch}" if branch else revision, safe="")
-    return f"{base}/{home}/repos/{name}/browse/{file}?at={ref}"
 
 
 # -- submodules ----------------------------------------------------------------------------------------------
@@ -254,14 +238,14 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
         return _beside(url, outer)
     remote = parse_remote(url)
     if remote.host is None or remote.host != outer.host:
-        raise ValueError("it is not on the host of the repository itself; a source of its own reads it")
+        raise ValueError("it is on another host than the repository. Add it as a source to read it")
     # Another port may be another server, which must not get the user's password for this host.
     if remote.port not in (None, (_OPEN | _SAFE)[remote.transport], outer.port):
-        raise ValueError("it is on another port of the repository's host; a source of its own reads it")
+        raise ValueError("it is on another port than the repository. Add it as a source to read it")
     if remote.transport in _OPEN and outer.transport in _SAFE:
         parts = urlsplit(url)
         if remote.port not in (None, _OPEN[remote.transport]):
-            raise ValueError("its address is open to others, and the repository's is not")
+            raise ValueError("its address is not encrypted, but that of the repository is")
         return urlunsplit(parts._replace(scheme="https", netloc=_PORT.sub("", parts.netloc)))
     return url
 
@@ -271,7 +255,7 @@ def _beside(url: str, outer: Remote) -> str:
     if outer.host is None:
         path = posixpath.normpath(posixpath.join(outer.path, url))
         if posixpath.dirname(path) != posixpath.dirname(posixpath.normpath(outer.path)):
-            raise ValueError("it is not beside the repository itself; a source of its own reads it")
+            raise ValueError("it is not next to the repository. Add it as a source to read it")
         return path
     if "://" in outer.url:
         parts = urlsplit(outer.url)
@@ -283,5 +267,5 @@ def _beside(url: str, outer: Remote) -> str:
 def _within(path: str, url: str) -> str:
     joined = posixpath.normpath(posixpath.join(path, url))
     if joined in ("/", "."):
-        raise ValueError("its address leads out of the host")
+        raise ValueError("its relative address has too many `..`")
     return joined

@@ -10,6 +10,7 @@ import os
 import posixpath
 import re
 import secrets
+import selectors
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,30 +18,31 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from ctx.clock import iso_utc, told_ms
 from ctx.connectors.base import EVERY_TEXT, KEPT, ScanLog, encode_name, section_of, too_large
-from ctx.connectors.commits import Change, commit_items, log_rows
 from ctx.connectors.copies import share
 from ctx.connectors.defaults import MAX_FILE_BYTES
-from ctx.connectors.forges import Submodule, address_of, file_url, listed_submodules, parse_remote
-from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Blobs, GitFailed
+from ctx.connectors.forges import Submodule, address_of, commit_url, file_url, listed_submodules, parse_remote
+from ctx.connectors.gitcmd import CHUNK_BYTES, QUICK_TIMEOUT_S, Blobs, GitFailed
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, read_ignore_file
 from ctx.connectors.repository import (
     FETCH_TIMEOUT_S,
     Pointer,
     Repository,
     Tip,
-    lfs_content,
     lfs_installed,
     pointer_of,
 )
 from ctx.connectors.scope import Scope, Scopes
 from ctx.errors import ConfigError, SourceError
-from ctx.models import Content, SourceItem, outline
+from ctx.models import COMMITS, Content, SourceItem, outline
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # submodules of submodules
+MAX_COMMITS = 20_000  # the newest; the report says if there are more
 SCAN_FORMAT = 3  # increased when a version takes or reads other files with the same configuration
 
+_FIELDS = 4  # of a commit
 _FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
 _SUBMODULE_MODE = b"160000"
 _BRANCH_REFUSED = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|\.lock(/|$)|^[-/.]|/\.|[/.]$|^@$")
@@ -51,6 +53,14 @@ class _Entry(NamedTuple):
     oid: str
     source_id: str
     fingerprint: str
+
+
+class Change(NamedTuple):
+    """The last commit that changed a file."""
+
+    commit: str
+    at_ms: int
+    author: str
 
 
 @dataclass(eq=False, repr=False)
@@ -91,10 +101,10 @@ class GitConnector:
         except ValueError as error:
             raise ConfigError(f"{section} {error}") from error
         if self.branch is not None and (not self.branch or _BRANCH_REFUSED.search(self.branch)):
-            raise ConfigError(f"{section} branch: {self.branch!r} cannot be the name of a branch")
+            raise ConfigError(f"{section} branch: {self.branch!r} is not a valid name of a branch")
         folder = posixpath.normpath(self.root.replace(os.sep, "/") or ".").strip("/")
         if folder == ".." or folder.startswith("../") or "\0" in folder:
-            raise ConfigError(f"{section} root: {self.root!r} is not within the repository")
+            raise ConfigError(f"{section} root: {self.root!r} is not a folder of the repository")
         self.root = "" if folder == "." else folder
         self._prefix = f"{self.root}/" if self.root else ""  # root as a prefix of the repository's paths
         self._submodules: list[tuple[Submodule, Scope]] = []  # of the running scan
@@ -131,8 +141,8 @@ class GitConnector:
             if tip is None:
                 if known:
                     raise SourceError(
-                        f"{self.name}: the repository has no commits any more; the {len(known)} documents "
-                        "indexed from it are kept"
+                        f"{self.name}: the repository has no commits any more. Its {len(known)} indexed "
+                        "documents are kept"
                     )
                 return
             log.revision = tip.oid
@@ -142,16 +152,7 @@ class GitConnector:
                 self._repository.prefetch([entry.oid for entry in changed], lock, log.progress)
                 yield from self._files(tip, self._sized(changed, log), log)
             if self.commits:
-                yield from commit_items(
-                    self._repository.git,
-                    self.remote,
-                    tip.oid,
-                    root=self.root,
-                    since_ms=self.since_ms,
-                    known=known,
-                    log=log,
-                    timeout_s=self.timeout_s,
-                )
+                yield from self._commits(tip.oid, known, log)
         for submodule, scope in self._submodules:  # not under the lock: a submodule may have the same remote
             yield from self._below(submodule, scope, known, log)
 
@@ -165,7 +166,7 @@ class GitConnector:
         inner_log = ScanLog(log.progress)
         try:
             if self.depth >= MAX_DEPTH:
-                raise SourceError(f"submodules are read {MAX_DEPTH} deep")
+                raise SourceError(f"submodules are nested more than {MAX_DEPTH} deep")
             inner = replace(
                 self,
                 url=address_of(submodule, self.remote),
@@ -215,30 +216,26 @@ class GitConnector:
             )
         except GitFailed as error:
             raise SourceError(
-                f"{self.name}: `root` names no folder of {tip.branch or 'the repository'}: {self.root!r} "
+                f"{self.name}: `root` is not a folder of {tip.branch or 'the repository'}: {self.root!r} "
                 f"({error.words}). {KEPT}"
             ) from error
         files, rules, links = _files(listing)
-        top = self.within or Scope.top(self.include_globs, self.exclude_globs)
         names = [path.decode("utf-8", "surrogateescape") for path, _ in files]
-        contents: dict[str, bytes | SourceError] = {}
-        if rules:
-            self._repository.prefetch(list(filter(None, rules.values())), lock, None)
-            with closing(Blobs(self._repository.git, self.name)) as blobs:
-                contents = {folder: _rules(blobs, oid) for folder, oid in rules.items()}
-        ruled = partial(_ruled, contents, log)
-        scopes = Scopes(top, log.left_out, ruled, {".git", *names})
-        self._submodules = self._linked(tip, links, scopes, lock, log)
+        self._repository.prefetch(list(filter(None, rules.values())), lock, None)
         mark = f"@{tip.branch or ''}"
         changed = []
-        for (path, oid), name in zip(files, names, strict=True):
-            if not scopes.takes(name):
-                continue
-            source_id = encode_name(name)
-            if known.get(source_id) == oid + mark:
-                log.unchanged.add(source_id)
-            else:
-                changed.append(_Entry(path, oid, source_id, oid + mark))
+        with closing(Blobs(self._repository.git, self.name)) as blobs:
+            top = self.within or Scope.top(self.include_globs, self.exclude_globs)
+            scopes = Scopes(top, log.left_out, partial(_ruled, blobs, rules, log), {".git", *names})
+            self._submodules = self._linked(tip, links, scopes, lock, log)
+            for (path, oid), name in zip(files, names, strict=True):
+                if not scopes.takes(name):
+                    continue
+                source_id = encode_name(name)
+                if known.get(source_id) == oid + mark:
+                    log.unchanged.add(source_id)
+                else:
+                    changed.append(_Entry(path, oid, source_id, oid + mark))
         return changed
 
     def _linked(
@@ -250,7 +247,8 @@ class GitConnector:
         if not self.submodules:
             names = ", ".join(map(encode_name, list(links)[:3])) + (", ..." if len(links) > 3 else "")
             log.note(
-                "", f"submodules are not read ({names}); `submodules = true` reads those of the same host"
+                "",
+                f"submodules are not read ({names}). Set `submodules = true` to read those on the same host",
             )
             return []
         if len(links) > MAX_SUBMODULES:
@@ -295,15 +293,14 @@ class GitConnector:
         prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
-        bound = secrets.token_hex(12).encode()  # no path can equal it
-        form = f"--format=format:{bound.decode()}%x00%H%x00%ct%x00%an%x00"
-        arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid]
-        arguments += ["--", f":(top,literal){self.root}"] if self.root else []
+        bound = secrets.token_hex(12).encode()  # no path begins with it
+        form = f"--format=format:{bound.decode()}%H %ct %an"
+        arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid, *self._below_root()]
         deadline_s = time.monotonic() + self.timeout_s
         change = Change(tip.oid, 0, "")
-        with self._repository.git.started(arguments, quiet=True) as process:
+        with self._repository.git.started(arguments) as process:
             assert process.stdout is not None
-            for change, path in log_rows(process.stdout.fileno(), bound, deadline_s):
+            for change, path in _log_rows(process.stdout.fileno(), bound, deadline_s):
                 inner = path.removeprefix(prefix)
                 if path.startswith(prefix) and inner in paths:
                     changes.setdefault(inner, change)
@@ -313,9 +310,45 @@ class GitConnector:
         if undated:  # the deadline ended the log: these files are as old as its last commit, or older
             changes |= dict.fromkeys(undated, change)
             log.note(
-                "", f"the dates of {len(undated)} files could not be told; they are older than they seem"
+                "", f"reading the history took too long, so {len(undated)} files have a date that is too late"
             )
         return changes
+
+    def _commits(self, tip: str, known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
+        """Yield a document for each commit in the history of `tip` that changed the root, newest first.
+
+        Its id is `@commits/` and the commit's id. Raises `SourceError`.
+        """
+        arguments = ["log", "-z", "--format=format:%H%x00%ct%x00%an%x00%B", f"--max-count={MAX_COMMITS + 1}"]
+        arguments += [f"--since={iso_utc(self.since_ms)}"] if self.since_ms is not None else []
+        arguments += [tip, *self._below_root()]
+        try:
+            listing = self._repository.git.run(arguments, timeout_s=self.timeout_s)
+        except GitFailed as error:
+            raise SourceError(f"the history cannot be read: {error.words}") from error
+        fields = [field.decode("utf-8", "replace") for field in listing.split(b"\0")]
+        commits = list(zip(*[iter(fields)] * _FIELDS, strict=False))
+        if len(commits) > MAX_COMMITS:
+            log.note("", f"only the newest {MAX_COMMITS:,} commits are read. Set `since` to read fewer")
+        for oid, seconds, author, text in commits[:MAX_COMMITS]:
+            source_id, message = COMMITS + oid, text.strip()
+            if known.get(source_id) == oid:
+                log.unchanged.add(source_id)
+            elif message:
+                read = partial(
+                    Content,
+                    message,
+                    media_type="text/plain",
+                    title=message.partition("\n")[0][:200],
+                    author=author or None,
+                    source_url=commit_url(self.remote, oid),
+                    metadata={"commit": oid},
+                )
+                yield SourceItem(source_id, oid, _moment_ms(seconds), read)
+
+    def _below_root(self) -> list[str]:
+        """The arguments that limit `git log` to the root."""
+        return ["--", f":(top,literal){self.root}"] if self.root else []
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -335,20 +368,9 @@ class GitConnector:
     def _pointed(self, entry: _Entry, pointer: Pointer, data: bytes, log: ScanLog) -> bytes:
         """The content of a Git LFS file; empty, with a note, if `lfs` is off. Raises `SourceError`."""
         if self.lfs and pointer.digest and lfs_installed():
-            return lfs_content(
-                self._repository.git,
-                self.remote,
-                pointer,
-                data,
-                max_bytes=self.max_file_bytes,
-                timeout_s=self.timeout_s,
-            )
-        advice = (
-            "`git lfs` is not installed"
-            if self.lfs
-            else "`lfs = true` fetches it where `git lfs` is installed"
-        )
-        log.note(entry.source_id, f"not indexed: a Git LFS pointer, whose file is kept elsewhere; {advice}")
+            return self._repository.lfs_content(pointer, data, self.max_file_bytes)
+        advice = "Install `git lfs`" if self.lfs else "Install `git lfs` and set `lfs = true` to fetch it"
+        log.note(entry.source_id, f"not indexed: its content is in Git LFS. {advice}")
         return b""
 
 
@@ -373,29 +395,57 @@ def _files(listing: bytes) -> tuple[list[tuple[bytes, str]], dict[str, str], dic
     return files, rules, links
 
 
-def _rules(blobs: Blobs, oid: str) -> bytes | SourceError:
-    """The content of a rule file, or the error if it cannot be read."""
-    try:
-        return blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES) if oid else SourceError(LINKED_RULES)
-    except SourceError as error:
-        return SourceError(f"{OWN_RULES} {error.message}")
-
-
-def _ruled(
-    contents: Mapping[str, bytes | SourceError], log: ScanLog, folder: str, scope: Scope
-) -> Scope | None:
+def _ruled(blobs: Blobs, rules: Mapping[str, str], log: ScanLog, folder: str, scope: Scope) -> Scope | None:
     """The scope of a folder with its `.ctxignore`. If that has too many patterns or cannot be read, the
     folder is left out and reported.
     """
-    content = contents.get(folder, b"")
-    if content == b"":
+    oid = rules.get(folder)
+    if oid is None:
         return scope
     try:
-        if isinstance(content, SourceError):
-            raise content
-        return scope.with_rules(read_ignore_file(content))
+        if not oid:
+            raise SourceError(LINKED_RULES)
+        data = blobs.read(oid, QUICK_TIMEOUT_S, MAX_RULE_FILE_BYTES)
+        return scope.with_rules(read_ignore_file(data))
     except SourceError as error:
         source_id = encode_name(folder)
         log.withheld.append(f"{source_id}/" if source_id else "")
-        log.problem(source_id, f"left out: {error.message}")
+        log.problem(source_id, f"left out: {OWN_RULES}: {error.message}")
         return None
+
+
+def _log_rows(fd: int, bound: bytes, deadline_s: float) -> Iterator[tuple[Change, bytes]]:
+    """Yield (last change, path) from the output of `git log -z --name-only` at `fd`, newest first, until the
+    deadline (monotonic clock). `bound` begins the line with a commit's id, time and author.
+
+    After this line git writes a newline before the first path, or a NUL for a merge.
+    """
+    change = Change("", 0, "")
+    for token in _tokens(fd, deadline_s):
+        path = token
+        if token.startswith(bound):
+            line, _, path = token.removeprefix(bound).partition(b"\n")
+            commit, seconds, author = line.split(b" ", 2)
+            change = Change(commit.decode(), _moment_ms(seconds), author.decode("utf-8", "replace"))
+        if path:
+            yield change, path
+
+
+def _moment_ms(seconds: bytes | str) -> int:
+    """The date of a commit in milliseconds. Git prints nothing for an invalid date, which counts as 0, the
+    oldest.
+    """
+    return told_ms(int(seconds) * 1000) if seconds.isdigit() else 0
+
+
+def _tokens(fd: int, deadline_s: float) -> Iterator[bytes]:
+    tail = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline_s - time.monotonic())):
+            data = os.read(fd, CHUNK_BYTES)
+            if not data:
+                yield tail
+                return
+            *whole, tail = (tail + data).split(b"\0")
+            yield from whole

@@ -3,6 +3,7 @@
 Every call has a deadline and ends with all its child processes.
 """
 
+import glob
 import os
 import re
 import selectors
@@ -13,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -27,7 +28,7 @@ OLDEST_GIT = (2, 31)  # the first that reads configuration from the environment
 QUICK_TIMEOUT_S = 60.0  # for calls that read only our clone, or list a remote's branches
 CHUNK_BYTES = 1 << 16
 MAX_PROCESSES = 64  # in one call; usually at most ten
-LOOK_S = 0.5  # how often to check git's processes and the disk
+LOOK_S = 0.2  # how often to check git's output, processes and the disk
 LEAST_ROOM_BYTES = 64 << 20  # to leave free on the disk, so that an endless fetch cannot fill it
 # The limit for the output of one call: enough to list two million files. A malicious repository that takes a
 # kilobyte to fetch can list ten thousand million: ten trees that each contain the next one ten times.
@@ -100,17 +101,10 @@ class Git:
             f"remote.{REMOTE}.url": self.remote.url,
             "core.hooksPath": os.devnull,
             "core.fsmonitor": "false",
-            "gc.auto": "0",  # we run it ourselves, under the lock
-            "maintenance.auto": "false",
-            "fetch.writeCommitGraph": "false",
-            "fetch.recurseSubmodules": "false",
             "protocol.version": "2",
             "http.lowSpeedLimit": "1",  # bytes a second: for dead connections, not slow ones
             "http.lowSpeedTime": "60",
             "log.showSignature": "false",
-            "core.logAllRefUpdates": "false",
-            "core.quotePath": "false",
-            "advice.detachedHead": "false",
         }
         if self.remote.transport in ("local", "file"):
             settings[f"remote.{REMOTE}.uploadpack"] = _upload_pack(self.remote.path)
@@ -133,11 +127,11 @@ class Git:
 
     def check_version(self) -> None:
         """Raises `SourceError` if git is missing or too old."""
-        version = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S, inside=False).decode("utf-8", "replace")
+        version = self.run(["--version"], timeout_s=QUICK_TIMEOUT_S).decode("utf-8", "replace")
         match = re.search(r"(\d+)\.(\d+)", version)
         if match and (int(match[1]), int(match[2])) < OLDEST_GIT:
             oldest = ".".join(map(str, OLDEST_GIT))
-            raise SourceError(f"{self.name}: git {match[0]} is too old; {oldest} or newer is needed")
+            raise SourceError(f"{self.name}: git {match[0]} is too old. Install {oldest} or newer")
 
     def run(
         self,
@@ -145,7 +139,6 @@ class Git:
         *,
         timeout_s: float,
         stdin: bytes | None = None,
-        inside: bool = True,
         trace: bool = False,
         keep_fds: Sequence[int] = (),
         progress: Progress | None = None,
@@ -154,140 +147,97 @@ class Git:
 
         Raises `GitFailed`, `SourceError`.
         """
-        with self.started(arguments, stdin=stdin, inside=inside, trace=trace, keep_fds=keep_fds) as process:
-            out, err = self._drain(process, time.monotonic() + timeout_s, timeout_s, arguments[0], progress)
-        if process.returncode != 0:
-            raise GitFailed(self._said(err))
-        return out + b"\n" + err if trace else out
+        # With files, git never waits for us, and a daemon that it leaves cannot keep a pipe open.
+        with (
+            tempfile.TemporaryFile() as source,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            source.write(stdin or b"")
+            source.seek(0)
+            deadline_s = time.monotonic() + timeout_s
+            with self.started(arguments, source, out, err, trace=trace, keep_fds=keep_fds) as process:
+                while process.returncode is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(max(0.0, min(LOOK_S, deadline_s - time.monotonic())))
+                    self._check(process, arguments[0], os.fstat(out.fileno()).st_size)
+                    if process.returncode is None and time.monotonic() >= deadline_s:
+                        late = f"did not finish in {timeout_s:g} s and was stopped"
+                        raise SourceError(f"{self.name}: git {arguments[0]} {late}")
+                    if progress:
+                        written = os.fstat(err.fileno()).st_size
+                        recent = os.pread(err.fileno(), CHUNK_BYTES, max(0, written - CHUNK_BYTES))
+                        for phase, count, total in _PROGRESS.findall(recent)[-1:]:
+                            progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
+            for file in (out, err):  # git has moved the position, which it shares
+                file.seek(0)
+            words = err.read(MAX_STDERR_BYTES)
+            if (size := os.fstat(err.fileno()).st_size) > MAX_STDERR_BYTES:
+                err.seek(max(MAX_STDERR_BYTES, size - MAX_STDERR_BYTES))
+                words += b"\n" + err.read(MAX_STDERR_BYTES)
+            if process.returncode != 0:
+                raise GitFailed(self._said(words))
+            output = out.read()
+            return output + b"\n" + words if trace else output
 
     @contextmanager
     def started(
         self,
         arguments: Sequence[str],
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        stdout: IO[bytes] | int = subprocess.PIPE,
+        stderr: IO[bytes] | int = subprocess.DEVNULL,
         *,
-        stdin: bytes | None = None,
-        inside: bool = True,
         trace: bool = False,
         keep_fds: Sequence[int] = (),
-        talk: bool = False,
-        quiet: bool = False,
     ) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run git during the block, then kill it with all its child processes.
-
-        `talk`: stdin is a pipe. `quiet`: discard stderr.
-        """
+        """Run git during the block, then kill it with all its child processes."""
         env = self.environment()
         if trace:
             env["GIT_TRACE_PACKET"] = "1"
-        command = ["git", *(["--git-dir", self.repository] if inside else []), *arguments]
-        source: IO[bytes] | int = subprocess.PIPE if talk else subprocess.DEVNULL
-        with tempfile.TemporaryFile() as file:
-            if stdin is not None:  # a file, so that no thread has to write while git reads
-                file.write(stdin)
-                file.seek(0)
-                source = file
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=source,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
-                    env=env,
-                    cwd="/",
-                    start_new_session=True,  # makes a group to kill, without a terminal for prompts
-                    pass_fds=tuple(keep_fds),
-                    bufsize=0,
-                )
-            except FileNotFoundError as error:
-                raise SourceError(f"{self.name}: git is not installed or not on PATH") from error
-            except OSError as error:
-                raise SourceError(f"{self.name}: git cannot be started: {error.strerror}") from error
+        try:
+            process = subprocess.Popen(
+                ["git", "--git-dir", self.repository, *arguments],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                cwd="/",
+                start_new_session=True,  # makes a group to kill, without a terminal for prompts
+                pass_fds=tuple(keep_fds),
+                bufsize=0,
+            )
+        except FileNotFoundError as error:
+            raise SourceError(f"{self.name}: git is not installed or not on PATH") from error
+        except OSError as error:
+            raise SourceError(f"{self.name}: git cannot be started: {error.strerror}") from error
         try:
             yield process
         finally:
             kill(process)
 
-    def _drain(
-        self,
-        process: "subprocess.Popen[bytes]",
-        deadline_s: float,
-        timeout_s: float,
-        verb: str,
-        progress: Progress | None,
-    ) -> tuple[bytes, bytes]:
-        """Read stdout and stderr to the end, or until git exits: a daemon may keep the pipes open. Returns
-        both.
+    def _check(self, process: "subprocess.Popen[bytes]", verb: str, output_bytes: int) -> None:
+        """Raises `SourceError` if git writes too much, if the disk is almost full, or if git starts itself
+        again and again to fetch missing objects, which a shallow remote may never send.
         """
-        assert process.stdout is not None
-        assert process.stderr is not None
-        out: list[bytes] = []
-        size = 0
-        err = b""
-        late = f"{self.name}: git {verb} did not finish in {timeout_s:g} s and was stopped"
-        look_s = time.monotonic() + LOOK_S
-        with selectors.DefaultSelector() as selector:
-            for stream in (process.stdout, process.stderr):
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0:
-                    raise SourceError(late)
-                if time.monotonic() >= look_s:
-                    self._check_crowd(process.pid, verb)
-                    self._check_room(verb)
-                    look_s = time.monotonic() + LOOK_S
-                events = selector.select(min(left_s, LOOK_S))
-                if not events and process.poll() is not None:
-                    break
-                for key, _ in events:
-                    data = os.read(key.fd, CHUNK_BYTES)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is process.stdout:
-                        out.append(data)
-                        size += len(data)
-                        if size > MAX_OUTPUT_BYTES:
-                            raise SourceError(
-                                f"{self.name}: git {verb} lists more than {MAX_OUTPUT_BYTES >> 20} MiB and "
-                                "was stopped: the repository holds more files than ctx reads; `root` names a "
-                                "folder of it"
-                            )
-                    else:
-                        err += data
-                        if len(err) > 4 * MAX_STDERR_BYTES:
-                            err = err[:MAX_STDERR_BYTES] + b"\n" + err[-MAX_STDERR_BYTES:]
-                        if progress and (lines := _PROGRESS.findall(data)):
-                            phase, count, total = lines[-1]
-                            progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
-        try:
-            process.wait(max(0.0, deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired as error:
-            raise SourceError(late) from error
-        return b"".join(out), err
-
-    def _check_crowd(self, group: int, verb: str) -> None:
-        """Raises `SourceError` if git starts itself again and again to fetch missing objects, which a shallow
-        remote may never send.
-        """
-        if _running(group) > MAX_PROCESSES:
-            raise SourceError(
-                f"{self.name}: git {verb} started more than {MAX_PROCESSES} processes for what the remote "
-                "does not give, and was "
-                "stopped: its history may be cut; `shallow = false` asks for nothing single"
+        if output_bytes > MAX_OUTPUT_BYTES:
+            reason = (
+                f"after {MAX_OUTPUT_BYTES >> 20} MiB of output: the repository has too many files. "
+                "Set `root` to one of its folders"
             )
-
-    def _check_room(self, verb: str) -> None:
-        """Raises `SourceError` if the disk is almost full."""
-        try:
-            free_bytes = files.free_bytes(self.repository)
-        except OSError:
-            return  # the clone is missing: git reports that
-        if free_bytes < LEAST_ROOM_BYTES:
-            raise SourceError(
-                f"{self.name}: git {verb} was stopped: the disk of {os.path.dirname(self.repository)} has "
-                f"less than {LEAST_ROOM_BYTES >> 20} MiB left"
+        elif process.returncode is not None:
+            return
+        elif _running(process.pid) > MAX_PROCESSES:
+            reason = (
+                f"because it started more than {MAX_PROCESSES} processes to fetch missing objects. "
+                "The remote may be a shallow clone. Try `shallow = false`"
             )
+        elif os.path.exists(self.repository) and files.free_bytes(self.repository) < LEAST_ROOM_BYTES:
+            folder = os.path.dirname(self.repository)
+            reason = f"because the disk of {folder} has less than {LEAST_ROOM_BYTES >> 20} MiB left"
+        else:
+            return
+        raise SourceError(f"{self.name}: git {verb} was stopped {reason}")
 
     def _said(self, err: bytes) -> str:
         """Why git failed: the last fatal and error lines, or the last line."""
@@ -302,7 +252,7 @@ class Git:
                 r"(remote: )?(fatal|error|ERROR|Permission denied|ssh:|Host key)", line, re.IGNORECASE
             )
         ]
-        return "; ".join(dict.fromkeys(reasons[-3:] or lines[-1:])) or "git gave no reason"
+        return "; ".join(dict.fromkeys(reasons[-3:] or lines[-1:])) or "git printed no reason"
 
 
 def _upload_pack(path: str) -> str:
@@ -327,33 +277,21 @@ def _upload_pack(path: str) -> str:
 def _running(group: int) -> int:
     """The number of processes in a group; 0 without `/proc`."""
     count = 0
-    try:
-        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return 0
-    for number in numbers:
-        try:
-            with open(f"/proc/{number}/stat", "rb") as file:
-                fields = file.read().rpartition(b") ")[2].split()
-        except OSError:
-            continue  # the process has ended
-        count += int(fields[2]) == group  # the fields after the name: state, parent, group
+    for path in glob.iglob("/proc/[0-9]*/stat"):
+        with suppress(OSError), open(path, "rb") as file:  # an error: the process has ended
+            fields = file.read().rpartition(b") ")[2].split()  # after the name: state, parent, group
+            count += int(fields[2]) == group
     return count
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process and its children, and close its pipes."""
     if process.poll() is None:
-        try:
+        with suppress(ProcessLookupError):  # it has just ended
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # the process has just ended
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            try:
-                stream.close()
-            except OSError:
-                pass  # unwritten data is discarded
+    for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+        with suppress(OSError):  # unwritten data is discarded
+            stream.close()
     process.wait()
 
 
@@ -380,14 +318,11 @@ class Blobs:
         with self._lock:
             reusable = False
             try:
-                if self._process is None:
-                    batch = self.git.started(["cat-file", "--batch"], talk=True, quiet=True)
-                    self._process = self._running.enter_context(batch)
-                size = self._size(self._process, oid, deadline_s)
+                size = self._request(oid, deadline_s)
                 if most is not None and size > most:
                     raise SourceError(f"is larger than {most:,} bytes")
                 while len(self._buffer) <= size:
-                    self._buffer += self._more(deadline_s)
+                    self._receive(deadline_s)
                 data = bytes(self._buffer[:size])
                 del self._buffer[: size + 1]
                 reusable = not self._closed
@@ -406,31 +341,33 @@ class Blobs:
         self._process = None
         self._buffer.clear()
 
-    def _size(self, process: "subprocess.Popen[bytes]", oid: str, deadline_s: float) -> int:
+    def _request(self, oid: str, deadline_s: float) -> int:
         """Request a blob and return its size."""
-        assert process.stdin is not None
+        if self._process is None:
+            batch = self.git.started(["cat-file", "--batch"], stdin=subprocess.PIPE)
+            self._process = self._running.enter_context(batch)
+        assert self._process.stdin is not None
         try:
-            process.stdin.write(f"{oid}\n".encode())
+            self._process.stdin.write(f"{oid}\n".encode())
         except OSError as error:
             raise SourceError(f"{self.name}: git cat-file ended: {error.strerror}") from error
         while b"\n" not in self._buffer:
-            self._buffer += self._more(deadline_s)
-        end = self._buffer.index(b"\n")
-        header = self._buffer[:end].split()
-        del self._buffer[: end + 1]
-        if len(header) != 3:
+            self._receive(deadline_s)
+        header, _, self._buffer = self._buffer.partition(b"\n")
+        fields = header.split()
+        if len(fields) != 3:
             raise SourceError("is missing from the local copy of the repository")
-        return int(header[2])
+        return int(fields[2])
 
-    def _more(self, deadline_s: float) -> bytes:
+    def _receive(self, deadline_s: float) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         with selectors.PollSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             if not selector.select(max(0.0, deadline_s - time.monotonic())):
-                raise SourceError("was not given by git in time")
+                raise SourceError("was not read from git in time")
         data = os.read(fd, CHUNK_BYTES)
         if not data:
             raise SourceError("could not be read: git cat-file ended")
-        return data
+        self._buffer += data

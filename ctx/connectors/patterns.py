@@ -14,6 +14,7 @@ place where it fits and never retried (an atomic group); a later place would onl
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -48,10 +49,15 @@ _POSIX_CLASSES = {
 }
 
 NameTest = Callable[[str], bool]
-Token = tuple[str, str]  # star | literal | class, and its text: a character, or a regular expression for one
+Token = tuple[str, str]  # star | literal | class, and its text: stars, a character, or its regular expression
 
-
-_STAR: Token = ("star", "")
+_TOKEN = re.compile(
+    r"(?P<slash>\\?/)|(?P<star>\*+)|(?P<any>\?)|(?P<bracket>\[)|(?P<malformed>\\\Z)|\\?(?P<literal>.)",
+    re.DOTALL,
+)
+_BRACES = re.compile(r"\\.|[{},]", re.DOTALL)  # a backslash escapes the next character
+# In brackets: a class, the rest of a range, or a character.
+_IN_BRACKETS = re.compile(r"\[:(?P<name>[^\]]*):\]|-\\?(?P<end>(?<=\\).|[^\]\\])|\\?(?P<char>.)", re.DOTALL)
 
 OWN_RULES = ".ctxignore"
 LINKED_RULES = f"`{OWN_RULES}` is a link, which ctx does not follow: put a file there"
@@ -86,124 +92,78 @@ class _Malformed(Exception):
 # -- reading patterns ----------------------------------------------------------------------------------------
 
 
-class _Bracket:
-    """Parses one bracket expression by the rules of git's wildmatch."""
-
-    def __init__(self, pattern: str, start: int) -> None:
-        self._pattern = pattern
-        self._index = start + 1
-        self._parts: list[str] = []
-        self._previous = ""  # the character a range could begin with
-
-    def read(self) -> tuple[str, int]:
-        """Returns a regular expression for one character, and the index after the bracket. Raises
-        `_Malformed`.
-        """
-        negated = self._peek() in ("!", "^")
-        self._index += negated
-        first = True
-        while first or self._peek() != "]":
-            first = False
-            self._item(self._take())
-        if not self._parts:  # only reversed ranges: it matches nothing
-            return ("." if negated else "(?!)"), self._index + 1
-        return f"[{'^' if negated else ''}{''.join(self._parts)}]", self._index + 1
-
-    def _peek(self) -> str:
-        return self._pattern[self._index : self._index + 1]
-
-    def _take(self) -> str:
-        if self._index >= len(self._pattern):
+def _bracket(pattern: str, index: int) -> tuple[str, int]:
+    """Parse the bracket expression whose content begins at `index`, by the rules of git's wildmatch. Returns
+    a regular expression for one character, and the index after the bracket. Raises `_Malformed`.
+    """
+    negated = pattern[index : index + 1] in ("!", "^")
+    index += negated
+    parts: list[str] = []
+    previous = ""  # the character a range could begin with
+    first = index
+    while index == first or pattern[index : index + 1] != "]":
+        item = _IN_BRACKETS.match(pattern, index)
+        if item is None:
             raise _Malformed
-        self._index += 1
-        return self._pattern[self._index - 1]
-
-    def _item(self, char: str) -> None:
-        if char == "-" and self._previous and self._peek() not in ("", "]"):
-            end = self._take()
-            self._range(self._take() if end == "\\" else end)
-        elif char == "[" and self._peek() == ":":
-            self._named()
+        index = item.end()
+        if item["name"] is not None:
+            if item["name"] not in _POSIX_CLASSES:
+                raise _Malformed
+            parts.append(_POSIX_CLASSES[item["name"]])
+            previous = ""
+        elif item["end"] and previous:
+            if previous <= item["end"]:  # a reversed range matches nothing
+                parts.append(f"{re.escape(previous)}-{re.escape(item['end'])}")
+            previous = ""
         else:
-            self._previous = self._take() if char == "\\" else char
-            self._parts.append(re.escape(self._previous))
-
-    def _range(self, end: str) -> None:
-        if self._previous <= end:
-            self._parts.append(f"{re.escape(self._previous)}-{re.escape(end)}")
-        self._previous = ""
-
-    def _named(self) -> None:
-        """Parse `[:`: a class such as `[:alpha:]`, or a plain bracket."""
-        close = self._pattern.find("]", self._index + 1)
-        if close < 0:
-            raise _Malformed
-        if close - self._index < 2 or self._pattern[close - 1] != ":":
-            self._parts.append("\\[")
-            self._previous = "["
-            return
-        characters = _POSIX_CLASSES.get(self._pattern[self._index + 1 : close - 1])
-        if characters is None:
-            raise _Malformed
-        self._parts.append(characters)
-        self._previous = ""
-        self._index = close + 1
+            previous = item["char"] or "-"
+            index = item.end() if item["char"] else item.start() + 1
+            parts.append(re.escape(previous))
+    if not parts:
+        return ("." if negated else "(?!)"), index + 1
+    return f"[{'^' if negated else ''}{''.join(parts)}]", index + 1
 
 
 def _segment(tokens: Sequence[Token]) -> Segment:
+    """The condition for a name with these tokens. A regular expression matches in linear time."""
     kinds = [kind for kind, _ in tokens]
-    stars = kinds.count("star")
-    if "class" not in kinds and stars < 2:
-        literal = "".join(text for _, text in tokens)
-        if not stars:
+    if "class" not in kinds and kinds.count("star") < 2:
+        literal = "".join(text for kind, text in tokens if kind == "literal")
+        if "star" not in kinds:
             return Segment("literal", literal)
         if kinds[0] == "star":
             return Segment("suffix", literal)
         if kinds[-1] == "star":
             return Segment("prefix", literal)
-    return Segment("wild", _expression(tokens))
-
-
-def _expression(tokens: Sequence[Token]) -> str:
-    """The regular expression that matches a name with these tokens. Matching takes linear time."""
-    parts = [""]
+    parts = [""]  # between the stars
     for kind, text in tokens:
         if kind == "star":
             parts.append("")
         else:
             parts[-1] += re.escape(text) if kind == "literal" else text
     if len(parts) == 1:
-        return parts[0]
-    middle = "".join(f"(?>.*?{part})" for part in parts[1:-1] if part)
-    return f"{parts[0]}{middle}.*{parts[-1]}"
+        return Segment("wild", parts[0])
+    middle = "".join(f"(?>.*?{part})" for part in parts[1:-1])
+    return Segment("wild", f"{parts[0]}{middle}.*{parts[-1]}")
 
 
 def _components(pattern: str) -> Iterator[list[Token]]:
-    """Yield the tokens of each component. Every star is its own token. Raises `_Malformed`."""
+    """Yield the tokens of each component. Raises `_Malformed`."""
     tokens: list[Token] = []
     index = 0
-    while index < len(pattern):
-        char = pattern[index]
-        index += 1
-        if char == "\\" and pattern[index : index + 1] == "/":
-            continue  # an escaped slash is a slash
-        if char == "/":
+    while (match := _TOKEN.match(pattern, index)) is not None:
+        index = match.end()
+        kind = match.lastgroup or ""
+        if kind == "malformed":
+            raise _Malformed
+        if kind == "slash":
             yield tokens
             tokens = []
-        elif char == "*":
-            tokens.append(_STAR)
-        elif char == "?":
-            tokens.append(("class", "."))
-        elif char == "[":
-            regex, index = _Bracket(pattern, index - 1).read()
-            tokens.append(("class", regex))
-        elif char == "\\":
-            if index >= len(pattern):
-                raise _Malformed
-            tokens.append(("literal", pattern[index]))
-            index += 1
+        elif kind == "bracket":
+            expression, index = _bracket(pattern, index)
+            tokens.append(("class", expression))
         else:
-            tokens.append(("literal", char))
+            tokens.append(("class", ".") if kind == "any" else (kind, match[kind]))
     yield tokens
 
 
@@ -211,10 +171,9 @@ def _segments(pattern: str) -> list[Segment]:
     """Split the pattern at its slashes. `**` between slashes or at an end is any number of components."""
     segments: list[Segment] = []
     for tokens in _components(pattern):
-        if len(tokens) < 2 or any(kind != "star" for kind, _ in tokens):
-            pairs = zip([None, *tokens], tokens, strict=False)  # several stars in a row count as one
-            segments.append(_segment([token for before, token in pairs if not before == token == _STAR]))
-        elif segments[-1:] != [_ANY_DEPTH]:  # so do several `**`
+        if len(tokens) != 1 or not tokens[0][1].startswith("**"):
+            segments.append(_segment(tokens))
+        elif segments[-1:] != [_ANY_DEPTH]:  # several `**` count as one
             segments.append(_ANY_DEPTH)
     return segments
 
@@ -306,15 +265,9 @@ def _first_alternatives(text: str) -> list[int]:
     """
     groups: list[list[int]] = []
     first: list[int] = []
-    index = text.find("{")
-    if index < 0:
-        return first
-    index = len(text[:index].rstrip("\\"))  # a backslash escapes the next character
-    while index < len(text):
-        char = text[index]
-        if char == "\\":
-            index += 1
-        elif char == "{":
+    for match in _BRACES.finditer(text):
+        char, index = match[0], match.start()
+        if char == "{":
             groups.append([index])
         elif char == "," and groups:
             groups[-1].append(index)
@@ -322,7 +275,6 @@ def _first_alternatives(text: str) -> list[int]:
             cuts = [*groups.pop(), index]
             if len(cuts) > 2 and (not first or cuts[0] < first[0]):
                 first = cuts
-        index += 1
     return first
 
 
@@ -470,18 +422,11 @@ class Rules:
         if self.weight > MAX_WEIGHT:
             raise SourceError("too many patterns in one ignore file; shorten it")
         self._levels: dict[frozenset[tuple[int, int]], Level] = {}
-        self._tests: dict[Segment, NameTest] = {}
+        self.test = cache(lambda segment: name_test([segment]))
 
     def top(self) -> Level:
         """The level of the folder that contains the patterns."""
         return self.level(frozenset((number, 0) for number in range(len(self.patterns))))
-
-    def test(self, segment: Segment) -> NameTest:
-        """A function that tests whether a name matches a segment."""
-        test = self._tests.get(segment)
-        if test is None:
-            test = self._tests[segment] = name_test([segment])
-        return test
 
     def level(self, states: frozenset[tuple[int, int]]) -> Level:
         """The level for these states: (number of a pattern, components matched so far)."""

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ctx.connectors.base import KEPT, Progress, ScanLog, too_large
@@ -26,6 +27,8 @@ PREFETCH = 20_000  # objects to request at once
 PACKS = 40  # each fetch adds one; if there are more, they are combined
 
 _FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)")
+_DEFAULT = re.compile(rb"^ref: refs/heads/([^\t\n]*)\tHEAD$", re.MULTILINE)
+_ADVERTISED = re.compile(rb"^([0-9a-f]{40,64})\t([^\n]*)$", re.MULTILINE)
 _DENIED = re.compile(
     r"could not read (Username|Password)|Authentication failed|Permission denied|terminal prompts|40[13]"
 )
@@ -50,11 +53,17 @@ class Tip(NamedTuple):
 
     @property
     def copied(self) -> str:
-        """The name of the ref in our clone."""
-        for kind in ("heads", "tags"):
-            if self.ref.startswith(f"refs/{kind}/"):
-                return "refs/ctx/" + self.ref.removeprefix("refs/")
-        return "refs/ctx/detached" if self.ref == "HEAD" else f"refs/ctx/commits/{self.ref}"
+        """The name of the ref in our clone. It is a hash, because a branch `a/b` cannot be stored next to a
+        branch `a`.
+        """
+        return "refs/ctx/" + hashlib.sha256(os.fsencode(self.ref)).hexdigest()[:16]
+
+
+class Pointer(NamedTuple):
+    """The pointer to a file in Git LFS. `digest` is empty for an unknown kind of pointer."""
+
+    digest: str
+    size: int
 
 
 @dataclass(eq=False, repr=False)
@@ -80,7 +89,10 @@ class Repository:
         kind = {None: "whole", "blob:none": "partial"}.get(self.partial, self.partial)
         own = user_folder(os.environ)
         self.copy = Copy(f"{address}\0{kind}", own=own, folder=self.cache_dir, source=self.name)
-        self.git = Git(self.copy.path, self.remote, self.name)
+
+    @cached_property
+    def git(self) -> Git:
+        return Git(self.copy.path, self.remote, self.name)
 
     def updated(self, lock: int, log: ScanLog) -> Tip | None:
         """Fetch the remote's current commit and return it; None if the remote has no commits. Raises
@@ -94,86 +106,74 @@ class Repository:
             self._fetch(tip, lock, log.progress)
             oid = self._have(tip)
             if oid is None:
-                raise SourceError(f"{self.name}: the branch could not be fetched; try again")
+                raise SourceError(f"{self.name}: the branch could not be fetched. Try again")
             tip = tip._replace(oid=oid)  # the branch may have moved since `_ask`
         if os.path.exists(os.path.join(self.git.repository, "shallow")):
             reason, advice = (
-                "the remote serves no partial copies, so its history was cut",
-                "`shallow = false` fetches everything",
+                "the remote does not support partial clones, so only its newest commit was fetched",
+                "Set `shallow = false` to fetch all commits",
             )
             if self.remote.is_cut:
                 reason, advice = (
-                    "the remote's own history is cut",
-                    "`git fetch --unshallow` there brings all of it",
+                    "the remote is a shallow clone itself",
+                    "Run `git fetch --unshallow` in it to get all commits",
                 )
             log.note(
                 "",
-                f"{reason}: a file that has not changed since the first index run bears the date of the "
-                f"commit that was newest then; {advice}",
+                f"{reason}. Files that have not changed since then have the date of that commit. {advice}",
             )
         return tip
 
     def _ask(self) -> Tip | None:
-        """Ask the remote for its current commit. Raises `SourceError` if it does not answer or lacks the
-        branch.
+        """Ask the remote for its current commit; None if it has no commits. Raises `SourceError` if it does
+        not answer or lacks the branch.
         """
-        refs = ["HEAD"]
-        if self.branch:
-            refs = [f"refs/heads/{self.branch}", f"refs/tags/{self.branch}^{{}}", f"refs/tags/{self.branch}"]
-        reply = self._remote_refs(["--symref", REMOTE, *refs], trace=True)
-        filters = _FILTERS.search(reply) is not None
-        for ref in refs:
-            oid, default = _advertised(reply, ref)
-            if oid is not None:
-                branch = self.branch if ref.startswith("refs/heads/") else default
-                full = f"refs/heads/{default}" if default and not self.branch else ref.removesuffix("^{}")
-                return Tip(branch, oid, filters, full)
-        if self.branch and _COMMIT.fullmatch(self.branch):
-            return Tip(None, self.branch.lower(), filters, self.branch.lower())
-        return self._only_branch(filters)
-
-    def _only_branch(self, filters: bool) -> Tip | None:
-        """The only branch of a remote whose HEAD names a branch that does not exist; None if the remote has
-        no commits. Raises `SourceError`, which lists the branches.
-        """
-        rows = (line.partition(b"\t") for line in self._remote_refs(["--heads", REMOTE]).splitlines())
-        heads = {os.fsdecode(ref.removeprefix(b"refs/heads/")): oid.decode() for oid, _, ref in rows}
-        if not heads:
-            return None
-        if self.branch is None and len(heads) == 1:
-            name, oid = next(iter(heads.items()))
-            return Tip(name, oid, filters, f"refs/heads/{name}")
-        names = sorted(heads)
-        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        lack = "has no default branch; name one in `branch`"
-        if self.branch:
-            short = re.fullmatch("[0-9a-fA-F]{7,39}", self.branch)
-            hint = " (a commit is named by its whole id)" if short else ""
-            lack = f"has no branch or tag {self.branch!r}{hint}"
-        raise SourceError(f"{self.name}: the repository {lack} (it has: {shown}). {self.kept}")
-
-    def _remote_refs(self, arguments: Sequence[str], *, trace: bool = False) -> bytes:
         try:
-            return self.git.run(
-                ["ls-remote", *arguments], timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S), trace=trace
+            reply = self.git.run(
+                ["ls-remote", "--symref", REMOTE], timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S), trace=True
             )
         except GitFailed as error:
             raise self._unreachable(error) from error
+        filters = _FILTERS.search(reply) is not None
+        default = _DEFAULT.search(reply)
+        oids = {os.fsdecode(match[2]): match[1].decode() for match in _ADVERTISED.finditer(reply)}
+        heads = sorted(ref.removeprefix("refs/heads/") for ref in oids if ref.startswith("refs/heads/"))
+        if self.branch is None and "HEAD" in oids:
+            branch = os.fsdecode(default[1]) if default else None
+            return Tip(branch, oids["HEAD"], filters, f"refs/heads/{branch}" if branch else "HEAD")
+        # If HEAD names a branch that does not exist, the only branch is read.
+        name = self.branch or (heads[0] if len(heads) == 1 else "")
+        if (ref := f"refs/heads/{name}") in oids:
+            return Tip(name, oids[ref], filters, ref)
+        if (ref := f"refs/tags/{name}") in oids:
+            return Tip(None, oids.get(f"{ref}^{{}}", oids[ref]), filters, ref)
+        if name and _COMMIT.fullmatch(name):
+            return Tip(None, name.lower(), filters, name.lower())
+        if not heads:
+            return None
+        some = ", ".join(heads[:10]) + (", ..." if len(heads) > 10 else "")
+        lack = "has no default branch. Name one in `branch`"
+        if name:
+            hint = ". Give the full id of a commit" if re.fullmatch("[0-9a-fA-F]{7,39}", name) else ""
+            lack = f"has no branch or tag {name!r}{hint}"
+        raise SourceError(f"{self.name}: the repository {lack} (branches: {some}). {self.kept}")
 
     def _unreachable(self, error: GitFailed) -> SourceError:
         words = error.words
         if _DENIED.search(words):
             words += (
-                "; give git a credential helper, an SSH key in the agent, or a token in the url"
-                " (by ${VARIABLE})"
+                ". Set up a credential helper of git or an SSH agent, or put a token into the url "
+                "(as ${VARIABLE})"
             )
         logger.warning(
             "git remote failed source=%s remote=%s reason=%s", self.name, self.remote.display, error.words
         )
         if _BOUNDLESS.search(error.words):
-            words = "a part of it unpacks to more memory than git is given (the variable GIT_ALLOC_LIMIT)"
+            words = (
+                "a part of it needs more memory than git may use. The variable GIT_ALLOC_LIMIT sets the limit"
+            )
         elif self.remote.transport in ("local", "file"):
-            words = "its path holds no repository that git can read"
+            words = "there is no repository at this path, or git cannot read it"
         return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. {self.kept}")
 
     def _have(self, tip: Tip) -> str | None:
@@ -196,18 +196,13 @@ class Repository:
             elif by_network and self._have(tip) is None:
                 depth = ["--depth=1"]
         self._tidy(lock)
-        # A branch `a/b` cannot be stored while the clone has a branch `a`, and the other way round.
-        for line in self.quick(["for-each-ref", "--format=%(refname)", "refs/ctx/"]).splitlines():
-            ref = os.fsdecode(line)
-            if ref.startswith(tip.copied + "/") or tip.copied.startswith(ref + "/"):
-                self.quick(["update-ref", "-d", ref])
         try:
             self._run_fetch(["--force", *depth, REMOTE, refspec], lock, progress)
         except GitFailed as error:
             if _NOT_SERVED.search(error.words):
                 raise SourceError(
-                    f"{self.name}: the repository has no commit {tip.oid}, or gives out no single "
-                    f"commits; name a branch or a tag. {self.kept}"
+                    f"{self.name}: the repository has no commit {tip.oid}, or does not allow to fetch single "
+                    f"commits. Name a branch or a tag. {self.kept}"
                 ) from error
             if depth != ["--depth=1"] or "shallow" not in error.words:
                 raise self._unreachable(error) from error
@@ -224,14 +219,9 @@ class Repository:
         stdin: bytes | None = None,
     ) -> None:
         """Run `git fetch`. Raises `GitFailed`."""
-        options = [
-            "--progress",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--no-auto-gc",
-            "--update-shallow",  # the clone of a shallow remote is shallow too
-        ]
+        options = ["--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+        # git gc runs under the lock, and the clone of a shallow remote is shallow too.
+        options += ["--no-auto-gc", "--update-shallow"]
         self.git.run(
             [*settings, "fetch", *options, *arguments],
             timeout_s=self.timeout_s,
@@ -242,16 +232,11 @@ class Repository:
 
     def _tidy(self, lock: int) -> None:
         """Combine the packs with `git gc` if there are more than `PACKS`. Needs the exclusive lock."""
-        packs = os.path.join(self.git.repository, "objects", "pack")
+        settings = ["-c", f"gc.autoPackLimit={PACKS}", "-c", "gc.autoDetach=false"]
         try:
-            crowded = sum(name.endswith(".pack") for name in os.listdir(packs)) > PACKS
-        except FileNotFoundError:
-            return
-        if crowded:
-            try:
-                self.git.run(["gc", "--quiet"], timeout_s=self.timeout_s, keep_fds=[lock])
-            except GitFailed as error:
-                logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
+            self.git.run([*settings, "gc", "--auto", "--quiet"], timeout_s=self.timeout_s, keep_fds=[lock])
+        except GitFailed as error:
+            logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
     def absent(self) -> set[str]:
         """The ids of objects at the fetched refs that a partial clone lacks. Git would request them one at a
@@ -267,7 +252,7 @@ class Repository:
 
     def prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
         """Fetch the missing objects of a partial clone at once. Git would request them one at a time."""
-        promised = self.absent()
+        promised = self.absent() if oids else set()
         absent = [oid for oid in dict.fromkeys(oids) if oid in promised]
         for start in range(0, len(absent), PREFETCH):
             try:
@@ -289,27 +274,26 @@ class Repository:
                 f"{self.name}: the local copy cannot be read (git {arguments[0]}: {error.words})"
             ) from error
 
+    def lfs_content(self, pointer: Pointer, data: bytes, max_bytes: int) -> bytes:
+        """The file that the pointer `data` refers to. Raises `SourceError`.
 
-def _advertised(reply: bytes, ref: str) -> tuple[str | None, str | None]:
-    """Parse the output of `ls-remote --symref` into (commit of `ref`, branch of HEAD). Each may be None."""
-    oid = branch = None
-    for line in reply.split(b"\n"):
-        value, _, name = line.partition(b"\t")
-        if value.startswith(b"ref: refs/heads/") and name == b"HEAD":
-            branch = os.fsdecode(value.removeprefix(b"ref: refs/heads/"))
-        elif re.fullmatch(rb"[0-9a-f]{40,64}", value) and os.fsdecode(name) == ref:
-            oid = value.decode()
-    return oid, branch
-
-
-# -- Git LFS -------------------------------------------------------------------------------------------------
-
-
-class Pointer(NamedTuple):
-    """The pointer to a file in Git LFS. `digest` is empty for an unknown kind of pointer."""
-
-    digest: str
-    size: int
+        `git lfs` fetches it from the repository's own remote and stores it next to our clone. `.lfsconfig` in
+        the repository is not read, because it could send the user's credentials elsewhere.
+        """
+        if pointer.size > max_bytes:
+            raise SourceError(too_large(pointer.size, max_bytes))
+        content = _beside(self.remote, pointer)
+        if content is None:
+            storage = self.copy.path.removesuffix(".git") + ".lfs"
+            settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
+            options = [word for setting in settings for word in ("-c", setting)]
+            try:
+                content = self.git.run([*options, "lfs", "smudge"], timeout_s=self.timeout_s, stdin=data)
+            except GitFailed as error:
+                raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
+        if hashlib.sha256(content).hexdigest() != pointer.digest:
+            raise SourceError("its Git LFS file is not the one in the repository: the checksum differs")
+        return content
 
 
 def pointer_of(data: bytes) -> Pointer | None:
@@ -323,30 +307,6 @@ def pointer_of(data: bytes) -> Pointer | None:
 def lfs_installed() -> bool:
     """Whether `git lfs` is installed."""
     return shutil.which("git-lfs") is not None
-
-
-def lfs_content(
-    git: Git, remote: Remote, pointer: Pointer, data: bytes, *, max_bytes: int, timeout_s: float
-) -> bytes:
-    """The file that the pointer `data` refers to. Raises `SourceError`.
-
-    `git lfs` fetches it from the repository's own remote and stores it next to our clone. `.lfsconfig` in the
-    repository is not read, because it could send the user's credentials elsewhere.
-    """
-    if pointer.size > max_bytes:
-        raise SourceError(too_large(pointer.size, max_bytes))
-    content = _beside(remote, pointer)
-    if content is None:
-        storage = git.repository.removesuffix(".git") + ".lfs"
-        settings = [f"lfs.storage={storage}", f"remote.lfsdefault={REMOTE}", "lfs.concurrenttransfers=2"]
-        options = [word for setting in settings for word in ("-c", setting)]
-        try:
-            content = git.run([*options, "lfs", "smudge"], timeout_s=timeout_s, stdin=data)
-        except GitFailed as error:
-            raise SourceError(f"its Git LFS file cannot be fetched: {error.words}") from error
-    if hashlib.sha256(content).hexdigest() != pointer.digest:
-        raise SourceError("its Git LFS file is not what the repository says it is")
-    return content
 
 
 def _beside(remote: Remote, pointer: Pointer) -> bytes | None:

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import quote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 from xml.etree.ElementTree import Element
 
 from ctx.clock import parse_ms
@@ -61,7 +61,7 @@ class _Late(SourceError):
     """The scan took longer than `timeout_s`."""
 
     def __init__(self) -> None:
-        super().__init__("the time for the whole scan is over (timeout_s)")
+        super().__init__("the scan took longer than timeout_s")
 
 
 @dataclass(eq=False, repr=False)
@@ -90,10 +90,10 @@ class S3Connector:
     def __post_init__(self) -> None:
         section = section_of(self.name)
         if not _BUCKET.fullmatch(self.bucket):
-            raise ConfigError(f"{section} bucket: {self.bucket!r} is not the name of a bucket")
+            raise ConfigError(f"{section} bucket: {self.bucket!r} is not a valid name of a bucket")
         if self.region is not None and not _REGION.fullmatch(self.region):
             raise ConfigError(
-                f"{section} region: {self.region!r} is not the name of a region, such as eu-central-1"
+                f"{section} region: {self.region!r} is not a valid name of a region, such as eu-central-1"
             )
         if self.endpoint_url is not None:
             if not _is_endpoint(self.endpoint_url):
@@ -115,28 +115,16 @@ class S3Connector:
         then.
         """
         try:
-            with closing(self._store()) as store:
+            with closing(_Store(self)) as store:
                 try:
                     yield from self._changed(store, known, log)
                 except _Late:
                     # If a scan read nothing new, the next one would stop at the same place.
-                    advice = GOES_ON if store.reads else "raise it, or narrow the source with `prefix`"
+                    advice = GOES_ON if store.reads else "raise it, or set `prefix` to read less"
                     log.break_off(f"the scan took longer than timeout_s ({self.timeout_s:g} s)", advice)
         except SourceError as error:
             reason = f"the bucket {self.bucket} cannot be read: {error.message}"
             raise SourceError(f"{self.name}: {reason}. {KEPT}") from error
-
-    def _store(self) -> "_Store":
-        signer = None if self.anonymous else _Signer(self.profile, self.region)
-        region = signer.region if signer else self.region or _environ_region() or "us-east-1"
-        if not _REGION.fullmatch(region):
-            raise SourceError("the region that the environment or the profile names is no region's name")
-        base = self.endpoint_url
-        if base is None and "." not in self.bucket:
-            base = f"https://{self.bucket}.s3.{region}.amazonaws.com"
-        else:
-            base = f"{base or f'https://s3.{region}.amazonaws.com'}/{self.bucket}"
-        return _Store(base, region, signer, self.timeout_s, self.clock)
 
     def _changed(self, store: "_Store", known: Mapping[str, str], log: ScanLog) -> Iterator[SourceItem]:
         scopes = Scopes(Scope.top(self.include_globs, self.exclude_globs), log.left_out)
@@ -150,7 +138,7 @@ class S3Connector:
                 log.progress(f"{self.name}: objects", count, None)
             mark = f"{row.etag or row.modified_ms}-{row.size}"
             if _CONTROL.search(source_id):
-                log.problem(_CONTROL.sub("?", source_id), "left out: its key holds a control character")
+                log.problem(_CONTROL.sub("?", source_id), "left out: its key contains a control character")
             elif known.get(source_id) == mark:
                 log.unchanged.add(source_id)
             elif row.size > self.max_file_bytes:
@@ -161,8 +149,8 @@ class S3Connector:
                 yield SourceItem(source_id, mark, row.modified_ms, partial(self._read, store, row))
         if not count and len(known) >= EMPTY_IS_SUSPECT:
             raise SourceError(
-                f"nothing in it is to be read any more, but {len(known)} documents are indexed; "
-                f"if it is meant to be empty, run `ctx index {self.name} --full`"
+                f"it has no objects to read any more, but {len(known)} of its documents are indexed. "
+                f"If it is meant to be empty, run `ctx index {self.name} --full`"
             )
 
     def _read(self, store: "_Store", row: _Object) -> Content:
@@ -189,8 +177,8 @@ class _Signer:
             import botocore.session
         except ImportError as error:
             raise SourceError(
-                "reading a bucket with keys needs botocore: run pip install 'ctx-server[s3]', or set "
-                "`anonymous = true` for a public bucket"
+                "access keys need botocore. Run pip install 'ctx-server[s3]', or set `anonymous = true` "
+                "for a public bucket"
             ) from error
         logging.getLogger("botocore").setLevel(logging.INFO)  # at DEBUG it logs tokens
         self._botocore = botocore
@@ -199,9 +187,9 @@ class _Signer:
             self.region = region or _environ_region() or session.get_config_variable("region") or "us-east-1"
             self._credentials = session.get_credentials()
         if self._credentials is None:
-            named = f"profile '{profile}' holds no keys" if profile else "no keys were found"
+            named = f"profile '{profile}' has no keys" if profile else "no keys were found"
             raise SourceError(
-                f"{named}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, log in (`aws sso login`), name a "
+                f"{named}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, log in (`aws sso login`), set "
                 "`profile`, or set `anonymous = true` for a public bucket"
             )
 
@@ -231,22 +219,27 @@ def path_of(key: str) -> str:
     return quote(key.encode("utf-8", "surrogateescape"), safe="/~")
 
 
-@dataclass(eq=False, repr=False)
 class _Store:
     """Lists and reads the objects of one bucket, for at most `timeout_s` seconds. Close it after use."""
 
-    base: str
-    region: str
-    signer: _Signer | None
-    timeout_s: float
-    clock: Callable[[], float]
-    reads: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, source: S3Connector) -> None:
+        self._signer = None if source.anonymous else _Signer(source.profile, source.region)
+        self._region = (
+            self._signer.region if self._signer else source.region or _environ_region() or "us-east-1"
+        )
+        if not _REGION.fullmatch(self._region):
+            raise SourceError("the environment or the profile sets a region that is not valid")
+        base = source.endpoint_url
+        if base is None and "." not in source.bucket:
+            self._base = f"https://{source.bucket}.s3.{self._region}.amazonaws.com"
+        else:
+            self._base = f"{base or f'https://s3.{self._region}.amazonaws.com'}/{source.bucket}"
+        self.reads = 0
         self._silences = 0
         self._listed = False  # until the first page, a timeout is an error
-        self._ends_s = self.clock() + self.timeout_s
-        parts = urlsplit(self.base)
+        self._clock = source.clock
+        self._ends_s = self._clock() + source.timeout_s
+        parts = urlsplit(self._base)
         # The operator named the endpoint, so it may be on a private network. AWS's own names are public.
         self._session = Session(frozenset({parts.hostname or "", parts.netloc}), self._ends_s)
 
@@ -255,7 +248,7 @@ class _Store:
 
     def late(self) -> bool:
         """Whether the time for the whole scan is over."""
-        return self.clock() >= self._ends_s
+        return self._clock() >= self._ends_s
 
     def objects(self, prefix: str) -> Iterator[_Object]:
         """Yield all objects below a prefix. Raises `SourceError`, and `_Late` when the time is over."""
@@ -266,17 +259,17 @@ class _Store:
         for page in range(MAX_PAGES):
             if page and self.late():
                 raise _Late
-            reply = self._get("" if urlsplit(self.base).path else "/", fields, MAX_LISTING_BYTES)
+            reply = self._get("" if urlsplit(self._base).path else "/", fields, MAX_LISTING_BYTES)
             objects, token = _listing(reply.body)
             self._listed = True
             yield from objects
             if token is None:
                 return
             if hash(token) in tokens:
-                raise SourceError("the store's listing does not go on")
+                raise SourceError("the store's listing does not continue")
             tokens.add(hash(token))
             fields["continuation-token"] = token
-        raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; narrow it with `prefix`")
+        raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; set `prefix` to read less")
 
     def read(self, key: str, max_bytes: int) -> Reply:
         """Request an object. Raises `SourceError`."""
@@ -286,9 +279,13 @@ class _Store:
     def _get(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
         if self._silences >= SILENCES:
             raise SourceError("the store stopped answering")
+        # The signature requires that the fields are sorted by name.
+        query = urlencode(sorted(fields.items()), quote_via=quote)
+        address = self._base + path + (f"?{query}" if query else "")
         for attempt in range(ATTEMPTS):
             try:
-                reply = self._once(path, fields, max_bytes)
+                headers = [] if self._signer is None else self._signer.headers(address)
+                reply = self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
             except Unanswered as error:
                 if self._listed and self.late():
                     raise _Late from error
@@ -299,17 +296,8 @@ class _Store:
                 break
             time.sleep(0.2 * 2**attempt)
         if reply.status != 200:
-            raise _refused(reply, self.region)
+            raise _refused(reply, self._region)
         return reply
-
-    def _once(self, path: str, fields: Mapping[str, str], max_bytes: int) -> Reply:
-        # Sorted by name, as the signature requires.
-        query = "&".join(
-            f"{quote(name, safe='~')}={quote(fields[name], safe='~')}" for name in sorted(fields)
-        )
-        address = self.base + path + (f"?{query}" if query else "")
-        headers = [] if self.signer is None else self.signer.headers(address)
-        return self._session.get(address, headers, max_bytes, timeout_s=REQUEST_S)
 
 
 def _is_endpoint(url: str) -> bool:
@@ -329,12 +317,12 @@ def _listing(body: bytes) -> tuple[list[_Object], str | None]:
             raise ValueError(root.tag)
         objects = [_object(element) for element in root.iter("Contents")]
     except (SourceError, ValueError, LookupError) as error:
-        raise SourceError("the endpoint answers something that is no listing") from error
+        raise SourceError("the endpoint's reply is not a listing") from error
     values = {element.tag: element.text or "" for element in root}
     if values.get("IsTruncated", "").lower() != "true":
         return objects, None
     if not values.get("NextContinuationToken"):
-        raise SourceError("the store's listing does not go on")
+        raise SourceError("the store's listing does not continue")
     return objects, values["NextContinuationToken"]
 
 
@@ -349,13 +337,13 @@ def _object(element: Element) -> _Object:
 
 
 _ADVICE = {
-    "NoSuchBucket": "there is no such bucket: correct `bucket` or `endpoint_url`",
-    "AccessDenied": "access is denied: the keys need s3:ListBucket and s3:GetObject on it",
+    "NoSuchBucket": "there is no such bucket. Check `bucket` and `endpoint_url`",
+    "AccessDenied": "access is denied. The keys need s3:ListBucket and s3:GetObject for it",
     "InvalidAccessKeyId": "the store does not know the access key",
-    "SignatureDoesNotMatch": "the store does not accept the signature: the secret key is wrong, or `region`",
-    "ExpiredToken": "the keys have expired: log in again",
+    "SignatureDoesNotMatch": "the store does not accept the signature. Check the secret key and `region`",
+    "ExpiredToken": "the keys have expired. Log in again",
     "RequestTimeTooSkewed": "this machine's clock is wrong",
-    "NoSuchKey": "went away while it was being indexed; the next run sees what is there then",
+    "NoSuchKey": "was deleted while it was being indexed",
 }
 
 
@@ -369,7 +357,7 @@ def _refused(reply: Reply, region: str) -> SourceError:
     code, actual = (match[1].decode() if match else "" for match in matches)
     actual = reply.headers.get("x-amz-bucket-region") or actual
     if _REGION.fullmatch(actual) and actual != region:
-        return SourceError(f'the bucket is in another region: set region = "{actual}"')
+        return SourceError(f'the bucket is in another region. Set region = "{actual}"')
     if reply.status == 403 and not code:
         code = "AccessDenied"
     return SourceError(_ADVICE.get(code) or f"the store answers {reply.status}{f' ({code})' if code else ''}")

@@ -92,13 +92,15 @@ class Session:
         lines = [*headers, ("Accept-Encoding", "gzip"), ("User-Agent", USER_AGENT)]
         encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in lines]
 
+        pool = self._pools.get(target.origin)
+        kept = pool is not None and bool(pool.connections)
+        if pool is None:
+            if len(self._pools) >= MAX_ORIGINS:
+                self._pools.pop(next(iter(self._pools))).close()
+            pool = self._pools[target.origin] = open_pool(target, self._deadline, self.resolve)
+
         def once() -> Reply:
             self._deadline.ends_s = min(time.monotonic() + timeout_s, self.ends_s)
-            pool = self._pools.get(target.origin)
-            if pool is None:
-                if len(self._pools) >= MAX_ORIGINS:
-                    self._pools.pop(next(iter(self._pools))).close()
-                pool = self._pools[target.origin] = open_pool(target, self._deadline, self.resolve)
             return exchange(pool, "GET", target, encoded, self._deadline, max_bytes, wanted=wanted)
 
         try:
@@ -107,6 +109,8 @@ class Session:
             except TIMEOUTS:
                 raise
             except FAILURES:
+                if not kept:
+                    raise
                 return once()
         except ToolError as error:
             raise _refusal(error) from error

@@ -6,8 +6,7 @@ import errno
 import os
 import stat
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from ctx import files, git
 from ctx.clock import told_ms
 from ctx.connectors.base import ScanLog, encode_name, too_large
-from ctx.connectors.defaults import EXPECTED_KINDS, SKIPPED_FOLDERS, VENDORED, WORKTREE
+from ctx.connectors.defaults import SKIPPED_FOLDERS, VENDORED, WORKTREE
 from ctx.connectors.patterns import LINKED_RULES, MAX_RULE_FILE_BYTES, OWN_RULES, Pattern, read_ignore_file
 from ctx.connectors.scope import Scope
 from ctx.errors import SourceError
@@ -39,8 +38,6 @@ CLOCK_SKEW_NS = 3_600_000_000_000  # a timestamp further in the future is a wron
 RACY = "~"  # ends the fingerprint of a file that may still change without a new timestamp
 
 STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
-READ_ATTEMPTS = 3  # for a file that changes while it is read
-_PART_BYTES = 16_384  # to read at once if the size is unknown
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DOCUMENTS = tuple(f".{suffix}" for suffix in DOCUMENT_SUFFIXES)  # binary formats that contain text
 
@@ -58,24 +55,15 @@ def rules_of(path: str) -> list[Pattern]:
     A `.gitignore` that is a link or not a file is ignored, as by git. Such a `.ctxignore` is an error,
     because ignoring its rules could publish files.
     """
-    ours = path.endswith("/" + RULE_FILES[-1])
+    name = os.path.basename(path)
     try:
-        fd = os.open(path, os.O_RDONLY | files.PATIENT)
+        return read_ignore_file(files.read_file(path, most=MAX_RULE_FILE_BYTES + 1))
     except OSError as error:
-        if ours and error.errno == errno.ELOOP:
+        if name == OWN_RULES and error.errno == errno.ELOOP:
             raise SourceError(LINKED_RULES) from error
-        if error.errno in GONE:
+        if error.errno in GONE or (error.errno == errno.EINVAL and name != OWN_RULES):  # EINVAL: not a file
             return []
-        raise SourceError(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
-    with open(fd, "rb", buffering=0) as file:
-        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-        if not is_file and ours:
-            raise SourceError(f"{os.path.basename(path)} is not a regular file")
-        try:
-            data = read_most(file.read, MAX_RULE_FILE_BYTES + 1) if is_file else b""
-        except OSError as error:
-            raise SourceError(f"{os.path.basename(path)} cannot be read: {error.strerror}") from error
-    return read_ignore_file(data)
+        raise SourceError(f"{name} cannot be read: {error.strerror}") from error
 
 
 @dataclass(eq=False)
@@ -92,7 +80,6 @@ class Walk:
         self._from_root = len(self.root.rstrip("/")) + 1
         self._obeys_git = RULE_FILES[0] in self.rule_files
         self._work_trees = [self.root] if self._obeys_git and files.work_tree(self.root) else []
-        self.unread: Counter[str] = Counter()  # by suffix: documents that the globs leave out
         # Folders entered through a link, each once, so that loops end.
         self._linked: set[tuple[int, int]] = set()
 
@@ -202,8 +189,11 @@ class Walk:
         for entry, source_id in self._changed(by_name.values(), ids, scope.tag):
             name = entry.name
             if scope.takes(name):
-                st = self._stat(entry, source_id)
-                if st is None:
+                try:
+                    st = entry.stat(follow_symlinks=False)
+                except OSError as error:
+                    if error.errno not in GONE:  # its known document stays
+                        self.withhold(source_id, f"cannot be read: {error.strerror}")
                     continue
                 if stat.S_ISREG(st.st_mode):
                     item = self.compare(source_id, relative + name, st, now_ns, scope.tag)
@@ -212,11 +202,6 @@ class Walk:
                     continue
             elif scope.wants(name) and (kind := scope.left_out(name)):
                 self.log.left_out[kind] += entry.is_file(follow_symlinks=False)
-            elif (suffix := name[-5:].rpartition(".")[2].lower()) in EXPECTED_KINDS:
-                # A document that the include globs leave out, unless another rule excludes it.
-                ruled_out = scope.exclude.decide(name, folder=False) or scope.ignored(name, folder=False)
-                if not ruled_out and entry.is_file(follow_symlinks=False):
-                    self.unread[suffix] += 1
             if entry.is_symlink() and self.connector.follow_symlinks:
                 self._link(folder, source_id, name, scope, now_ns, folders, items)
             elif entry.is_dir(follow_symlinks=False):
@@ -225,32 +210,15 @@ class Walk:
                 if below is not None:
                     folders.append((f"{folder}/{name}", f"{source_id}/", below))
 
-    def _stat(self, entry: "os.DirEntry[str]", source_id: str) -> os.stat_result | None:
-        """The file's status; None if the file is gone or cannot be read. In the second case its known
-        document stays.
-        """
-        try:
-            return entry.stat(follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in GONE:
-                self.withhold(source_id, f"cannot be read: {error.strerror}")
-            return None
-
     def _changed(
         self, entries: "Collection[os.DirEntry[str]]", ids: list[str], tag: str
     ) -> "Iterable[tuple[os.DirEntry[str], str]]":
         """The (entry, id) pairs of one folder that may have changed."""
-        marks = [self.known.get(source_id) for source_id in ids]
-        if None not in marks and self._all_unchanged(entries, marks, tag):
-            self.log.unchanged.update(ids)
-            return ()
-        rows = list(zip(entries, ids, marks, strict=True))
+        rows = list(zip(entries, ids, map(self.known.get, ids), strict=True))
         indexed = [row for row in rows if row[2] is not None]
-        if len(indexed) < len(rows) and self._all_unchanged(
-            [row[0] for row in indexed], [row[2] for row in indexed], tag
-        ):
+        if self._all_unchanged([row[0] for row in indexed], [row[2] for row in indexed], tag):
             self.log.unchanged.update([row[1] for row in indexed])
-            return [row[:2] for row in rows if row[2] is None]
+            rows = [row for row in rows if row[2] is None]
         return [row[:2] for row in rows]
 
     def _all_unchanged(
@@ -331,40 +299,19 @@ def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False)
     """Read a regular file below the folder `root`; `relative` is its path with `/`. Of a binary file that is
     not a document, only the first `SNIFF_BYTES` are read, unless `whole`.
 
-    If the file keeps changing, returns the content of the last attempt. Its fingerprint is older, so the next
-    run reads it again. Raises `OSError`, and `SourceError` for more than `max_bytes`.
+    If the file changes while it is read, its fingerprint is older, so the next run reads it again. Raises
+    `OSError`, and `SourceError` for more than `max_bytes`.
     """
     fd = files.open_file(f"{root}/{relative}", os.O_RDONLY, beneath=root)
     with open(fd, "rb", buffering=0) as file:
-        for _ in range(READ_ATTEMPTS):
-            before = os.fstat(fd)
-            if before.st_size > max_bytes:
-                raise SourceError(too_large(before.st_size, max_bytes))
-            file.seek(0)
-            data = file.read(SNIFF_BYTES)
-            if not whole and is_binary(data) and not relative.lower().endswith(_DOCUMENTS):
-                return data  # enough for the extractor to see that it is binary
-            if len(data) != before.st_size:
-                data += read_most(file.read, max_bytes + 1 - len(data), before.st_size - len(data) + 1)
-            after = os.fstat(fd)
-            times = (after.st_mtime_ns, after.st_ctime_ns, len(data))
-            if (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == times:
-                break
+        size = os.fstat(fd).st_size
+        if size > max_bytes:
+            raise SourceError(too_large(size, max_bytes))
+        data = file.read(SNIFF_BYTES)
+        if not whole and is_binary(data) and not relative.lower().endswith(_DOCUMENTS):
+            return data  # enough for the extractor to see that it is binary
+        if len(data) != size:
+            data += file.readall()
     if len(data) > max_bytes:
         raise SourceError(too_large(len(data), max_bytes))
     return data
-
-
-def read_most(read: Callable[[int], bytes | None], limit: int, expected: int = 0) -> bytes:
-    """Call `read` until it returns nothing, for at most `limit` bytes, about `expected` at once.
-
-    Reading `limit` bytes at once would allocate a buffer of that size for each small file.
-    """
-    parts = []
-    while limit > 0:
-        part = read(min(limit, max(expected, _PART_BYTES)))
-        if not part:
-            break
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)

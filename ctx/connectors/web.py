@@ -74,15 +74,8 @@ class WebConnector:
         journal.load()
         ends_s = time.monotonic() + self.timeout_s
         session = Session(frozenset(map(str.lower, self.allow_hosts)), ends_s=ends_s, resolve=self.resolve)
-        client = Client(
-            session=session,
-            delay_s=1 / self.requests_per_second,
-            max_bytes=self.max_file_bytes,
-            robots=self.robots,
-            pause=self.pause,
-        )
         with closing(session):
-            crawl = Crawl(self, client, journal, known, log, ends_s)
+            crawl = Crawl(self, Client(self, session), journal, known, log, ends_s)
             try:
                 crawl.begin()
                 yield from crawl.pages()

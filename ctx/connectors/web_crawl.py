@@ -28,11 +28,10 @@ from ctx.connectors.web_page import (
     read_llms_txt,
     read_page,
     read_sitemap,
-    unzipped,
 )
-from ctx.connectors.web_site import MAX_FIELD, Client, Journal, Links, Visit, moment_ms
+from ctx.connectors.web_site import MAX_FIELD, Client, Journal, Visit, moment_ms
 from ctx.errors import SourceError
-from ctx.formats.extract import declared_type
+from ctx.formats.extract import declared_type, unzipped
 from ctx.formats.table import BY_MEDIA_TYPE, HTML
 from ctx.lua.fetch import MAX_REDIRECTS, Reply, shown
 from ctx.models import Content, SourceItem
@@ -47,6 +46,8 @@ REQUESTS_A_PAGE = 4  # the limit of requests is this times `max_pages`: many are
 SILENCES = 5  # requests in a row without an answer, after which the crawl stops
 # If more documents than this, and more than half of all, are gone in one run, they are kept.
 LOSS_IS_SUSPECT = 10
+MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
+_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 MAX_PROBLEMS = 200  # lines in the report for single pages
 _GONE = frozenset({404, 410})
 _HTML = frozenset({HTML.media_type, *HTML.aliases})
@@ -78,7 +79,10 @@ class Crawl:
     def __post_init__(self) -> None:
         self.visits = dict(self.journal.visits)
         self._earlier: Mapping[str, Visit] = self.journal.visits
-        self._links = Links(self.visits.values())
+        self._addresses: dict[str, str] = {}  # all links, each in memory once
+        self._links_room = MAX_LINKS_BYTES
+        for visit in self.visits.values():
+            self._interned(visit.links)
         self._site = Site((), None, ())
         self._depth = DEPTH
         self._room = min(
@@ -91,7 +95,7 @@ class Crawl:
         self._digests: dict[str, str] = {}  # of this crawl's documents: digest -> address
         self._asked: set[str] = set()
         self._answered: set[str] = set()  # addresses that gave a page
-        self._own: set[str] = set()  # canonical addresses that replace another page
+        self._canonical: set[str] = set()  # canonical addresses that replace another page
         self._aliases: dict[str, list[_Visitable]] = {}  # canonical address -> the pages it replaces
         self._moved: dict[str, str] = {}  # address -> where it redirects to
         self._first: tuple[_Visitable, Reply] | None = None  # the start page, which is requested once
@@ -116,7 +120,7 @@ class Crawl:
                 body = unzipped(body, source.max_file_bytes)
             listing = None
             if path.endswith("/llms.txt"):
-                listing = list(read_llms_txt(body, address, queries=source.queries).addresses)
+                listing = read_llms_txt(body, address, queries=source.queries)
             elif is_sitemap(body):
                 listing = self._mapped(address, body)
         except SourceError as error:
@@ -141,7 +145,7 @@ class Crawl:
                 reply = self.client.get(address)
                 if reply.location is None:
                     break
-                address = canonical(self.client.follow(address, reply.location)) or address
+                address = canonical(self.client.session.follow(address, reply.location)) or address
             else:
                 raise self._kept(f"the start address leads through more than {MAX_REDIRECTS} redirects")
         except Unanswered as error:
@@ -268,10 +272,10 @@ class Crawl:
             return
         pages, goal = self._aliases.pop(address), self._goal(address)
         if goal in self._met and goal not in self._asked:
-            self._own.add(goal)
+            self._canonical.add(goal)
             self._aliases.setdefault(goal, []).extend(pages)
         elif not self._stored(goal):
-            self._own.update(page.address for page in pages)
+            self._canonical.update(page.address for page in pages)
             self._frontier.extend(pages)
 
     def _stays(self, address: str) -> bool:
@@ -294,10 +298,10 @@ class Crawl:
         one.
         """
         for address in sorted(self.log.unchanged):
-            own = self.visits[address].own if address in self.visits else ""
-            goal = self._goal(own)
-            if own and goal != address and address not in self._own and self._stored(goal):
-                self._own.add(goal)
+            preferred = self.visits[address].canonical if address in self.visits else ""
+            goal = self._goal(preferred)
+            if preferred and goal != address and address not in self._canonical and self._stored(goal):
+                self._canonical.add(goal)
                 self.log.unchanged.discard(address)
                 self._depart(address)
 
@@ -385,7 +389,7 @@ class Crawl:
             self._fail(page.address, f"leads through more than {MAX_REDIRECTS} redirects")
             return
         try:
-            goal = canonical(self.client.follow(page.address, location), queries=self.source.queries)
+            goal = canonical(self.client.session.follow(page.address, location), queries=self.source.queries)
         except Unanswered as error:
             self.log.problem(page.address, f"redirects to where ctx does not go: {error.message}")
             return
@@ -410,13 +414,13 @@ class Crawl:
         self._answered.add(address)
         digest = hashlib.sha256(reply.body).hexdigest()[:32]
         stored = references.indexed and not forbids(reply.headers.get("x-robots-tag", ""), "noindex")
-        own = references.canonical or ""  # "" unless it is another address of the site
-        if not own or own == address or not self._site.holds(own):
-            own = ""
-        if own and self._gives_way(page, own):
+        preferred = references.canonical or ""  # "" unless it is another address of the site
+        if not preferred or preferred == address or not self._site.holds(preferred):
+            preferred = ""
+        if preferred and self._gives_way(page, preferred):
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
-        links = self._links.kept(references.links)
+        links = self._interned(references.links)
         if links is None:  # no room to store them: the next crawl reads the page again
             self.visits[address] = Visit("", "", digest, stored, ())
         else:
@@ -425,7 +429,7 @@ class Crawl:
                 field if len(field) <= MAX_FIELD and field.isprintable() else ""
                 for field in (reply.headers.get(name, "") for name in ("etag", "last-modified"))
             )
-            self.visits[address] = Visit(etag, modified, digest, stored, links, own if stored else "")
+            self.visits[address] = Visit(etag, modified, digest, stored, links, preferred if stored else "")
         self._follow(page, references.links)
         if not stored:
             if address in self.known:
@@ -438,18 +442,26 @@ class Crawl:
             )
             yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), lambda: content)
 
-    def _gives_way(self, page: _Visitable, own: str) -> bool:
-        """Whether the page is left out because it is indexed under its canonical address `own` instead."""
-        own = self._goal(own)
-        if own == page.address or page.address in self._own:
+    def _interned(self, links: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The links of a page with each address in memory once; None if there is no room for them."""
+        size = sum(_LINK_BYTES if link in self._addresses else _ADDRESS_BYTES + len(link) for link in links)
+        if size > self._links_room:
+            return None
+        self._links_room -= size
+        return tuple(self._addresses.setdefault(link, link) for link in links)
+
+    def _gives_way(self, page: _Visitable, preferred: str) -> bool:
+        """Whether the page is left out because it is indexed under its canonical address instead."""
+        preferred = self._goal(preferred)
+        if preferred == page.address or page.address in self._canonical:
             return False
-        if own in self._asked and own not in self._answered:
-            return self._stays(own)
-        self._meet(_Visitable(own, page.depth, page.hops))
-        if own not in self._met:
+        if preferred in self._asked and preferred not in self._answered:
+            return self._stays(preferred)
+        self._meet(_Visitable(preferred, page.depth, page.hops))
+        if preferred not in self._met:
             return False
-        self._own.add(own)
-        self._aliases.setdefault(own, []).append(page)
+        self._canonical.add(preferred)
+        self._aliases.setdefault(preferred, []).append(page)
         return True
 
     # -- end ---------------------------------------------------------------------------------------

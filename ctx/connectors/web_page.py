@@ -4,11 +4,10 @@ or an llms.txt.
 
 import html
 import re
-import zlib
 from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
-from urllib.parse import SplitResult, parse_qsl, quote, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 
 from ctx.connectors.patterns import Rules, parse_globs
 from ctx.errors import SourceError
@@ -85,14 +84,8 @@ def _path(path: str) -> str:
 
 
 def _query(query: str) -> str:
-    if not query:
-        return ""
-    if _TRACKING.search(query):
-        pairs = parse_qsl(query, keep_blank_values=True)
-        if any(_TRACKING.fullmatch(name) for name, _ in pairs):
-            fields = query.split("&")
-            query = "&".join(field for field in fields if not _TRACKING.fullmatch(field.partition("=")[0]))
-    return _escaped(query, _SAFE + "?")
+    fields = (field for field in query.split("&") if not _TRACKING.fullmatch(field.partition("=")[0]))
+    return _escaped("&".join(fields), _SAFE + "?")
 
 
 def folder_of(address: str) -> str:
@@ -166,55 +159,42 @@ class References(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The addresses in a list. `nested`: they are other lists and not pages."""
+    """The addresses in a sitemap. `nested`: they are other sitemaps and not pages."""
 
     addresses: tuple[str, ...]
     nested: bool = False
 
 
-class _Head:
-    """Collects the links and metadata of a page."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.base = address
-        self.declared = ""  # the page's canonical address
-        self.directives = ""  # for robots
-        self.refreshed = False  # the page redirects with a meta refresh
-        self.hrefs: list[str] = []
-
-    def take(self, name: str, attributes: dict[str, str]) -> None:
+def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
+    """The references of an HTML page at this address. Raises no errors."""
+    base, declared, directives, refreshed = address, "", "", False
+    hrefs: list[str] = []
+    for name, attributes in elements(decode(data, charset) or "", _NAMES):
         href = attributes.get("src" if name == "frame" else "href", "")
         rel = attributes.get("rel", "").lower().split()
         if name == "meta":
+            content = attributes.get("content", "")
             if attributes.get("name", "").lower() in _ROBOTS:
-                self.directives += f",{attributes.get('content', '')}"
+                directives += f",{content}"
             # Pages use a meta refresh after a move.
-            refreshes = attributes.get("http-equiv", "").lower() == "refresh"
-            if refreshes and (goal := _REFRESH.match(attributes.get("content", ""))):
-                self.refreshed = True
-                self.hrefs.append(goal[1])
+            if attributes.get("http-equiv", "").lower() == "refresh" and (goal := _REFRESH.match(content)):
+                refreshed = True
+                hrefs.append(goal[1])
         elif name == "base":
-            if href and self.base == self.address:
-                self.base = canonical(href, self.address) or self.address
+            if href and base == address:
+                base = canonical(href, address) or address
         elif name == "link":
             if "canonical" in rel:
-                self.declared = self.declared or href
-        elif href and "nofollow" not in rel and len(self.hrefs) < MAX_LINKS:
-            self.hrefs.append(href)
-
-
-def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) -> References:
-    """The references of an HTML page at this address. Raises no errors."""
-    head = _Head(address)
-    for name, attributes in elements(decode(data, charset) or "", _NAMES):
-        head.take(name, attributes)
-    hrefs = [] if forbids(head.directives, "nofollow") else head.hrefs
-    links = (canonical(href, head.base, queries=queries) for href in hrefs)
+                declared = declared or href
+        elif href and "nofollow" not in rel and len(hrefs) < MAX_LINKS:
+            hrefs.append(href)
+    if forbids(directives, "nofollow"):
+        hrefs = []
+    links = (canonical(href, base, queries=queries) for href in hrefs)
     return References(
         tuple(dict.fromkeys(link for link in links if link)),
-        canonical(head.declared, head.base, queries=queries) if head.declared else None,
-        not head.refreshed and not forbids(head.directives, "noindex"),
+        canonical(declared, base, queries=queries) if declared else None,
+        not refreshed and not forbids(directives, "noindex"),
     )
 
 
@@ -234,38 +214,16 @@ def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
         raise SourceError("is no sitemap")
     if not _SITEMAP_END.search(text[-_END_CHARS:]):
         raise SourceError("is cut off: its end is missing")
-    addresses: dict[str, None] = {}
-    for match in islice(_LOCATION.finditer(text), MAX_LISTED):
-        link = canonical(html.unescape(match[1]), address, queries=queries)
-        if link:
-            addresses[link] = None
-    return Listing(tuple(addresses), root[1] == "sitemapindex")
+    matches = islice(_LOCATION.finditer(text), MAX_LISTED)
+    links = (canonical(html.unescape(match[1]), address, queries=queries) for match in matches)
+    return Listing(tuple(dict.fromkeys(link for link in links if link)), root[1] == "sitemapindex")
 
 
-def read_llms_txt(data: bytes, address: str, *, queries: bool) -> Listing:
+def read_llms_txt(data: bytes, address: str, *, queries: bool) -> list[str]:
     """The pages linked in an llms.txt (Markdown)."""
-    addresses: dict[str, None] = {}
-    for match in islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED):
-        link = canonical(match[1] or match[2] or match[3], address, queries=queries)
-        if link and len(addresses) < MAX_LINKS:
-            addresses[link] = None
-    return Listing(tuple(addresses))
-
-
-def unzipped(data: bytes, limit: int) -> bytes:
-    """Decompress a gzip file of at most `limit` bytes uncompressed. Other data is returned unchanged. Raises
-    `SourceError`.
-    """
-    if data[:2] != b"\x1f\x8b":
-        return data
-    inflater = zlib.decompressobj(wbits=31)
-    try:
-        text = inflater.decompress(data, limit)
-    except zlib.error as error:
-        raise SourceError("the gzip file is damaged") from error
-    if inflater.unconsumed_tail:
-        raise SourceError(f"more than {limit:,} bytes uncompressed")
-    return text
+    matches = islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED)
+    links = (canonical(match[1] or match[2] or match[3], address, queries=queries) for match in matches)
+    return list(islice(dict.fromkeys(link for link in links if link), MAX_LINKS))
 
 
 def forbids(directives: str, wish: str) -> bool:

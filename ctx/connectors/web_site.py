@@ -10,11 +10,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 from protego import Protego
@@ -22,6 +19,9 @@ from protego import Protego
 from ctx import files
 from ctx.connectors.session import AGENT, Session, Unanswered
 from ctx.lua.fetch import Reply, Wanted, joined
+
+if TYPE_CHECKING:
+    from ctx.connectors.web import WebConnector
 
 logger = logging.getLogger(__name__)
 
@@ -51,20 +51,14 @@ class Robots:
         return self._rules.can_fetch(address, self._agent)
 
 
-@dataclass(eq=False, kw_only=True)
 class Client:
-    """Requests the pages of a site, one at a time.
+    """Requests the pages of a site, one at a time."""
 
-    `delay_s` is the time between the starts of two requests, unless robots.txt asks for more.
-    """
-
-    session: Session
-    delay_s: float
-    max_bytes: int
-    robots: bool
-    pause: Callable[[float], None]
-
-    def __post_init__(self) -> None:
+    def __init__(self, source: "WebConnector", session: Session) -> None:
+        self.session = session
+        self._source = source
+        # Between the starts of two requests, unless robots.txt asks for more.
+        self._delay_s = 1 / source.requests_per_second
         self._next_s = 0.0
         self._robots: dict[tuple[str, str, int], Robots | Unanswered] = {}
 
@@ -80,27 +74,23 @@ class Client:
         headers = [("Accept", _ACCEPT)]
         headers += [("If-None-Match", etag)] if etag else []
         headers += [("If-Modified-Since", modified)] if modified else []
-        self._wait(max(self.delay_s, robots.delay_s))
-        reply = self.session.get(address, headers, self.max_bytes, wanted=wanted)
+        self._wait(max(self._delay_s, robots.delay_s))
+        reply = self.session.get(address, headers, self._source.max_file_bytes, wanted=wanted)
         if reply.status in (429, 503) and (wait_s := retry_after_s(reply.headers)) is not None:
-            self.pause(min(wait_s, max(0.0, self.session.ends_s - time.monotonic())))
-            reply = self.session.get(address, headers, self.max_bytes, wanted=wanted)
+            self._source.pause(min(wait_s, max(0.0, self.session.ends_s - time.monotonic())))
+            reply = self.session.get(address, headers, self._source.max_file_bytes, wanted=wanted)
         return reply
-
-    def follow(self, address: str, location: str) -> str:
-        """The address that a redirect from `address` leads to. Raises `Unanswered` if it is not allowed."""
-        return self.session.follow(address, location)
 
     def _wait(self, delay_s: float) -> None:
         now_s = time.monotonic()
         if now_s < self._next_s:
-            self.pause(self._next_s - now_s)
+            self._source.pause(self._next_s - now_s)
         self._next_s = time.monotonic() + delay_s
 
     # -- robots.txt --------------------------------------------------------------------------------
 
     def _robots_of(self, address: str) -> Robots:
-        if not self.robots:
+        if not self._source.robots:
             return Robots(b"", AGENT)
         origin = self.session.target(address).origin
         if origin not in self._robots:
@@ -119,14 +109,14 @@ class Client:
         """
         url = joined(address, "/robots.txt")
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
-            self._wait(self.delay_s)
+            self._wait(self._delay_s)
             try:
                 reply = self.session.get(url, [], MAX_ROBOTS_BYTES)
             except Unanswered as error:
                 raise Unanswered(f"robots.txt: {error.message}", refused=error.refused) from error
             if reply.location is None:
                 break
-            url = self.follow(url, reply.location)
+            url = self.session.follow(url, reply.location)
         if reply.status == 200:
             return Robots(reply.body, AGENT)
         if reply.status >= 500 or reply.status == 429:
@@ -154,13 +144,11 @@ def moment_ms(headers: dict[str, str]) -> int | None:
 
 VERSION = 1
 MAX_FIELD = 1000  # characters of a validator; a longer one is not stored
-MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
-_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
 
 
 class Visit(NamedTuple):
-    """The last reply of a page. `digest` is a hash of its bytes. `stored`: the page became a document. `own`
-    is the canonical address that the page declares, if the page was stored nevertheless.
+    """The last reply of a page. `digest` is a hash of its bytes. `stored`: the page became a document.
+    `canonical` is the canonical address that the page declares, if the page was stored nevertheless.
     """
 
     etag: str
@@ -168,32 +156,7 @@ class Visit(NamedTuple):
     digest: str
     stored: bool
     links: tuple[str, ...]
-    own: str = ""
-
-
-class Links:
-    """The addresses that pages link to. Each address is in memory once; together they take up to
-    `MAX_LINKS_BYTES`.
-    """
-
-    def __init__(self, visits: Iterable[Visit]) -> None:
-        self._addresses: dict[str, str] = {}
-        self._room = MAX_LINKS_BYTES
-        for visit in visits:
-            self._take(visit.links)
-
-    def kept(self, links: Sequence[str]) -> tuple[str, ...] | None:
-        """The links of a page in the form in which they are stored; None if the journal is full."""
-        addresses = self._addresses
-        size = sum(_LINK_BYTES if link in addresses else _ADDRESS_BYTES + len(link) for link in links)
-        return self._take(links) if size <= self._room else None
-
-    def _take(self, links: Sequence[str]) -> tuple[str, ...]:
-        before = len(self._addresses)
-        shared = tuple(self._addresses.setdefault(link, link) for link in links)
-        fresh = islice(reversed(self._addresses), len(self._addresses) - before)
-        self._room -= sum(_ADDRESS_BYTES + len(link) for link in fresh) + _LINK_BYTES * len(links)
-        return shared
+    canonical: str = ""
 
 
 class Journal:
@@ -216,9 +179,11 @@ class Journal:
             if record["version"] == VERSION:
                 addresses = record["addresses"]
                 visits = {}
-                for number, etag, modified, digest, stored, links, *own in record["visits"]:
+                for number, etag, modified, digest, stored, links, *canonical in record["visits"]:
                     linked = tuple(addresses[link] for link in links)
-                    visit = Visit(etag, modified, digest, stored, linked, *(addresses[at] for at in own))
+                    visit = Visit(
+                        etag, modified, digest, stored, linked, *(addresses[at] for at in canonical)
+                    )
                     visits[addresses[number]] = visit
                 self.visits = visits
                 self.asked = frozenset(addresses[number] for number in record.get("asked", ()))
@@ -238,7 +203,7 @@ class Journal:
             (
                 *(number(address), visit.etag, visit.modified, visit.digest, visit.stored),
                 [number(link) for link in visit.links],
-                *([number(visit.own)] if visit.own else ()),
+                *([number(visit.canonical)] if visit.canonical else ()),
             )
             for address, visit in self.visits.items()
         ]

@@ -31,7 +31,6 @@ class _Language(NamedTuple):
     one of `comment` belong to the definition below them. `scoped`: indentation shows where a definition ends.
     """
 
-    media_type: str
     definition: str
     comment: tuple[str, ...] = ("//", "/*", "*", "*/", "@", "#[", "[")
     scoped: bool = True
@@ -47,7 +46,6 @@ _MODIFIERS = (
     r"fileprivate|mutating|class(?=[ \t]+func)|required|convenience|actual|expect|inner|value|annotation"
     r"|companion|enum(?=[ \t]+class))[ \t]+)*"
 )
-_PYTHON = r"([ \t]{0,60})(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)"
 _JAVASCRIPT = (
     r"([ \t]{0,60})(?:" + _MODIFIERS +
     r"(?:function\*?[ \t]*|class[ \t]+|interface[ \t]+|enum[ \t]+"
@@ -69,181 +67,155 @@ _JAVA = (
                         r"[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
     r"|(?:(?:public|private|protected|internal)[ \t]+)(\w+)[ \t]*\([^;=\n]{0,300}\{?[ \t]*\Z)"
 )  # fmt: skip
-_C = (
-    r"([ \t]{0,60})(?:(?:typedef[ \t]+)?(?:struct|union|enum(?:[ \t]+(?:class|struct))?|class|namespace"
-    r"|concept)[ \t]+(?:[A-Z_]+(?:\([^()\n]{0,40}\))?[ \t]+)?(\w[\w:]*)[^;()=\n]{0,200}(?:\{[^\n]*)?\Z"
-    r"|\#[ \t]*define[ \t]+(\w+)\("
-    r"|(?<![ \t])(?!(?:return|else|typedef|using|case|goto|if|for|while|switch|do"
-    r"|extern[ \t]+\")\b)(?:[A-Za-z_][\w:<>,~]*[ \t*&]+){0,6}((?:\w+::)*~?\w+"
-    r"|operator[^\s(]{1,3})[ \t]*\((?:[^;=\n]{0,300}[^;\n])?\Z)"
-)  # fmt: skip
+# By media type. A language is missing here if its grammar is always installed.
 _LANGUAGES: Mapping[str, _Language] = {
-    "python": _Language("text/x-python", _PYTHON, ("#", "@")),
-    "javascript": _Language("text/javascript", _JAVASCRIPT),
-    "typescript": _Language("text/x-typescript", _JAVASCRIPT),
-    "go": _Language("text/x-go", r"()(?:func[ \t]+(?:\([^()\n]{0,100}?\*?(\w+)(?:\[[^\]\n]{0,60}\])?\)[ \t]*)"
-                                 r"?(\w+)[ \t]*[\[(]|type[ \t]+(\w+)[ \t])", ("//", "/*", "*")),
-    "rust": _Language(
-        "text/x-rust",
-        r"([ \t]{0,60})(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:(?:default|const|async|unsafe"
-        r"|extern(?:[ \t]+\"[^\"\n]{0,20}\")?)[ \t]+)*"
-        r"(?:(?:fn|struct|enum|trait|union|mod|type)[ \t]+(\w+)|macro_rules![ \t]*(\w+)"
-        r"|impl\b(?:<[^{\n]{0,100}?>)?[ \t]+([^{\n]{1,120}?)[ \t]*(?:\{|where\b|\Z))",
-        ("//", "/*", "*", "#["),
-    ),
-    "java": _Language("text/x-java", _JAVA),
-    "csharp": _Language("text/x-csharp", _JAVA),
-    "kotlin": _Language("text/x-kotlin", _JAVA),
-    "scala": _Language("text/x-scala", _JAVA),
-    "swift": _Language("text/x-swift", _JAVA),
-    "dart": _Language("text/x-dart", _JAVA),
-    "groovy": _Language("text/x-groovy", _JAVA),
-    "c": _Language("text/x-c", _C, _C_LIKE),
-    "cpp": _Language("text/x-c++", _C, (*_C_LIKE, "template")),
-    "ruby": _Language("text/x-ruby", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?([\w.]+[?!=]?|[^\w\s(]{1,3})"
-                                     r"|(?:class|module)[ \t]+([\w:]+))", ("#",)),
-    "crystal": _Language("text/x-crystal", r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?(\w+[?!=]?)"
+    "text/javascript": _Language(_JAVASCRIPT),
+    "text/x-typescript": _Language(_JAVASCRIPT),
+    "text/x-scala": _Language(_JAVA),
+    "text/x-swift": _Language(_JAVA),
+    "text/x-dart": _Language(_JAVA),
+    "text/x-groovy": _Language(_JAVA),
+    "text/x-crystal": _Language(r"([ \t]{0,60})(?:def[ \t]+(?:self\.)?(\w+[?!=]?)"
                                            r"|(?:class|module|struct|macro)[ \t]+([\w:]+))", ("#", "@[")),
-    "php": _Language("text/x-php",
-    r"([ \t]{0,60})" + _MODIFIERS + r"(?:function[ \t]+&?(\w+)|(?:class|interface|trait|enum)[ \t]+(\w+))",
-    (*_C_LIKE, "#")),
-    "lua": _Language("text/x-lua", r"([ \t]{0,60})(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)"
+    "text/x-lua": _Language(r"([ \t]{0,60})(?:(?:local[ \t]+)?function[ \t]+([\w.:]+)"
                                    r"|(?:local[ \t]+)?([\w.\[\]\"']+)[ \t]*=[ \t]*function\b)", ("--",)),
-    "shell": _Language("text/x-shellscript", r"([ \t]{0,60})(?:function[ \t]+([\w:.-]+)"
+    "text/x-shellscript": _Language(r"([ \t]{0,60})(?:function[ \t]+([\w:.-]+)"
                                              r"|([\w:.-]+)[ \t]*\([ \t]*\))[ \t]*(?:\{|\(|\Z)?", ("#",)),
-    "perl": _Language("text/x-perl", r"([ \t]{0,60})(?:sub[ \t]+(\w+)|package[ \t]+([\w:]+))", ("#",)),
-    "r": _Language("text/x-r", r"([ \t]{0,60})([\w.]+)[ \t]*(?:<-|=)[ \t]*function\b", ("#",)),
-    "julia": _Language("text/x-julia", r"([ \t]{0,60})(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function"
+    "text/x-perl": _Language(r"([ \t]{0,60})(?:sub[ \t]+(\w+)|package[ \t]+([\w:]+))", ("#",)),
+    "text/x-r": _Language(r"([ \t]{0,60})([\w.]+)[ \t]*(?:<-|=)[ \t]*function\b", ("#",)),
+    "text/x-julia": _Language(r"([ \t]{0,60})(?:@\w+[ \t]+)?(?:(?:mutable[ \t]+)?struct|function"
                                        r"|macro|module|abstract[ \t]+type)[ \t]+([\w.!]+)", ("#", "@")),
-    "elixir": _Language("text/x-elixir", r"([ \t]{0,60})(?:defp?|defmacrop?|defmodule|defprotocol|defimpl"
+    "text/x-elixir": _Language(r"([ \t]{0,60})(?:defp?|defmacrop?|defmodule|defprotocol|defimpl"
                                          r"|test|describe)[ \t]+\"?([\w.?! ]{1,80})", ("#", "@")),
-    "erlang": _Language("text/x-erlang", r"()(?!(?:if|case|begin|fun|receive|try)\b)([a-z]\w*)\([^\n]*->",
+    "text/x-erlang": _Language(r"()(?!(?:if|case|begin|fun|receive|try)\b)([a-z]\w*)\([^\n]*->",
     ("%",), scoped=False),
-    "haskell": _Language("text/x-haskell", r"()(?:(?:data|newtype|class|instance"
+    "text/x-haskell": _Language(r"()(?:(?:data|newtype|class|instance"
                                            r"|type)[ \t]+([^=\n]{1,80}?)[ \t]*(?:=|where\b|\Z)"
                                            r"|([a-z_][\w']*)[ \t]*::)", ("--", "{-"), scoped=False),
-    "ocaml": _Language("text/x-ocaml", r"([ \t]{0,60})(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?"
+    "text/x-ocaml": _Language(r"([ \t]{0,60})(?:let(?:[ \t]+rec)?|and|type|module(?:[ \t]+type)?"
                                        r"|class|exception|external)[ \t]+([\w']+)", ("(*", "@"),
                                        scoped=False),
-    "clojure": _Language("text/x-clojure", r"()\((?:def\w*|ns)[ \t]+(?:\^\S+[ \t]+)?([^\s()\[\]]+)", (";",)),
-    "lisp": _Language("text/x-common-lisp", r"()\((?:def\w+|cl-def\w+|define(?:-\w+)?)[ \t]+\(?([^\s()]+)",
+    "text/x-clojure": _Language(r"()\((?:def\w*|ns)[ \t]+(?:\^\S+[ \t]+)?([^\s()\[\]]+)", (";",)),
+    "text/x-common-lisp": _Language(r"()\((?:def\w+|cl-def\w+|define(?:-\w+)?)[ \t]+\(?([^\s()]+)",
     (";",)),
-    "zig": _Language("text/x-zig", r"([ \t]{0,60})(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+"
+    "text/x-zig": _Language(r"([ \t]{0,60})(?:pub[ \t]+)?(?:export[ \t]+|inline[ \t]+"
                                    r"|extern[ \t]+)?(?:fn[ \t]+(\w+)"
                                    r"|const[ \t]+(\w+)[ \t]*=[ \t]*(?:packed[ \t]+|extern[ \t]+)?(?:struct"
                                    r"|enum|union|opaque)\b)", ("//",)),
-    "nim": _Language("text/x-nim", r"([ \t]{0,60})(?:proc|func|method|iterator|template|macro"
+    "text/x-nim": _Language(r"([ \t]{0,60})(?:proc|func|method|iterator|template|macro"
                                    r"|converter)[ \t]+`?(\w+)", ("#",)),
-    "sql": _Language("application/sql", r"([ \t]{0,60})(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)"
+    "application/sql": _Language(r"(?i:([ \t]{0,60})(?:create|alter)[ \t]+(?:or[ \t]+replace[ \t]+)"
                                         r"?(?:\w+[ \t]+){0,3}?(?:table|view|function|procedure|trigger|index"
                                         r"|type|schema|sequence)[ \t]+(?:if[ \t]+not[ \t]+exists[ \t]+"
-                                        r"|only[ \t]+)?([\w.\"`\[\]]+)", ("--", "/*", "*"), scoped=False),
-    "powershell": _Language("text/x-powershell",
-    r"([ \t]{0,60})(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
-    "proto": _Language("text/x-protobuf", r"([ \t]{0,60})(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)",
+                                        r"|only[ \t]+)?([\w.\"`\[\]]+))", ("--", "/*", "*"), scoped=False),
+    "text/x-powershell": _Language(r"([ \t]{0,60})(?:function|filter|class|enum)[ \t]+([\w:-]+)", ("#", "[")),
+    "text/x-protobuf": _Language(r"([ \t]{0,60})(?:message|service|enum|rpc|extend)[ \t]+([\w.]+)",
     _C_LIKE),
-    "graphql": _Language("application/graphql", r"()(?:extend[ \t]+)?(?:type|interface|input|enum|union"
+    "application/graphql": _Language(r"()(?:extend[ \t]+)?(?:type|interface|input|enum|union"
                                                 r"|scalar|query|mutation|subscription|fragment"
                                                 r"|directive)[ \t]+(@?\w+)", ("#", '"""')),
-    "terraform": _Language("text/x-terraform", r"()(?:(resource|data|module|variable|output|provider|locals"
+    "text/x-terraform": _Language(r"()(?:(resource|data|module|variable|output|provider|locals"
                                                r"|terraform)[ \t]*(\"[^{\n]{1,120}?)?)[ \t]*\{", ("#", "//")),
-    "make": _Language("text/x-makefile", r"()(?!\.PHONY|\.SUFFIXES)([\w./%-]{1,80})[ \t]*:(?![=:])", ("#",),
+    "text/x-makefile": _Language(r"()(?!\.PHONY|\.SUFFIXES)([\w./%-]{1,80})[ \t]*:(?![=:])", ("#",),
     scoped=False),
-    "cmake": _Language("text/x-cmake", r"([ \t]{0,60})(?:function|macro)[ \t]*\([ \t]*(\w+)", ("#",)),
-    "toml": _Language("application/toml", r"()\[{1,2}[ \t]*([^\[\]\n]{1,120}?)[ \t]*\]{1,2}[ \t]*(?:#[^\n]*)"
+    "text/x-cmake": _Language(r"([ \t]{0,60})(?:function|macro)[ \t]*\([ \t]*(\w+)", ("#",)),
+    "application/toml": _Language(r"()\[{1,2}[ \t]*([^\[\]\n]{1,120}?)[ \t]*\]{1,2}[ \t]*(?:#[^\n]*)"
                                           r"?\Z", ("#",), scoped=False),
-    "ini": _Language("text/x-ini", r"()\[([^\[\]\n]{1,120})\][ \t]*(?:[;#][^\n]*)?\Z", ("#", ";"),
+    "text/x-ini": _Language(r"()\[([^\[\]\n]{1,120})\][ \t]*(?:[;#][^\n]*)?\Z", ("#", ";"),
     scoped=False),
-    "yaml": _Language("application/yaml", r"()([A-Za-z_\"'][^:\n#]{0,78}):[ \t]*(?:[|>&!][^\n]*|#[^\n]*)?\Z",
+    "application/yaml": _Language(r"()([A-Za-z_\"'][^:\n#]{0,78}):[ \t]*(?:[|>&!][^\n]*|#[^\n]*)?\Z",
     ("#",), scoped=False),
 }  # fmt: skip
 
-_BY_MEDIA_TYPE = {language.media_type: language for language in _LANGUAGES.values()}
-_PLAIN_TYPES = {
-    "jsonc": "application/json", "json5": "application/json",
-    "geojson": "application/json", "webmanifest": "application/json", "xml": "application/xml",
-    "xsd": "application/xml", "xsl": "application/xml",
-    "svg": "image/svg+xml", "css": "text/css", "scss": "text/css", "less": "text/css",
-    "sass": "text/css", "diff": "text/x-diff", "patch": "text/x-diff", "bat": "text/x-bat",
-    "cmd": "text/x-bat",
-    "asm": "text/x-asm", "s": "text/x-asm", "vim": "text/x-vim", "nix": "text/x-nix",
-    "properties": "text/x-properties", "env": "text/x-properties",
-    "f90": "text/x-fortran", "f": "text/x-fortran", "v": "text/x-verilog", "sv": "text/x-verilog",
-    "vhd": "text/x-vhdl", "glsl": "text/x-glsl",
-    "d": "text/x-d", "pas": "text/x-pascal", "vb": "text/x-vb", "tcl": "text/x-tcl", "awk": "text/x-awk",
-    "sol": "text/x-solidity",
-    "lock": "text/x-lock", "map": "application/json",
-}  # fmt: skip
-_SUFFIXES: Mapping[str, str] = {
-    **dict.fromkeys(("py", "pyi", "pyx", "pxd", "pyw", "bzl", "star"), "python"),
-    **dict.fromkeys(("js", "jsx", "mjs", "cjs", "vue", "svelte", "astro"), "javascript"),
-    **dict.fromkeys(("ts", "tsx", "mts", "cts"), "typescript"),
-    **dict.fromkeys(("c", "h", "m"), "c"),
-    **dict.fromkeys(("cc", "cpp", "cxx", "c++", "hh", "hpp", "hxx", "h++", "ino", "cu", "cuh", "mm", "inl",
-    "ipp", "tcc"), "cpp"),
-    **dict.fromkeys(("sh", "bash", "zsh", "ksh", "fish", "ebuild", "bats"), "shell"),
-    **dict.fromkeys(("rb", "rake", "gemspec", "podspec"), "ruby"),
-    **dict.fromkeys(("kt", "kts"), "kotlin"),
-    **dict.fromkeys(("scala", "sc"), "scala"),
-    **dict.fromkeys(("groovy", "gradle"), "groovy"),
-    **dict.fromkeys(("pl", "pm"), "perl"),
-    **dict.fromkeys(("ex", "exs"), "elixir"),
-    **dict.fromkeys(("erl", "hrl"), "erlang"),
-    **dict.fromkeys(("hs", "lhs"), "haskell"),
-    **dict.fromkeys(("ml", "mli", "fs", "fsi"), "ocaml"),
-    **dict.fromkeys(("clj", "cljs", "cljc", "edn"), "clojure"),
-    **dict.fromkeys(("lisp", "el", "scm", "ss", "rkt"), "lisp"),
-    **dict.fromkeys(("php", "phtml"), "php"),
-    **dict.fromkeys(("ps1", "psm1"), "powershell"),
-    **dict.fromkeys(("tf", "hcl", "tfvars"), "terraform"),
-    **dict.fromkeys(("graphql", "gql"), "graphql"),
-    **dict.fromkeys(("mk", "mak"), "make"),
-    **dict.fromkeys(("ini", "cfg", "conf", "service", "desktop", "editorconfig"), "ini"),
-    **dict.fromkeys(("yaml", "yml"), "yaml"),
-    **{name: name for name in ("go", "lua", "r", "nim", "zig", "sql", "proto", "cmake", "toml", "dart",
-    "swift", "java")},
-    "rs": "rust", "cs": "csharp", "jl": "julia", "cr": "crystal",
-}  # fmt: skip
-_NAMES: Mapping[str, str] = {
-    "makefile": "make", "gnumakefile": "make", "rakefile": "ruby", "gemfile": "ruby",
-    ".bashrc": "shell", ".profile": "shell", ".zshrc": "shell", ".gitconfig": "ini", "build.bazel": "python",
-    "sconstruct": "python", "pipfile": "toml",
-    "cargo.lock": "toml", "poetry.lock": "toml", "uv.lock": "toml", "pkgbuild": "shell",
-}  # fmt: skip
-_PROGRAMS: Mapping[str, str] = {
-    "python": "python", "node": "javascript", "nodejs": "javascript", "deno": "typescript",
-    "bun": "typescript", "bash": "shell", "sh": "shell",
-    "zsh": "shell", "dash": "shell", "ksh": "shell", "ruby": "ruby", "perl": "perl", "php": "php",
-    "lua": "lua", "luajit": "lua", "Rscript": "r",
-    "julia": "julia", "elixir": "elixir",
-}  # fmt: skip
+
+# Media type -> suffixes, whole names (with `/`) and programs in a script's first line (with `!`).
+_CODE = {
+    "text/x-python": "py pyi pyx pxd pyw bzl star /build.bazel /sconstruct !python",
+    "text/javascript": "js jsx mjs cjs vue svelte astro !node !nodejs",
+    "text/x-typescript": "ts tsx mts cts !deno !bun",
+    "text/x-go": "go",
+    "text/x-rust": "rs",
+    "text/x-java": "java",
+    "text/x-csharp": "cs",
+    "text/x-kotlin": "kt kts",
+    "text/x-scala": "scala sc",
+    "text/x-swift": "swift",
+    "text/x-dart": "dart",
+    "text/x-groovy": "groovy gradle",
+    "text/x-c": "c h m",
+    "text/x-c++": "cc cpp cxx c++ hh hpp hxx h++ ino cu cuh mm inl ipp tcc",
+    "text/x-ruby": "rb rake gemspec podspec /rakefile /gemfile !ruby",
+    "text/x-crystal": "cr",
+    "text/x-php": "php phtml !php",
+    "text/x-lua": "lua !lua !luajit",
+    "text/x-shellscript": "sh bash zsh ksh fish ebuild bats /.bashrc /.profile /.zshrc /pkgbuild "
+    "!bash !sh !zsh !dash !ksh",
+    "text/x-perl": "pl pm !perl",
+    "text/x-r": "r !Rscript",
+    "text/x-julia": "jl !julia",
+    "text/x-elixir": "ex exs !elixir",
+    "text/x-erlang": "erl hrl",
+    "text/x-haskell": "hs lhs",
+    "text/x-ocaml": "ml mli fs fsi",
+    "text/x-clojure": "clj cljs cljc edn",
+    "text/x-common-lisp": "lisp el scm ss rkt",
+    "text/x-zig": "zig",
+    "text/x-nim": "nim",
+    "application/sql": "sql",
+    "text/x-powershell": "ps1 psm1",
+    "text/x-protobuf": "proto",
+    "application/graphql": "graphql gql",
+    "text/x-terraform": "tf hcl tfvars",
+    "text/x-makefile": "mk mak /makefile /gnumakefile",
+    "text/x-cmake": "cmake",
+    "application/toml": "toml /pipfile /cargo.lock /poetry.lock /uv.lock",
+    "text/x-ini": "ini cfg conf service desktop editorconfig /.gitconfig",
+    "application/yaml": "yaml yml",
+}
+_PLAIN = {
+    "application/json": "jsonc json5 geojson webmanifest map",
+    "application/xml": "xml xsd xsl",
+    "image/svg+xml": "svg",
+    "text/css": "css scss less sass",
+    "text/x-diff": "diff patch",
+    "text/x-bat": "bat cmd",
+    "text/x-asm": "asm s",
+    "text/x-vim": "vim",
+    "text/x-nix": "nix",
+    "text/x-properties": "properties env",
+    "text/x-fortran": "f90 f",
+    "text/x-verilog": "v sv",
+    "text/x-vhdl": "vhd",
+    "text/x-glsl": "glsl",
+    "text/x-d": "d",
+    "text/x-pascal": "pas",
+    "text/x-vb": "vb",
+    "text/x-tcl": "tcl",
+    "text/x-awk": "awk",
+    "text/x-solidity": "sol",
+    "text/x-lock": "lock",
+}
+_CODE_TYPES = {word: media_type for media_type, words in _CODE.items() for word in words.split()}
+_PLAIN_TYPES = {suffix: media_type for media_type, suffixes in _PLAIN.items() for suffix in suffixes.split()}
 
 
 def kind_of(suffix: str, name: str, text: str) -> str | None:
     """The media type of a code or data file, from its suffix, name or first line; None if unknown."""
-    language = _SUFFIXES.get(suffix) or _NAMES.get(name.lower()) or _of_program(text)
-    if language is None and name.lower().startswith(("dockerfile", "containerfile")):
+    kind = _CODE_TYPES.get(f"/{name.lower()}") or _CODE_TYPES.get(suffix) or _of_program(text)
+    if kind is None and name.lower().startswith(("dockerfile", "containerfile")):
         return "text/x-dockerfile"
-    return _LANGUAGES[language].media_type if language else _PLAIN_TYPES.get(suffix)
-
-
-def has_grammar(suffix: str) -> bool:
-    """Whether files with this suffix are parsed by a grammar. Grammars are native code, so these files are
-    read in the separate process.
-    """
-    language = _LANGUAGES.get(_SUFFIXES.get(suffix, ""))
-    return language is not None and language.media_type in GRAMMARS
+    return kind or _PLAIN_TYPES.get(suffix)
 
 
 def _of_program(text: str) -> str | None:
-    """The language of a script, from the program in its `#!` line; None if there is none."""
+    """The media type of a script, from the program in its `#!` line; None if there is none."""
     if text[:2] != "#!":
         return None
     words = [word for word in text[2:300].split("\n")[0].split() if word[0] != "-" and "=" not in word]
     programs = [word.rsplit("/")[-1].rstrip("0123456789.") for word in words]
     if programs[:1] == ["env"]:
         del programs[0]
-    return _PROGRAMS.get(programs[0]) if programs else None
+    return _CODE_TYPES.get(f"!{programs[0]}") if programs else None
 
 
 def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
@@ -257,7 +229,7 @@ def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
         parsed = definitions(text, media_type) if grammar and media_type in GRAMMARS else None
         if parsed is not None:
             return Parsed(text, tuple(_headings(text, parsed)), definitions=tuple(parsed))
-        language = _BY_MEDIA_TYPE.get(media_type)
+        language = _LANGUAGES.get(media_type)
         headings = _headings_by_patterns(text, language) if language else ()
         names = definitions_by_patterns(text, media_type) if is_code(media_type) else ()
         return Parsed(text, tuple(headings), definitions=names)
@@ -311,21 +283,13 @@ def _statement(indent: int) -> re.Pattern[str]:
     return re.compile(_STATEMENT.format(indent))
 
 
-# Further lines that define a name but do not start a chunk: top-level constants and variables, JavaScript's
-# `exports.find = function`, and any top-level assignment in Python.
-_ALSO: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("text/javascript", "text/x-typescript"),
-        r"(?:export[ \t]+)?(?:declare[ \t]+)?(?:const|let|var)[ \t]+([A-Za-z_$][\w$]*)"
-        r"|[ \t]{0,60}(?:[\w$]+\.)+([\w$]+)[ \t]*=[ \t]*(?:async[ \t]*)?"
-        r"(?:function\b|\([^()\n]{0,200}\)[ \t]*=>)",
-    ),
-    "text/x-python": r"([A-Za-z_]\w*)(?::[^=\n]{1,80})?[ \t]*=(?!=)",
-    "text/x-go": r"(?:const|var)[ \t]+(\w+)",
-    "text/x-rust": r"[ \t]{0,60}(?:pub(?:[ \t]*\([^()\n]{0,40}\))?[ \t]+)?(?:const|static)[ \t]+"
-    r"(?:mut[ \t]+)?(\w+)[ \t]*:",
-    **dict.fromkeys(("text/x-c", "text/x-c++"), r"#[ \t]*define[ \t]+(\w+)"),
-}
+# Further lines in JavaScript that define a name but do not start a chunk: top-level constants and variables,
+# and `exports.find = function`.
+_JAVASCRIPT_NAMES = (
+    r"(?:export[ \t]+)?(?:declare[ \t]+)?(?:const|let|var)[ \t]+([A-Za-z_$][\w$]*)"
+    r"|[ \t]{0,60}(?:[\w$]+\.)+([\w$]+)[ \t]*=[ \t]*(?:async[ \t]*)?"
+    r"(?:function\b|\([^()\n]{0,200}\)[ \t]*=>)"
+)
 # For languages without a pattern: a defining keyword and a name, with up to four words before the keyword.
 _ANY = r"[ \t]{0,60}(?:[^\s#*/\"']{1,60}[ \t]+){0,4}?(?:" + "|".join(DEFINING) + r")[ \t]+(\w+)"
 
@@ -373,20 +337,19 @@ def _defined_names(text: str, media_type: str) -> Iterator[tuple[int, str, bool]
         for match in pattern.finditer(lines):
             group = match.lastindex or 0
             name = _last_part(match[group])
-            if name and not match[0].lstrip().startswith("impl"):  # `impl` does not define its type
+            if name:
                 yield match.start(group) - 1, name, block
 
 
 @cache
 def _name_patterns(media_type: str) -> list[tuple[re.Pattern[str], bool]]:
-    language = _BY_MEDIA_TYPE.get(media_type)
+    language = _LANGUAGES.get(media_type)
     if language is None:
         return [(re.compile(rf"\n(?:{_ANY})"), True)]
-    also = _ALSO.get(media_type)
-    return [
-        (_definition_pattern(language), True),
-        *([(re.compile(rf"\n(?:{also})"), False)] if also else ()),
-    ]
+    patterns = [(_definition_pattern(language), True)]
+    if language.definition is _JAVASCRIPT:
+        patterns.append((re.compile(rf"\n(?:{_JAVASCRIPT_NAMES})"), False))
+    return patterns
 
 
 def _last_part(name: str) -> str:
@@ -399,13 +362,10 @@ def _last_part(name: str) -> str:
 
 @cache
 def _definition_pattern(language: _Language) -> re.Pattern[str]:
-    flags = re.IGNORECASE if language.media_type == "application/sql" else 0
-    return re.compile(r"\n(?:" + language.definition.replace(r"\Z", r"(?=\n|\Z)") + ")", flags)
+    return re.compile(r"\n(?:" + language.definition.replace(r"\Z", r"(?=\n|\Z)") + ")")
 
 
 def _headings_by_patterns(text: str, language: _Language) -> list[Heading]:
-    joint = "." if language.media_type == "text/x-go" else " "
-    split_return = language.definition is _C
     lines = "\n" + text  # offsets in `lines` are one more than in `text`
     headings: list[Heading] = []
     open_: list[int] = []  # the indentation of the enclosing definitions, by level
@@ -413,10 +373,10 @@ def _headings_by_patterns(text: str, language: _Language) -> list[Heading]:
     for match in _definition_pattern(language).finditer(lines):
         indent = len(match[1])
         parts = [part.strip("\"'` ") for part in match.groups()[1:] if part]
-        name = clipped(joint.join(parts).replace('" "', "."))
+        name = clipped(" ".join(parts).replace('" "', "."))
         if not name:
             continue
-        start = _with_comments(lines, match.start(), floor, language.comment, split_return)
+        start = _with_comments(lines, match.start(), floor, language.comment)
         if language.scoped:
             floor = _close(lines, open_, start, language, headings, floor)
             start = max(start, floor)
@@ -431,7 +391,7 @@ def _headings_by_patterns(text: str, language: _Language) -> list[Heading]:
     return headings
 
 
-def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], split_return: bool) -> int:
+def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...]) -> int:
     """The start of the definition at offset `at`, including the comments and decorators right above it."""
     start = at
     while start > floor:
@@ -439,10 +399,7 @@ def _with_comments(lines: str, at: int, floor: int, comment: tuple[str, ...], sp
         if above < 0:
             break
         line = lines[above + 1 : start].strip() if start - above < 1000 else ""
-        if not line or not (
-            line.startswith(comment)
-            or (split_return and start == at and line[0].isalpha() and line[-1] not in ";}:,)>\\")
-        ):
+        if not line or not line.startswith(comment):
             break
         start = above
     return start
@@ -458,7 +415,7 @@ def _close(
         indent = match.end() - match.start() - 2  # the match is a newline, the indentation and one character
         while open_ and open_[-1] >= indent:
             open_.pop()
-        position = _with_comments(lines, match.start(), floor, language.comment, False)
+        position = _with_comments(lines, match.start(), floor, language.comment)
         headings.append(Heading(position, len(open_) + 1, ""))
         floor = match.end()
     return floor

@@ -147,7 +147,6 @@ def _shown(value: JSON, indent: str) -> str:
 
 _SEPARATORS = ",;\t|"
 _NAMED_SEPARATOR = re.compile(r"sep=([,;\t|])\r?\n")  # the first line that Excel writes and reads
-_BLANKS = True  # a cell in quotation marks may have a blank in front
 _SAMPLE_CHARS = 65_536
 _SAMPLE_ROWS = 10
 
@@ -163,7 +162,7 @@ def parse_table(text: str) -> Parsed:
         separator, text = named[1], "\n" + text[named.end() :]
     if _columns(text, separator)[1] < 2:
         return Parsed(text)
-    reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=_BLANKS)
+    reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
     rows: list[Sequence[str]] = []
     starts: list[int] = []  # the first line of each row in the file, counted from 0
     end = 0
@@ -185,7 +184,7 @@ def _columns(text: str, separator: str) -> tuple[int, int]:
     """(cells in the narrowest row, cells in the first row) of the first few rows, if split by
     this separator.
     """
-    reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator, skipinitialspace=_BLANKS)
+    reader = csv.reader(io.StringIO(text[:_SAMPLE_CHARS]), delimiter=separator, skipinitialspace=True)
     try:
         widths = list(islice((len(row) for row in reader if any(map(str.strip, row))), _SAMPLE_ROWS))
     except csv.Error:

@@ -13,7 +13,6 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_BOM_BYTES = (b"\xef", b"\xff", b"\xfe", b"\0")
 # First bytes of binary formats that may have no NUL at the start.
 _BINARY_HEADS = (
     b"%PDF-", b"\x89PNG", b"PK\x03\x04", b"GIF87a", b"GIF89a", b"\xff\xd8\xff", b"\x7fELF", b"BZh91AY",
@@ -70,7 +69,7 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
     U+FFFD. Raises no errors.
     """
     head = data[:SNIFF_BYTES]
-    for mark, name in _BOMS if data[:1] in _BOM_BYTES else ():
+    for mark, name in _BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace")
     if b"\0" in head:

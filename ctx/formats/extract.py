@@ -12,9 +12,10 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 
+from ctx.code.grammars import GRAMMARS
 from ctx.errors import SourceError
 from ctx.formats.base import LOCKED, OLE_MARK, Parsed, clipped
-from ctx.formats.code import has_grammar, kind_of, reader
+from ctx.formats.code import kind_of, reader
 from ctx.formats.encoding import decode
 from ctx.formats.process import READER, Text
 from ctx.formats.table import (
@@ -40,6 +41,7 @@ MAX_TEXT = 1 << 20
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; ordinary compressed text files have a few thousand
 
 _HEAD = 1024  # bytes in which to look for a document's format
+_GZIP_MARK = b"\x1f\x8b"
 _PDF_MARK = b"%PDF-"
 _RTF_MARK = b"{\\rtf"  # old versions of Word also save it as .doc
 _APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: metadata that a Mac stores next to a file, as "._NAME"
@@ -71,11 +73,12 @@ _ZIP_MARKS = (b"PK\x03\x04", _END_MARK)
 # uncompressed.
 _TYPE = re.compile(rb"(?s)PK\x03\x04.{4}\0\0.{20}mimetype([a-z]+/[a-z0-9.+-]{1,100})")
 _TEMPLATE = "-template"
-_OFFICE_PARTS = ((b"word/document", "docx"), (b"xl/workbook", "xlsx"), (b"ppt/presentation", "pptx"))
+# An entry of a zip file's directory (APPNOTE.TXT 4.3.12) with such a name. Embedded documents are in
+# subfolders.
+_OFFICE_PART = re.compile(rb"(?s)PK\x01\x02.{42}(word/document|xl/workbook|ppt/presentation)")
+_OFFICE_SUFFIXES = {b"word/document": "docx", b"xl/workbook": "xlsx", b"ppt/presentation": "pptx"}
 _END = struct.Struct("<4s4H2LH")  # APPNOTE.TXT 4.3.16; a comment of up to 64 KiB may follow
 _MAX_END = _END.size + 0xFFFF
-_ENTRY_MARK = b"PK\x01\x02"
-_ENTRY_NAME_AT = 46  # offset of the name in a directory entry (APPNOTE.TXT 4.3.12)
 
 
 def extract(content: Content, source_id: str) -> Extracted | None:
@@ -93,8 +96,8 @@ def begin(content: Content, source_id: str) -> Callable[[], Extracted | None]:
     another process meanwhile. Both functions raise `SourceError`.
     """
     name, data = source_id.rsplit("/", 1)[-1], content.data
-    if isinstance(data, bytes) and data[:2] == b"\x1f\x8b" and name.endswith(".gz"):
-        name, data = name[:-3], _unzipped(data)
+    if isinstance(data, bytes) and data.startswith(_GZIP_MARK) and name.endswith(".gz"):
+        name, data = name[:-3], unzipped(data, MAX_UNZIPPED)
     declared, charset = declared_type(content.media_type)
     if name.startswith(_OWNER_PREFIX) and len(data) <= _MAX_OWNER:
         return lambda: None
@@ -128,7 +131,9 @@ def _begin_text(
     the data is binary. It raises `SourceError` if a large text takes too much time or memory.
     """
     text = Text(declared, charset, name, isinstance(data, str))
-    if len(data) <= MAX_TEXT and not has_grammar(suffix_of(name)):
+    head = data[:_HEAD] if isinstance(data, str) else data[:_HEAD].decode("latin-1")
+    # Grammars are native code, so files that are parsed by one are read in the separate process.
+    if len(data) <= MAX_TEXT and kind_of(suffix_of(name), name, head) not in GRAMMARS:
         return partial(read_text, text, data)
     encoded = sound(data).encode() if isinstance(data, str) else data
     wait = READER.begin_text(text._replace(grammar=True), encoded)
@@ -203,18 +208,21 @@ def _begins_as(row: Format, head: bytes) -> bool:
     return not row.refusal and head.startswith(_RTF_MARK if row is RTF else _ZIP_MARKS)
 
 
-def _unzipped(data: bytes) -> bytes:
+def unzipped(data: bytes, limit: int) -> bytes:
+    """Decompress a gzip file of at most `limit` bytes uncompressed. Other data is returned unchanged. Raises
+    `SourceError`.
+    """
+    if not data.startswith(_GZIP_MARK):
+        return data
     inflater = zlib.decompressobj(wbits=31)
     try:
-        text = inflater.decompress(data, MAX_UNZIPPED)
-        if inflater.unconsumed_tail:
-            raise SourceError(
-                f"more than {MAX_UNZIPPED >> 20} MiB uncompressed; exclude it with exclude_globs"
-            )
-        if not inflater.eof:
-            raise SourceError("the gzip file is cut off")
+        text = inflater.decompress(data, limit)
     except zlib.error as error:
-        raise SourceError("the gzip file is damaged") from error
+        raise SourceError("is a damaged gzip file") from error
+    if inflater.unconsumed_tail:
+        raise SourceError(f"has more than {limit:,} bytes uncompressed")
+    if not inflater.eof:
+        raise SourceError("is a gzip file that is cut off")
     return text
 
 
@@ -229,11 +237,8 @@ def _zipped_format(data: bytes) -> Format | None:
         return None
     if match := _TYPE.match(data):
         return BY_MEDIA_TYPE.get(match[1].decode().removesuffix(_TEMPLATE))
-    directory = _directory(data)
-    for part, suffix in _OFFICE_PARTS:
-        if _holds(directory, part):
-            return BY_SUFFIX[suffix]
-    return None
+    part = _OFFICE_PART.search(_directory(data))
+    return BY_SUFFIX[_OFFICE_SUFFIXES[part[1]]] if part else None
 
 
 def _directory(data: bytes) -> bytes:
@@ -243,18 +248,6 @@ def _directory(data: bytes) -> bytes:
         return b""
     *_, size, offset, _ = _END.unpack_from(data, end)
     return data[offset : offset + size]
-
-
-def _holds(directory: bytes, part: bytes) -> bool:
-    """Whether the name of some entry begins with `part`. Embedded documents do not match, because they are in
-    subfolders.
-    """
-    index = directory.find(part)
-    while index >= 0:
-        if directory[index - _ENTRY_NAME_AT : index - _ENTRY_NAME_AT + 4] == _ENTRY_MARK:
-            return True
-        index = directory.find(part, index + 1)
-    return False
 
 
 # -- texts ---------------------------------------------------------------------------------------------------

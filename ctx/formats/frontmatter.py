@@ -107,29 +107,17 @@ def _yaml(block: str) -> dict[str, JSON] | None:
     to read.
     """
     try:
-        # Refuse aliases: with a few of them, a small block can expand to a very large one.
-        if (depth := yaml_depth(block, _loader(), MAX_DEPTH)) is None or depth > MAX_DEPTH:
-            return None
+        depth = 0
+        for event in yaml.parse(block, Loader=_loader()):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            # With a few aliases, a small block can expand to a very large one. The C library has no limit of
+            # depth, and deep nesting would crash the process.
+            if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
+                return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError):
         return _pairs(block)
     return _bounded(value) or None if isinstance(value, dict) else None
-
-
-def yaml_depth(text: str, loader: "type[yaml.SafeLoader]", most: int) -> int | None:
-    """The nesting depth of YAML, counted up to `most` + 1; None if it has an alias. Raises `YAMLError`.
-
-    The C library has no limit, and deep nesting would crash the process.
-    """
-    depth = deepest = 0
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.AliasEvent):
-            return None
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        deepest = max(deepest, depth)
-        if deepest > most:
-            break
-    return deepest
 
 
 def _pairs(block: str) -> dict[str, JSON] | None:

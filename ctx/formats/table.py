@@ -63,7 +63,7 @@ JSON_LINES = Format(
     "application/jsonl", "data.parse_json", ("jsonl", "ndjson"), ("application/x-ndjson",), version=2
 )
 PLAIN = Format("text/plain", "markup.parse_plain", ("txt", "text", "log"), version=2)
-CODE = Format("text/x-code", "code", ())  # code.py has the languages
+CODE = Format("text/x-code", "code", (), version=2)  # code.py has the languages
 
 RTF = Format("application/rtf", "office.parse_rtf", ("rtf",), ("text/rtf", "text/richtext"), document=True)
 PDF = Format("application/pdf", "pdf.parse", ("pdf",), version=4, document=True, paged=True)
@@ -78,7 +78,7 @@ _XLSB = "application/vnd.ms-excel.sheet.binary.macroenabled.12"
 FORMATS: tuple[Format, ...] = (
     *(MARKDOWN, RST, HTML, NOTEBOOK, ORG, ASCIIDOC, LATEX, CSV, TSV, JSON, JSON_LINES, PLAIN, CODE),
     *(PDF, RTF),
-    Format("application/epub+zip", "epub.parse", ("epub",), version=3, document=True),
+    Format("application/epub+zip", "package.parse_epub", ("epub",), version=3, document=True),
     Format(f"{_ODF}text", "odf.parse", ("odt", "ott"), version=6, document=True),
     Format(f"{_ODF}presentation", "odf.parse", ("odp", "otp"), version=5, document=True, paged=True),
     Format(f"{_ODF}spreadsheet", "sheets.parse", ("ods", "ots"), version=6, document=True, paged=True),

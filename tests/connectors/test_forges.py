@@ -26,10 +26,6 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
             "http://gitea.local:3000/acme/docs/src/branch/main/guide/a%20b.md",
         ),
         ("https://bitbucket.org/acme/docs.git", "https://bitbucket.org/acme/docs/src/main/guide/a%20b.md"),
-        (
-            "https://bitbucket.acme.org/scm/ENG/docs.git",
-            "https://bitbucket.acme.org/projects/ENG/repos/docs/browse/guide/a%20b.md?at=refs%2Fheads%2Fmain",
-        ),
         ("https://git.sr.ht/~ann/docs", "https://git.sr.ht/~ann/docs/tree/main/item/guide/a%20b.md"),
         ("/srv/git/docs.git", None),
         ("../docs", None),

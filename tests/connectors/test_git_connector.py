@@ -14,9 +14,7 @@ from git_kit import Scan, Upstream, connector, git, use_instead
 from ctx.errors import SourceError
 
 pytestmark = pytest.mark.usefixtures("plain_git")
-ELSEWHERE = (
-    "a Git LFS pointer, whose file is kept elsewhere; `lfs = true` fetches it where `git lfs` is installed"
-)
+ELSEWHERE = "its content is in Git LFS. Install `git lfs` and set `lfs = true` to fetch it"
 
 
 def test_a_repository_is_read_with_dates_and_authors(upstream: Upstream, tmp_path: Path) -> None:
@@ -63,9 +61,9 @@ def test_a_missing_root_and_a_missing_branch_are_clear_and_delete_nothing(
     upstream: Upstream, tmp_path: Path
 ) -> None:
     upstream.commit({"a.md": "a"})
-    with pytest.raises(SourceError, match=r"`root` names no folder of main: 'nowhere'"):
+    with pytest.raises(SourceError, match=r"`root` is not a folder of main: 'nowhere'"):
         Scan(connector(upstream, tmp_path, root="nowhere"))
-    with pytest.raises(SourceError, match=r"no branch or tag 'release' \(it has: main\)"):
+    with pytest.raises(SourceError, match=r"no branch or tag 'release' \(branches: main\)"):
         Scan(connector(upstream, tmp_path, branch="release"))
 
 
@@ -104,7 +102,7 @@ def test_links_submodules_and_large_file_pointers_are_not_documents(
     assert scan.data == {"a.md": b"a", "model.md": b""}
     assert scan.log.problems == []
     assert scan.log.notes == [
-        ("", "submodules are not read (vendor.md); `submodules = true` reads those of the same host"),
+        ("", "submodules are not read (vendor.md). Set `submodules = true` to read those on the same host"),
         ("model.md", f"not indexed: {ELSEWHERE}"),
     ]
 
@@ -243,7 +241,7 @@ def test_a_commit_is_read_by_its_whole_id(upstream: Upstream, tmp_path: Path) ->
     assert Scan(connector(upstream, tmp_path, branch=second.upper())).log.revision == second
     with pytest.raises(SourceError, match="has no commit"):
         Scan(connector(upstream, tmp_path, branch="0" * 40))
-    with pytest.raises(SourceError, match="a commit is named by its whole id"):
+    with pytest.raises(SourceError, match="the full id of a commit"):
         Scan(connector(upstream, tmp_path, branch=first[:10]))
 
 

@@ -44,18 +44,10 @@ class Trap(NamedTuple):
         return path
 
 
-Plant = Callable[[Path, Trap], None]
-"""Lays a trap in a bare repository."""
-
-
 def settings(copy: Path, trap: Trap, *lines: str) -> None:
     """Appends `[section] key = value` lines to the copy's configuration; TRAP is the program."""
     with open(copy / "config", "a") as file:
         file.writelines(line.replace("TRAP", trap.script()) + "\n" for line in lines)
-
-
-def configured(*lines: str) -> Plant:
-    return lambda copy, trap: settings(copy, trap, *lines)
 
 
 TRAPS = [
@@ -77,7 +69,7 @@ TRAPS = [
 ]
 
 
-def alternates(name: str) -> Plant:
+def alternates(name: str) -> Callable[[Path, Trap], None]:
     """Objects of another repository, with the command that lists its branches."""
 
     def plant(copy: Path, trap: Trap) -> None:
@@ -88,7 +80,7 @@ def alternates(name: str) -> Plant:
     return plant
 
 
-def hooks(folder: str, *lines: str) -> Plant:
+def hooks(folder: str, *lines: str) -> Callable[[Path, Trap], None]:
     def plant(copy: Path, trap: Trap) -> None:
         settings(copy, trap, *lines)
         (copy / folder).mkdir(exist_ok=True)
@@ -98,115 +90,11 @@ def hooks(folder: str, *lines: str) -> Plant:
     return plant
 
 
-def included(copy: Path, trap: Trap) -> None:
-    settings(copy, trap, "[include] path = more.config")
-    (copy / "more.config").write_text("\n".join(TRAPS).replace("TRAP", trap.script()) + "\n")
-
-
-def included_by_folder(copy: Path, trap: Trap) -> None:
-    included(copy, trap)
-    settings(copy, trap, '[includeIf "gitdir:/**"] path = more.config')
-
-
-def of_a_worktree(copy: Path, trap: Trap) -> None:
-    settings(copy, trap, "[core] repositoryformatversion = 1", "[extensions] worktreeConfig = true")
-    (copy / "config.worktree").write_text("\n".join(TRAPS).replace("TRAP", trap.script()) + "\n")
-
-
-def common_folder(copy: Path, trap: Trap) -> None:
-    (copy / "commondir").write_text(f"{trap.repository()}\n")
-
-
-def git_folder(copy: Path, trap: Trap) -> None:
-    (copy / ".git").write_text(f"gitdir: {trap.repository()}\n")
-    (copy / "gitdir").write_text(f"{trap.repository()}\n")
-    settings(copy, trap, *TRAPS)
-
-
-def linked(name: str) -> Plant:
-    """A part of the copy is a link to the same part of the stranger's repository, where git would write."""
-
-    def plant(copy: Path, trap: Trap) -> None:
-        target = trap.folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(copy / name) if (copy / name).is_dir() else (copy / name).unlink(missing_ok=True)
-        source = trap.repository() / name
-        if source.is_dir():
-            shutil.copytree(source, target)
-        elif source.exists():
-            shutil.copy(source, target)
-        else:
-            target.mkdir()
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).symlink_to(target)
-
-    return plant
-
-
-def linked_whole(copy: Path, trap: Trap) -> None:
-    shutil.rmtree(copy)
-    copy.symlink_to(trap.repository())
-
-
-def grafted(copy: Path, trap: Trap) -> None:
-    settings(copy, trap, *TRAPS)
-    (copy / "info").mkdir(exist_ok=True)
-    (copy / "info" / "grafts").write_text("")
-    (copy / "shallow").write_text("")
-
-
-def cookies(copy: Path, trap: Trap) -> None:
-    """git's own way to write a file of anybody's choice."""
-    settings(copy, trap, f"[http] cookieFile = {trap.mark}", "[http] saveCookies = true")
-
-
-def piped(copy: Path, _: Trap) -> None:
-    (copy / "HEAD").unlink()
-    os.mkfifo(copy / "HEAD")
-
-
-PLANTS: dict[str, Plant] = {
-    **{line.replace('"', ""): configured(line) for line in TRAPS},
-    "all at once": configured(*TRAPS),
-    "another address": configured('[url "ext::TRAP "] insteadOf = http', '[protocol "ext"] allow = always'),
-    "another program for the address": configured('[remote "ctx"] vcs = ext', '[remote "origin"] vcs = ext'),
-    "a signature to check": configured("[log] showSignature = true", '[gpg] program = "TRAP"'),
-    "alternates": alternates("alternates"),
-    "alternates of the web": alternates("http-alternates"),
-    "hooks": hooks("hooks"),
-    "hooks elsewhere": hooks("other", "[core] hooksPath = other"),
-    "an included file": included,
-    "a file included by folder": included_by_folder,
-    "a worktree's configuration": of_a_worktree,
-    "a common folder elsewhere": common_folder,
-    "a git folder elsewhere": git_folder,
-    "grafts": grafted,
-    "cookies": cookies,
-    "a pipe": piped,
-    "a link as a whole": linked_whole,
-    **{
-        f"a link as {name}": linked(name) for name in ("config", "HEAD", "objects", "refs", "logs", "shallow")
-    },
-    "a link as a folder of objects": linked("objects/pack"),
-    "a link as a folder of loose objects": linked("objects/0a"),
-    "a link as a folder of branches": linked("refs/ctx"),
-}
-
-hostile = pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS.keys())
-
-
 @pytest.fixture
 def trap(tmp_path: Path) -> Trap:
     folder = tmp_path / "outside"
     folder.mkdir()
     return Trap(folder)
-
-
-def everything(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
-        for path in sorted(folder.rglob("*"))
-    }
 
 
 def remotes(upstream: Upstream, web: str) -> list[str]:
@@ -219,70 +107,33 @@ def remotes(upstream: Upstream, web: str) -> list[str]:
     ]
 
 
-def attempt(source: GitConnector) -> Scan | str:
-    """A scan, or why there is none."""
-    try:
-        return Scan(source)
-    except SourceError as error:
-        return error.message
-
-
-def copy_of(source: GitConnector) -> Path:
-    return Path(source.copy.path)
-
-
-def stranger(source: GitConnector, plant: Plant, trap: Trap) -> Path:
-    """A hostile repository where the connector's copy would be."""
-    path = copy_of(source)
+def trapped(folder: Path, source: GitConnector, trap: Trap) -> Path:
+    """A hostile repository in a folder of clones, with the name that a clone has in the user's own folder."""
+    path = folder / f"{source.copy.name}.git"
     path.parent.mkdir(parents=True, exist_ok=True)
     git(trap.folder, "init", "-q", "--bare", str(path))
-    plant(path, trap)
+    settings(path, trap, *TRAPS)
+    hooks("hooks")(path, trap)
+    alternates("alternates")(path, trap)
     return path
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
-    """An upstream that no test changes."""
-    upstream = Upstream(tmp_path_factory.mktemp("published"))
-    upstream.commit({"a.md": "a"})
-    return upstream
-
-
-@hostile
-def test_what_was_laid_into_a_copy_of_ours_is_not_obeyed(
-    upstream: Upstream, tmp_path: Path, trap: Trap, plant: Plant
+def test_a_stranger_who_writes_into_cache_dir_cannot_name_the_clone(
+    upstream: Upstream, tmp_path: Path, trap: Trap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a `git pull` could, where `cache_dir` is within the project."""
     upstream.commit({"a.md": "a"})
-    source = connector(upstream, tmp_path)
-    first = Scan(source)
-    plant(copy_of(source), trap)
-    upstream.commit({"b.md": "b"})
-    before = everything(trap.folder)
-    result = attempt(source)
-    assert everything(trap.folder) == before
-    if plant is linked_whole:  # which is nothing of ours any more
-        assert "ctx did not make" in str(result)
-    else:
-        assert isinstance(result, Scan), result
-        assert result.data == {"a.md": b"a", "b.md": b"b"}
-    assert first.ids == {"a.md"}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [line for line in TRAPS if "credential" in line or "ssh" in line or "Proxy" in line or "ask" in line],
-)
-def test_what_was_laid_into_a_copy_of_ours_is_not_asked_for_a_password(
-    upstream: Upstream, tmp_path: Path, web: str, trap: Trap, line: str
-) -> None:
-    upstream.commit({"a.md": "a"})
-    for url in remotes(upstream, web)[1:]:
-        source = connector(url, tmp_path, timeout_s=20)
-        assert isinstance(attempt(source), str)
-        settings(copy_of(source), trap, line)
-        assert isinstance(attempt(source), str)
-        assert not trap.mark.exists()
+    first = connector(upstream, tmp_path)
+    planted = trapped(tmp_path / "cache", first, trap)
+    assert Scan(first).data == {"a.md": b"a"}
+    assert not trap.mark.exists()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another-user"))
+    assert Scan(connector(upstream, tmp_path)).data == {"a.md": b"a"}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user-cache"))
+    assert Scan(connector(upstream, tmp_path)).data == {"a.md": b"a"}
+    clones = set((tmp_path / "cache").glob("*.git")) - {planted}
+    assert len(clones) == 2  # one for each user
+    assert not trap.mark.exists()
 
 
 def test_a_cloned_project_runs_nothing_when_it_is_indexed(
@@ -296,11 +147,9 @@ def test_a_cloned_project_runs_nothing_when_it_is_indexed(
         f'[connectors.git.n{number}]\nurl = "{url}"\ntimeout_s = 20\n' for number, url in enumerate(urls)
     )
     for number, url in enumerate(urls):
-        source = GitConnector(f"git:n{number}", url, cache_dir=str(origin / ".ctx" / "cache" / "git"))
-        stranger(source, configured(*TRAPS), trap)
-        alternates("alternates")(copy_of(source), trap)
+        copy = trapped(origin / ".ctx" / "cache" / "git", GitConnector(f"git:n{number}", url), trap)
         for folder in ("objects/pack", "refs/heads"):
-            (copy_of(source) / folder / "keep").touch()  # git carries no empty folders
+            (copy / folder / "keep").touch()  # git carries no empty folders
     (origin / "ctx.toml").write_text(f'[embedding]\nprovider = "disabled"\n{tables}')
     git(origin, "init", "-q", "-b", "main")
     git(origin, "add", "-A", "--force")
@@ -344,49 +193,7 @@ def test_a_folder_that_is_a_strangers_work_tree_runs_nothing(
     assert not trap.mark.exists()
 
 
-# -- the proof -------------------------------------------------------------------------------------
-
-
-def proofs(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "user-cache" / "ctx" / "git" / "made").iterdir())
-
-
-def expose(path: Path) -> None:
-    path.chmod(0o644)
-
-
-def link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("change", [expose, link, Path.unlink])
-def test_a_record_that_another_user_could_have_written_is_not_trusted(
-    upstream: Upstream, tmp_path: Path, change: Callable[[Path], None]
-) -> None:
-    upstream.commit({"a.md": "a"})
-    source = connector(upstream, tmp_path)
-    assert Scan(source).ids == {"a.md"}
-    change(proofs(tmp_path)[0])
-    with pytest.raises(SourceError, match="did not make"):
-        Scan(source)
-
-
-def test_a_strangers_copy_is_refused_and_deleting_it_helps(
-    upstream: Upstream, tmp_path: Path, trap: Trap
-) -> None:
-    upstream.commit({"a.md": "a"})
-    source = connector(upstream, tmp_path)
-    path = stranger(source, configured(*TRAPS), trap)
-    with pytest.raises(SourceError, match=f"{path.name} in `cache_dir`") as caught:
-        Scan(source)
-    assert str(tmp_path) not in caught.value.message
-    shutil.rmtree(path)
-    assert Scan(source).ids == {"a.md"}
+# -- the user's own folder -------------------------------------------------------------------------
 
 
 def test_the_users_own_folders_are_closed_to_others(upstream: Upstream, tmp_path: Path) -> None:
@@ -396,8 +203,9 @@ def test_the_users_own_folders_are_closed_to_others(upstream: Upstream, tmp_path
     folder.chmod(0o777)
     source = connector(upstream, tmp_path, cache_dir=None)
     Scan(source)
-    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "made", copy_of(source))] == [0o700] * 3
-    assert [path.stat().st_mode & 0o777 for path in proofs(tmp_path)] == [0o600]
+    Scan(connector(upstream, tmp_path))
+    assert [path.stat().st_mode & 0o777 for path in (folder, Path(source.copy.path))] == [0o700] * 2
+    assert (folder / "secret").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to someone else")
@@ -405,7 +213,7 @@ def test_a_cache_folder_of_another_user_is_refused(upstream: Upstream, tmp_path:
     folder = tmp_path / "user-cache" / "ctx" / "git"
     folder.mkdir(parents=True)
     os.chown(folder, 65534, 65534)
-    with pytest.raises(SourceError, match="belongs to another user; point XDG_CACHE_HOME"):
+    with pytest.raises(SourceError, match="belongs to another user"):
         Scan(connector(upstream, tmp_path, cache_dir=None))
 
 

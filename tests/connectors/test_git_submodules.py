@@ -163,7 +163,7 @@ def test_git_lfs_files_are_read_and_checked_against_their_hash(
     scan = Scan(connector(upstream, tmp_path, lfs=True))
     assert scan.data == {"manual.md": manual, "own.md": b"# Own", "odd.md": b""}
     for name, text, words in (
-        ("changed.md", pointer(changed), "is not what the repository says"),
+        ("changed.md", pointer(changed), "the checksum differs"),
         ("absent.md", pointer(b"absent"), "not on the server"),
         ("huge.md", pointer(b"huge", 10**9), "more than max_file_bytes"),
     ):

@@ -129,7 +129,7 @@ def test_a_store_that_dies_in_the_listing_deletes_nothing(bucket: Bucket, answer
         (
             403,
             b"<Error><Code>SignatureDoesNotMatch</Code><StringToSign>secret</StringToSign></Error>",
-            "secret key is wrong",
+            "Check the secret key",
         ),
         (
             400,
@@ -139,7 +139,7 @@ def test_a_store_that_dies_in_the_listing_deletes_nothing(bucket: Bucket, answer
         (
             200,
             b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><ListBucketResult>&b;</ListBucketResult>',
-            "no listing",
+            "not a listing",
         ),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_listing_without_end_ends(bucket: Bucket, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(s3, "MAX_PAGES", 3)
     bucket.objects = {f"{number}.md": b"x" for number in range(8)}
     bucket.page = 2
-    with pytest.raises(SourceError, match=r"more than 3 pages; narrow it with `prefix`\. Its index"):
+    with pytest.raises(SourceError, match=r"more than 3 pages; set `prefix` to read less\. Its index"):
         Scan(connector(bucket))
     assert len(bucket.headers) - len(bucket.reads) == 3
 
@@ -178,7 +178,7 @@ def test_a_scan_that_takes_longer_than_timeout_s_is_broken_off_and_the_next_one_
     bucket.headers.clear()
     third = Scan(connector(bucket, timeout_s=90, clock=bucket.clock), second.known)
     assert (third.ids, third.log.complete) == (set(), False)
-    assert "timeout_s (90 s): raise it, or narrow the source with `prefix`; this" in third.problems[""]
+    assert "timeout_s (90 s): raise it, or set `prefix` to read less; this" in third.problems[""]
 
 
 def test_no_key_secret_or_token_is_in_a_message_a_log_or_what_is_stored(
@@ -204,7 +204,7 @@ def test_without_keys_the_error_says_what_to_set(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    with pytest.raises(SourceError, match=r"no keys were found: set AWS_ACCESS_KEY_ID.*anonymous = true"):
+    with pytest.raises(SourceError, match=r"no keys were found\. Set AWS_ACCESS_KEY_ID.*anonymous = true"):
         Scan(connector(bucket))
     with pytest.raises(SourceError, match=r"profile \(absent\) could not be found"):
         Scan(connector(bucket, profile="absent"))
@@ -267,6 +267,6 @@ def test_a_server_that_checks_signatures_accepts_ours(monkeypatch: pytest.Monkey
         assert scan.problems == {}
         assert set(scan.data.values()) == {name.encode() for name in names}
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other")
-        with pytest.raises(SourceError, match="secret key is wrong"):
+        with pytest.raises(SourceError, match="Check the secret key"):
             Scan(connector(url))
         process.kill()

@@ -217,7 +217,7 @@ def test_a_sitemap_that_was_cut_off_deletes_nothing(site: Site, zipped: bool) ->
     site.pages[name] = Page(
         cut, headers={"Content-Type": "application/gzip" if zipped else "application/xml"}
     )
-    with pytest.raises(SourceError, match=r"cut off: its end is missing\. Its index is kept"):
+    with pytest.raises(SourceError, match=r"cut off.*\. Its index is kept"):
         Crawl(connector(site, name))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from web_kit import Crawl, Page, Site, connector, html, redirect, serving
 
-from ctx.connectors import session, web_site
+from ctx.connectors import session, web_crawl
 from ctx.connectors.web_page import read_page, read_sitemap
 from ctx.connectors.web_site import Robots
 from ctx.errors import SourceError
@@ -35,6 +35,21 @@ def elsewhere() -> Iterator[Site]:
 def crawled(site: Site, *links: str, indexed: Mapping[str, str] | None = None, **options: Any) -> Crawl:
     site.pages["/"] = html("Start", *links, "/good")
     return Crawl(connector(site, **options), indexed)
+
+
+def test_a_host_that_refuses_connections_is_tried_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host = f"dead.example:{server.getsockname()[1]}"
+    looked_up: list[str] = []
+
+    def resolve(name: str, _: int) -> list[str]:
+        looked_up.append(name)
+        return ["127.0.0.1"]
+
+    client = session.Session(frozenset({host}), ends_s=time.monotonic() + 60, resolve=resolve)
+    with contextlib.closing(client), pytest.raises(session.Unanswered):
+        client.get(f"http://{host}/", [], 1000)
+    assert looked_up == ["dead.example"]
 
 
 def test_a_redirect_to_this_machine_is_not_followed(site: Site, elsewhere: Site) -> None:
@@ -126,7 +141,7 @@ def test_of_sitemaps_without_end_no_more_is_read_than_may_be_asked_for(site: Sit
 def test_links_without_end_are_followed_and_not_all_remembered(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_site, "MAX_LINKS_BYTES", 60_000)
+    monkeypatch.setattr(web_crawl, "MAX_LINKS_BYTES", 60_000)
     for number in range(20):
         dead = [f"/{number}/{link}{'x' * 500}" for link in range(20)]
         site.pages[f"/{number}"] = html(f"Page {number}", *dead, f"/{number + 1}")

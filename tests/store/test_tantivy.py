@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tantivy
 
-from ctx.formats.code import definitions_by_patterns
+from ctx.code.symbols import definitions
 from ctx.models import Chunk, Document, Filters, Hit
 from ctx.store.record import StoredDocument
 from ctx.store.tantivy import MAX_TERMS, KeywordIndex
@@ -45,7 +45,7 @@ def stored(
         f"id-{number}", source, source_id, title or source_id.rsplit("/", 1)[-1].rsplit(".", 1)[0], body,
         media_type,
         updated_ms, "print", b"hash",
-        definitions=() if media_type == "text/markdown" else definitions_by_patterns(body, media_type),
+        definitions=() if media_type == "text/markdown" else tuple(definitions(body, media_type) or ()),
     )  # fmt: skip
     first = number * 1000 if first_chunk_no is None else first_chunk_no
     return StoredDocument(number, 1, document, tuple(chunks), tuple(range(first, first + len(chunks))))
