@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from math import nan
@@ -21,7 +21,6 @@ from ctx.tools.toolbox import Call, Toolbox
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ctx.memory.activity import Activity
     from ctx.memory.dialects.pack import Pack
 
 _LEAST_FREE_BYTES = 256 << 10  # one write of memories or documents may need this much
@@ -72,18 +71,17 @@ class Overview:
 
         return {"clients": connectable(client_name(self._workspace.config.root), url)}
 
-    def log(self) -> JSON:
-        """The latest calls of clients. Raises `NotFound` if calls are not logged, and `StoreError`."""
-        return {"entries": [record_json(entry) for entry in self._kept_log().entries(_LOGGED)]}
+    def log(self, *, clear: bool = False) -> JSON:
+        """The latest calls of clients, or with `clear` the number of deleted calls.
 
-    def clear_log(self) -> JSON:
-        return {"cleared": self._kept_log().clear()}
-
-    def _kept_log(self) -> "Activity":
+        Raises `NotFound` if calls are not logged, and `StoreError`.
+        """
         activity = self._workspace.activity
         if activity is None:
             raise NotFound("calls are not logged: [server] activity is false")
-        return activity
+        if clear:
+            return {"cleared": activity.clear()}
+        return {"entries": [record_json(entry) for entry in activity.entries(_LOGGED)]}
 
     def _document_ages(self) -> dict[str, list[int]]:
         """For each source, the number of documents by age of their last change.
@@ -196,7 +194,7 @@ class Metrics:
     With several worker processes, the metrics are summed through files in a shared folder.
     """
 
-    def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], Mapping[str, JSON]]) -> None:
+    def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], dict[str, JSON]]) -> None:
         """`health` returns the state of `/health`. Each `render` calls it for the freshness of the index.
 
         Raises `ConfigError` if prometheus-client is not installed.
@@ -216,10 +214,7 @@ class Metrics:
             self._shown = prometheus.CollectorRegistry()
             MultiProcessCollector(self._shown)  # type: ignore[no-untyped-call]
         own: dict[str, Any] = {"registry": self._registry}
-
-        def fresh(name: str, about: str) -> Any:
-            return prometheus.Gauge(name, about, multiprocess_mode="mostrecent", **own)
-
+        fresh: Any = partial(prometheus.Gauge, multiprocess_mode="mostrecent", **own)
         prometheus.ProcessCollector(**own)
         prometheus.Info("ctx", "The server", **own).info({"version": __version__})
         self._calls = prometheus.Counter(
@@ -235,18 +230,18 @@ class Metrics:
         self._fresh = {
             "pending": fresh("ctx_pending_chunks", "Chunks without an embedding"),
             "index_behind": fresh("ctx_index_behind", "Writes that the index has not applied yet"),
+            "degraded": fresh("ctx_degraded", "Parts of the server that do not work"),
         }
-        self._degraded = fresh("ctx_degraded", "Parts of the server that do not work")
         self._toolbox = toolbox
         toolbox.observe(self._count)
 
     def render(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         health = self._health()
+        health = {**health, "degraded": len(health.get("degraded") or ())}
         for key, gauge in self._fresh.items():
             value = health.get(key)
             gauge.set(value if isinstance(value, int) else nan)  # unknown while the store is unavailable
-        self._degraded.set(len(health.get("degraded") or ()))
         return self._render(self._shown)
 
     def _count(self, call: Call) -> None:

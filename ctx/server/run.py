@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -179,11 +180,9 @@ def leave_in_time(end: Callable[[], None]) -> None:
 
     def leave() -> None:
         logger.info("the stop took too long; unfinished work continues at the next start")
-        try:
+        with suppress(OSError, ValueError):  # closed, or no longer read
             sys.stdout.flush()
             sys.stderr.flush()
-        except (OSError, ValueError):
-            pass  # closed, or no longer read
         end()
 
     backstop = threading.Timer(LEAVE_S, leave)

@@ -57,7 +57,7 @@ BUDGETS = {
     "memory": 8525,
     "scripts": 1675,
     "search": 1775,
-    "server": 3225,
+    "server": 2725,
     "store": 2950,
     "text": 450,
     "tools": 1475,
