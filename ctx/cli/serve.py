@@ -163,8 +163,9 @@ class WorkerApp:
     log_format: str
 
     def __call__(self) -> "RequestMiddleware":
+        from uvicorn.config import STARTUP_FAILURE
+
         from ctx.server.app import create_app, server_settings, services  # FastAPI and the SDK: 800 ms
-        from ctx.server.run import CANNOT_START
 
         log_to_stderr(self.log_level, self.log_format)
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -180,7 +181,7 @@ class WorkerApp:
             return create_app(services(workspace), settings)
         except CtxError as error:
             logger.error("this worker cannot start: %s", error.message)
-            sys.exit(CANNOT_START)
+            sys.exit(STARTUP_FAILURE)  # uvicorn does not replace a worker that ends with this code
 
 
 def _end_with_parent() -> None:

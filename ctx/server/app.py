@@ -6,9 +6,9 @@ import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import mcp_types as types
 from fastapi import FastAPI
@@ -53,8 +53,7 @@ MCP_PATHS = (
 
 def http_access(context: Context) -> Access:
     """The `Access` of an HTTP request, which the middlewares filled in."""
-    access: Access = context.request.scope[ACCESS]
-    return access
+    return cast(Access, context.request.scope[ACCESS])
 
 
 class McpEndpoint:
@@ -66,17 +65,10 @@ class McpEndpoint:
     """
 
     def __init__(self, mcp: McpServer) -> None:
-        self._mcp = mcp
-        self._json = self._manager(json_response=True)
-        self._stream = self._manager(json_response=False)
-
-    def _manager(self, *, json_response: bool) -> StreamableHTTPSessionManager:
-        return StreamableHTTPSessionManager(
-            self._mcp.server,
-            stateless=True,
-            json_response=json_response,
-            max_request_body_size=MAX_BODY_BYTES,
+        manager = partial(
+            StreamableHTTPSessionManager, mcp.server, stateless=True, max_request_body_size=MAX_BODY_BYTES
         )
+        self._json, self._stream = manager(json_response=True), manager(json_response=False)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -234,13 +226,12 @@ def create_app(services: Services, settings: ServerSettings) -> middleware.Reque
     policy = Policy(settings, ring=services.keys, window=window)
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=partial(_lifespan, services, work, mcp))
     for kind in (CtxError, Exception):
         app.add_exception_handler(kind, _failure)
     app.state.services = services
     app.state.work = work
     app.state.metrics = metrics
-    app.state.key_needed = policy.closed
     app.router.routes.clear()  # RouteMiddleware finds the route, see `_run_route`
     app.router.default = _run_route
     # The routes of packs come first, since some are below /mcp.
@@ -254,40 +245,36 @@ def create_app(services: Services, settings: ServerSettings) -> middleware.Reque
     return middleware.RequestMiddleware(inner, policy, lifespan=app)
 
 
-def _lifespan(
-    services: Services, work: Work, mcp: McpEndpoint | None
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+@asynccontextmanager
+async def _lifespan(
+    services: Services, work: Work, mcp: McpEndpoint | None, app: FastAPI
+) -> AsyncIterator[None]:
     async def begin() -> None:  # as soon as no search is waiting or running
         await asyncio.sleep(FIRST_ANSWERS_S)
         while work.searches.unfinished:  # noqa: ASYNC110 - a queue has no signal for being empty
             await asyncio.sleep(FIRST_ANSWERS_S / 10)
         services.begin()
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(services.start)
-        # Objects loaded so far live as long as the server. Frozen, they are not scanned by the garbage
-        # collector, which would delay a search by 30 ms now and then.
-        gc.freeze()
-        gc.enable()
-        try:
-            async with mcp.lifespan() if mcp else nullcontext():
-                beginning = asyncio.create_task(begin())
-                yield
-                beginning.cancel()
-        finally:
-            await asyncio.to_thread(services.stop)
-            work.close()
-
-    return lifespan
+    await asyncio.to_thread(services.start)
+    # Objects loaded so far live as long as the server. Frozen, they are not scanned by the garbage collector,
+    # which would delay a search by 30 ms now and then.
+    gc.freeze()
+    gc.enable()
+    try:
+        async with mcp.lifespan() if mcp else nullcontext():
+            beginning = asyncio.create_task(begin())
+            yield
+            beginning.cancel()
+    finally:
+        await asyncio.to_thread(services.stop)
+        work.close()
 
 
 def _wants_mcp(method: str, headers: middleware.Headers) -> bool:
     """Whether a request for `/` is for MCP and not for the page or the descriptor."""
-    if method in ("POST", "DELETE"):
-        return True
     accept = headers.get("accept", "")
-    return method == "GET" and "text/event-stream" in accept and "text/html" not in accept
+    asks_for_events = "text/event-stream" in accept and "text/html" not in accept
+    return method in ("POST", "DELETE") or (method == "GET" and asks_for_events)
 
 
 async def _run_route(scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,7 +5,7 @@ They depend on the class of the error. A class without a row in TABLE uses the r
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -82,10 +82,8 @@ def rpc_data(error: errors.CtxError) -> dict[str, JSON]:
 
 def headers(error: errors.CtxError) -> dict[str, str]:
     """The extra reply headers for an error: `Allow`, `Connection`, `Retry-After` or `WWW-Authenticate`."""
-    if isinstance(error, errors.RateLimited | errors.Busy):
-        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
-    if isinstance(error, errors.StoreError):
-        return {"retry-after": "5"}
+    if isinstance(error, errors.RateLimited | errors.StoreError):
+        return {"retry-after": str(max(1, math.ceil(getattr(error, "retry_after_s", 5))))}
     if isinstance(error, errors.PayloadTooLarge):
         return {"connection": "close"}  # the rest of the body is not read
     if isinstance(error, errors.MethodNotAllowed):
@@ -96,10 +94,10 @@ def headers(error: errors.CtxError) -> dict[str, str]:
     return {}
 
 
-def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> errors.MethodNotAllowed:
+def method_not_allowed(path: str, method: str, allowed: Sequence[str]) -> errors.MethodNotAllowed:
     """The error for a path that exists but does not accept this method."""
     message = f"{path[:80]} does not accept {method[:16]}; use {', '.join(allowed)}"
-    return errors.MethodNotAllowed(message, allowed=allowed)
+    return errors.MethodNotAllowed(message, allowed=tuple(allowed))
 
 
 def internal(request_id: str) -> errors.CtxError:
@@ -113,10 +111,9 @@ def encode(value: JSON) -> bytes:
     Lone surrogates (from file names that are not UTF-8) become U+FFFD. NaN and infinities become null.
     """
     try:
-        encoded: bytes = orjson.dumps(value)
+        return orjson.dumps(value)
     except TypeError:
-        encoded = orjson.dumps(storable(value))
-    return encoded
+        return orjson.dumps(storable(value))
 
 
 def storable(value: JSON) -> JSON:

@@ -23,18 +23,8 @@ from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.memory.location import locate
 from ctx.models import BANK, BANK_RULE, JSON, OWN_BANK
+from ctx.store import schema
 from ctx.store.record import Statements
-from ctx.store.schema import (
-    Connection,
-    check_present,
-    connect,
-    is_damage,
-    is_locked,
-    migrate,
-    schema_version,
-    transaction,
-    translating,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +44,6 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
     """,
 )
-_FILE_VERSION = 1  # of `keys.json`, where earlier versions stored the keys
 
 
 class Grant(NamedTuple):
@@ -164,7 +153,7 @@ class Keys:
         key = f"ctx_{secrets.token_urlsafe(32)}"  # secret scanners and people recognise the prefix
         record = KeyRecord(secrets.token_hex(4), name, _checked_banks(banks), digest(key).hex(), now_ms())
         with self._writing() as connection:
-            if name in _in_force(records_in(connection)):
+            if any(row.name == name and row.revoked_ms is None for row in records_in(connection)):
                 raise BadRequest(
                     f"a key called '{name}' already exists; revoke it first or choose another name"
                 )
@@ -188,14 +177,14 @@ class Keys:
         """
         with self._writing() as connection:
             present = {record.id: record for record in records_in(connection)}
-            names = _in_force(present.values())
+            names = {record.name for record in present.values() if record.revoked_ms is None}
             for record in records:
-                known = present.get(record.id)
-                if known is None:
+                stored = present.get(record.id)
+                if stored is None:
                     if record.revoked_ms is None and record.name in names:
                         raise BadRequest(f"another key called '{record.name}' exists: revoke one of the two")
                     _insert(connection, record)
-                elif record.revoked_ms is not None and known.revoked_ms is None:
+                elif record.revoked_ms is not None and stored.revoked_ms is None:
                     _revoke(connection, record)
 
 
@@ -209,11 +198,6 @@ def record_of(row: Sequence[JSON]) -> KeyRecord:
     """The key in a row of the `api_key` table."""
     id, name, banks, *more = row
     return KeyRecord(id, name, tuple(json.loads(banks)), *more)
-
-
-def _in_force(records: Iterable[KeyRecord]) -> set[str]:
-    """The names of the keys that are not revoked."""
-    return {record.name for record in records if record.revoked_ms is None}
 
 
 def _insert(connection: Statements, record: KeyRecord) -> None:
@@ -236,7 +220,7 @@ class KeyRing(Keys):
         super().__init__()
         self.path = path
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: schema.Connection | None = None
         self._version: int | None = None  # of the file, when its keys were last read
         self._damage: StoreError | None = None
         if earlier is not None and os.path.isfile(earlier):
@@ -260,24 +244,24 @@ class KeyRing(Keys):
             raise self._damage
         return records
 
-    def _current(self) -> Connection:
+    def _current(self) -> schema.Connection:
         """The connection, opened if needed. Raises `StoreError`, also if the file was deleted or replaced."""
         if self._connection is None:
             self._version = None
-            if is_locked(self.path):
-                self._connection = connect(self.path, read_only=True)
+            if schema.is_locked(self.path):
+                self._connection = schema.connect(self.path, read_only=True)
                 return self._connection
-            connection = connect(self.path, synchronous="FULL")
-            migrate(connection, COMPONENT, MIGRATIONS)
+            connection = schema.connect(self.path, synchronous="FULL")
+            schema.migrate(connection, COMPONENT, MIGRATIONS)
             self._connection = connection
-        check_present(self._connection)
+        schema.check_present(self._connection)
         return self._connection
 
     @contextmanager
     def _writing(self) -> Iterator[Statements]:
         with self._lock:
             connection = self._current()
-            with transaction(connection):
+            with schema.transaction(connection):
                 yield connection
                 records = records_in(connection)
             self._take(records)
@@ -288,16 +272,18 @@ class KeyRing(Keys):
                 return  # no keys yet; opening the file would create it
             try:
                 connection = self._current()
-                with translating():
+                with schema.translating():
                     version = connection.execute("PRAGMA data_version").fetchone()[0]
                 if version != self._version:
-                    with transaction(connection, write=False):
-                        records = records_in(connection) if schema_version(connection, COMPONENT) else []
+                    with schema.transaction(connection, write=False):
+                        records = (
+                            records_in(connection) if schema.schema_version(connection, COMPONENT) else []
+                        )
                     self._take(records)
                     self._version = version
                 self._damage = None
             except StoreError as error:
-                if first and not is_damage(error):
+                if first and not schema.is_damage(error):
                     raise
                 if self._damage is None:
                     logger.error("keys file=unreadable kept=%d reason=%s", len(self._records), error.message)
@@ -312,10 +298,8 @@ def take_over(ring: Keys, path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     try:
         with files.locked(path, beneath=folder):
-            content = json.loads(files.read_file(path, beneath=folder))
-            if content["version"] != _FILE_VERSION:
-                raise ValueError("not a key file of this version")
-            records = [KeyRecord(**{**entry, "banks": tuple(entry["banks"])}) for entry in content["keys"]]
+            entries = json.loads(files.read_file(path, beneath=folder))["keys"]
+            records = [KeyRecord(**{**entry, "banks": tuple(entry["banks"])}) for entry in entries]
             ring.add(records)
             os.replace(path, f"{path}.moved")
             files.sync(folder)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -41,8 +41,7 @@ MODERN = "2026-07-28"
 PAGE = 50  # resources per page
 SAMPLE = 5000  # documents that the folders in the instructions are counted from
 COMPLETIONS = 100  # the most values the protocol allows in a completion
-CACHED: Any = CACHEABLE_METHODS - {"resources/read"}
-CACHE_TTL_MS = 60_000
+CACHED: Any = dict.fromkeys(CACHEABLE_METHODS - {"resources/read"}, CacheHint(ttl_ms=60_000))
 RESOURCE_NOT_FOUND = -32002  # in the legacy era; the modern era uses INVALID_PARAMS
 TEMPLATES = [
     types.ResourceTemplate(uri_template="ctx://doc/{id}", name="document", title="A document by its id"),
@@ -123,7 +122,7 @@ class McpServer:
             title="ctx",
             description="Search the documents of this machine and its team",
             instructions="\n\n".join((shapes.short_instructions(semantic), *self._more_instructions)),
-            cache_hints={method: CacheHint(ttl_ms=CACHE_TTL_MS) for method in CACHED},
+            cache_hints=CACHED,
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -231,12 +230,11 @@ class McpServer:
             # no argument can change the bank of the URL.
             name = params.name if params.name in self.toolbox.names() else None
         if name is None:
-            shown = params.name[:80]
             code = dialect.unknown_tool if dialect else types.INVALID_PARAMS
-            details = f"no tool registered with name: {shown}"
+            details = f"no tool registered with name: {params.name[:80]}"
             data = {"details": details} if dialect and dialect.details else None
-            raise MCPError(code=code, message=f"Unknown tool: {shown}", data=data)
-        steps: set[Future[None]] = set()
+            raise MCPError(code=code, message=f"Unknown tool: {params.name[:80]}", data=data)
+        steps: list[asyncio.Task[None]] = []
         caller = info.caller._replace(progress=self._progress(context, steps))
         tool: Tool | None = None
         try:
@@ -244,8 +242,8 @@ class McpServer:
             info.access.admit(tool)
             arguments = shapes.translated(tool, params.arguments or {})
             result = await self._work.call(self.toolbox, tool, arguments, caller)
-            if steps:  # send these notifications first: the stream closes after the result
-                await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
+            # Send the notifications first: the stream closes after the result.
+            await asyncio.gather(*steps, return_exceptions=True)
         except CtxError as error:
             if shapes.rpc_code(error, dialect) is not None:
                 raise shapes.rpc_error(error, dialect) from error
@@ -260,24 +258,21 @@ class McpServer:
         pretty = dialect is not None and dialect.pretty
         return shapes.tool_result(result, tool, pretty=pretty, chunks=arguments.get("chunks") is True)
 
-    def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:
+    def _progress(self, context: Context, steps: "list[asyncio.Task[None]]") -> CallProgress | None:
         """The progress callback of a call; None if the client wants no progress.
 
-        The callback may be called in any thread. `steps` holds the notifications that are being sent.
+        The callback may be called in any thread. It adds the notifications that are being sent to `steps`.
         """
         if not context.meta or "progress_token" not in context.meta:
             return None
         loop = asyncio.get_running_loop()
 
         def progress(done: float, total: float | None, message: str) -> None:
-            report = context.session.report_progress(done, total, message)
-            try:
-                sending = asyncio.run_coroutine_threadsafe(report, loop)
-            except RuntimeError:
-                report.close()
-                return  # the server has stopped
-            steps.add(sending)
-            sending.add_done_callback(steps.discard)
+            def send() -> None:
+                steps.append(loop.create_task(context.session.report_progress(done, total, message)))
+
+            with suppress(RuntimeError):  # the server has stopped
+                loop.call_soon_threadsafe(send)
 
         return progress
 
@@ -388,11 +383,8 @@ class McpServer:
             values = await self._work.searches.run(
                 lambda: self._catalog().complete(name, prefix, source=source, limit=COMPLETIONS + 1)
             )
-        return types.CompleteResult(
-            completion=types.Completion(
-                values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS
-            )
-        )
+        completion = types.Completion(values=values[:COMPLETIONS], has_more=len(values) > COMPLETIONS)
+        return types.CompleteResult(completion=completion)
 
 
 def mcp_server(

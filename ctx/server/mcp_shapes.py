@@ -6,7 +6,6 @@ no text mentions semantic or hybrid search.
 """
 
 import base64
-import binascii
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -37,11 +36,6 @@ MARKDOWN = "markdown"
 # -- messages ------------------------------------------------------------------------------------------------
 
 _TITLES = {types.PARSE_ERROR: "Parse error: ", types.INVALID_REQUEST: "Invalid request: "}
-_HANDSHAKE: dict[str, JSON] = {
-    "protocolVersion": LATEST_HANDSHAKE_VERSION,
-    "capabilities": {},
-    "clientInfo": {"name": "unknown", "version": ""},
-}
 
 
 class MessageFault(ValueError):
@@ -81,8 +75,9 @@ def read_message(text: str | bytes) -> dict[str, JSON]:
 def complete_params(method: str, params: Any) -> None:
     """Adds what simple clients leave out of `initialize`, and reads arguments that they send as JSON text."""
     if method == "initialize" and isinstance(params, dict):
-        for name, value in _HANDSHAKE.items():
-            params.setdefault(name, value)
+        params.setdefault("protocolVersion", LATEST_HANDSHAKE_VERSION)
+        params.setdefault("capabilities", {})
+        params.setdefault("clientInfo", {"name": "unknown", "version": ""})
     if method == "tools/call" and isinstance(params, dict) and isinstance(params.get("arguments"), str):
         with suppress(ValueError, RecursionError):
             params["arguments"] = json.loads(params["arguments"])
@@ -104,17 +99,14 @@ def rpc_error(error: CtxError, dialect: Dialect | None) -> MCPError:
 
 def cursor_text(source: str, source_id: str) -> str:
     """The cursor of the page that starts after this document."""
-    return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
+    return base64.urlsafe_b64encode(f"{source}\0{source_id}".encode()).decode()
 
 
 def cursor_of(text: str) -> tuple[str, str]:
     """The source and source id in a cursor of `cursor_text`. Raises `MCPError` for any other text."""
     try:
-        source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
-        if not isinstance(source, str) or not isinstance(source_id, str):
-            raise TypeError
-        f"{source}{source_id}".encode()  # raises for a lone surrogate
-    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
+        source, source_id = base64.urlsafe_b64decode(text.encode()).decode().split("\0")
+    except ValueError as error:
         raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
     return source, source_id
 
@@ -266,8 +258,8 @@ _FILTERS = ("path", "type", "since", "until")
 
 def view_of(tool: Tool) -> View | None:
     """The tool's view for models; None if all interfaces show the tool in the same way."""
-    known = tool.parameters.get("properties", {})
-    return VIEWS.get(tool.name) if tool.builtin and "format" in known else None
+    has_formats = "format" in tool.parameters.get("properties", {})
+    return VIEWS.get(tool.name) if tool.builtin and has_formats else None
 
 
 def listed(tool: Tool, semantic: bool) -> Tool:
@@ -298,9 +290,8 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     view = view_of(tool)
     if view is None:
         return dict(arguments)
-    also = tuple(tool.parameters["properties"])
     texts = {name: _as_text(view.properties.get(name), value) for name, value in arguments.items()}
-    passed, unknown = put_right(view.schema, texts, also, strict=False)
+    passed, unknown = put_right(view.schema, texts, tuple(tool.parameters["properties"]), strict=False)
     as_json = passed.pop("format", None) == "json"
     passed |= {name: arguments[name] for name in unknown}  # the tool reports that it ignores them
     passed = {**view.defaults, **passed}

@@ -259,8 +259,6 @@ class OriginMiddleware:
             }
             if names := headers.get("access-control-request-headers"):
                 allowed["access-control-allow-headers"] = names
-            if not private and headers.get("access-control-request-private-network") == "true":
-                allowed["access-control-allow-private-network"] = "true"  # for older Chromium forks
             await Response(status_code=204, headers=allowed)(scope, receive, send_shared)
             return
         try:
@@ -332,8 +330,13 @@ class CallerMiddleware:
         if access.bank is not None and not BANK.fullmatch(access.bank):
             raise BadRequest(f"a bank's name has {BANK_RULE}")
         access.closed = access.policy.closed_to(headers)
-        self._check_key(access, _bearer(headers), shown=zone.shown and scope["method"] in ("GET", "HEAD"))
-        grant = access.grant
+        key, shown = _bearer(headers), zone.shown and scope["method"] in ("GET", "HEAD")
+        grant = access.grant = access.policy.grant(key) if key else None
+        if grant is None and not shown:
+            if key and access.policy.has_keys:
+                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
+            if access.closed:
+                raise Unauthorized("send 'Authorization: Bearer KEY'")
         # The sandbox limits each session. All pages of other sites without a key share one session.
         session_id = PAGES if access.foreign and grant is None else headers.get("x-session-id", "")[:128]
         access.session_id = session_id or None
@@ -347,20 +350,9 @@ class CallerMiddleware:
             access.spend()
         await self._app(scope, receive, send)
 
-    def _check_key(self, access: Access, key: str, *, shown: bool) -> None:
-        """Stores the grant of the key. Raises `Unauthorized`, but not for what anybody may read (`shown`)."""
-        policy = access.policy
-        if key:
-            access.grant = policy.grant(key)
-            if access.grant is None and policy.has_keys and not shown:
-                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
-        if access.closed and access.grant is None and not shown:
-            raise Unauthorized("send 'Authorization: Bearer KEY'")
-
 
 def _bearer(headers: Headers) -> str:
-    authorization = headers.get("authorization", "")
-    scheme, space, key = authorization.strip().partition(" ")
+    scheme, space, key = headers.get("authorization", "").strip().partition(" ")
     if not space:  # some clients of Hindsight send the key without "Bearer"
         return "" if scheme.lower() == "bearer" else scheme
     return key.strip() if scheme.lower() == "bearer" else ""
@@ -374,26 +366,6 @@ class BodySizeMiddleware:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access: Access = scope[ACCESS]
-        access.body = await self._read(access.headers, receive)
-        unread = [access.body]
-
-        async def replayed() -> Message:
-            if unread:
-                return {"type": "http.request", "body": unread.pop(), "more_body": False}
-            return await receive()
-
-        await self._app(scope, replayed, send)
-
-    async def _read(self, headers: Headers, receive: Receive) -> bytes:
-        """The body. Raises `PayloadTooLarge`, or `ClientDisconnect` if the client disconnects."""
-        too_large = PayloadTooLarge(
-            f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
-        )
-        length = headers.get("content-length", "")
-        announced = int(length) if length.isdecimal() else 0
-        if announced > self._max_bytes and headers.get("expect", "").lower() == "100-continue":
-            raise too_large  # the client has not sent the body: it waits for "100 Continue"
         body, size, more = bytearray(), 0, True
         while more and size <= self._max_bytes + DRAIN_BYTES:
             message = await receive()
@@ -405,5 +377,15 @@ class BodySizeMiddleware:
                 body += piece
             more = message.get("more_body", False)
         if size > self._max_bytes:
-            raise too_large
-        return bytes(body)
+            raise PayloadTooLarge(
+                f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
+            )
+        scope[ACCESS].body = bytes(body)
+        unread = [bytes(body)]
+
+        async def replayed() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            return await receive()
+
+        await self._app(scope, replayed, send)

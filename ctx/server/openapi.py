@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from ctx import __version__
-from ctx.models import AUTO, JSON, as_table
+from ctx.models import AUTO, JSON
 from ctx.text.strings import cut
 from ctx.tools.toolbox import Agent, Tool
 
@@ -25,15 +25,20 @@ def _object(**properties: JSON) -> dict[str, JSON]:
 
 
 _TEXT: JSON = {"type": "string"}
-_TEXTS: JSON = {"type": "array", "items": _TEXT}
 _OBJECT: JSON = {"type": "object"}
-_OBJECTS: JSON = {"type": "array", "items": _OBJECT}
 _ERROR = {
     **_object(error=_object(code=_TEXT, message=_TEXT)),
     "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
 }
-_FAILURES = {"default": {"$ref": "#/components/responses/Error"}}
-_PROMPT = _object(system=_TEXT, tools=_TEXTS, messages=_OBJECTS)
+FAILURES: dict[int | str, dict[str, JSON]] = {
+    "default": {
+        "description": "The request failed; the status and `code` say why",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+}
+_PROMPT = _object(
+    system=_TEXT, tools={"type": "array", "items": _TEXT}, messages={"type": "array", "items": _OBJECT}
+)
 
 
 def describe(
@@ -60,9 +65,6 @@ def describe(
     )
     schemas: dict[str, JSON] = {**document.pop("components", {}).get("schemas", {}), "Error": _ERROR}
     paths: dict[str, JSON] = document.pop("paths")
-    for operations in paths.values():
-        for operation in operations.values():
-            operation["responses"] = {"200": operation["responses"]["200"], **_FAILURES}
     paths |= {f"/tools/{tool.name}": _tool_path(tool, schemas) for tool in tools}
     paths |= {f"/agents/{agent.name}/prompt": {"post": _agent_operation(agent)} for agent in agents}
     return {
@@ -72,40 +74,16 @@ def describe(
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": schemas,
-            "responses": {
-                "Error": {
-                    "description": "The request failed; the status and `code` say why",
-                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-                }
-            },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _example(tool: Tool) -> JSON:
-    """Example arguments for a tool.
-
-    None if a required parameter has no example, default or list of values, or if the tool has alternative
-    sets of parameters.
-    """
-    if tool.builtin and tool.name in _EXAMPLES:
-        return _EXAMPLES[tool.name]
-    arguments = {}
-    for name in tool.parameters.get("required", ()):
-        rule = as_table(as_table(tool.parameters.get("properties")).get(name))
-        single = [rule[key] for key in ("example", "default", "const") if key in rule]
-        values = rule.get("examples") or single or rule.get("enum")
-        if not isinstance(values, list) or not values:
-            return None
-        arguments[name] = values[0]
-    return arguments if not tool.alternatives else None
-
-
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     """The operations of a tool. Adds the schemas of its parameters and its result to `schemas`."""
     name, result_name = f"{tool.name}_parameters", f"{tool.name}_result"
-    schemas[name] = _rooted({**tool.parameters, **_choices(tool.alternatives)}, name)
+    sets = [{"required": list(names)} for names in tool.alternatives]
+    schemas[name] = _rooted({**tool.parameters, **({"anyOf": sets} if sets else {})}, name)
     answer: JSON = _OBJECT if tool.bare else {}
     if tool.output_schema is not None:
         schemas[result_name] = _rooted(tool.output_schema, result_name)
@@ -116,9 +94,11 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     reading = _operation(tool.name, summary, "tools", "The tool's result", answer)
     reading["description"] = tool.description
     content: dict[str, JSON] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    if (arguments := _example(tool)) is not None:
-        content["example"] = arguments
     required = bool(tool.parameters.get("required") or tool.alternatives)
+    if tool.builtin and tool.name in _EXAMPLES:
+        content["example"] = _EXAMPLES[tool.name]
+    elif not required:
+        content["example"] = {}
     operation = {**reading, "requestBody": _request_body(content, required)}
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
@@ -150,18 +130,12 @@ def _operation(id: str, summary: str, tag: str, reply: str, schema: JSON) -> dic
         "operationId": id,
         "summary": cut(first, SUMMARY_CHARACTERS, "..."),
         "tags": [tag],
-        "responses": {"200": answered, **_FAILURES},
+        "responses": {"200": answered, **FAILURES},
     }
 
 
 def _request_body(content: dict[str, JSON], required: bool) -> JSON:
     return {"required": required, "content": {"application/json": content}}
-
-
-def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
-    """A JSON Schema that requires at least one of these sets of parameters."""
-    sets = [{"required": list(names)} for names in alternatives]
-    return {"anyOf": sets} if sets else {}
 
 
 def _rooted(schema: JSON, name: str) -> JSON:

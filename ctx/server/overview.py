@@ -2,7 +2,6 @@
 runs, ages of documents, search times, clients and log of calls."""
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ctx.memory.dialects.pack import Pack
 
 _LEAST_FREE_BYTES = 256 << 10  # one write of memories or documents may need this much
-_MINUTES = 60  # how far back the page shows search times
 MONTHS = 12  # of 30 days each: how far back the page shows when documents changed
 _LOGGED = 500  # calls that the page shows
 _SEARCHES = 20_000  # whose times are kept: five a second for an hour
@@ -38,7 +36,6 @@ class Overview:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._lock = threading.Lock()
         self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)  # ended_s (monotonic), ms
         # Cached document ages. The key is the catalog's seq and the day.
         self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = None
@@ -46,8 +43,7 @@ class Overview:
 
     def _note(self, call: Call) -> None:
         if call.tool == "search" and call.outcome == "ok":
-            with self._lock:
-                self._searches.append((time.monotonic(), call.duration_s * 1000))
+            self._searches.append((time.monotonic(), call.duration_s * 1000))
 
     def activity(self) -> JSON:
         """The current work of the indexer, the last run of each source, search times of the last hour, ages
@@ -102,9 +98,8 @@ class Overview:
         """
         now_s = time.monotonic()
         by_minute: dict[int, list[float]] = {}
-        with self._lock:
-            for ended_s, duration_ms in self._searches:
-                by_minute.setdefault(int((now_s - ended_s) // 60), []).append(duration_ms)
+        for ended_s, duration_ms in self._searches.copy():  # calls in other threads add to it
+            by_minute.setdefault(int((now_s - ended_s) // 60), []).append(duration_ms)
         return [
             {
                 "minutes_ago": minute,
@@ -113,7 +108,7 @@ class Overview:
                 "slowest_ms": round(max(durations), 1),
             }
             for minute, durations in sorted(by_minute.items())
-            if minute < _MINUTES
+            if minute < 60
         ]
 
     def pack_at_banks(self) -> "Pack | None":
@@ -160,7 +155,15 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         problems.append(f"index: {error.message}")
     if missing := workspace.memory_loss():
         problems.append(f"memory: {missing}")
-    problems += _full_disks(workspace)
+    folders = [workspace.config.folder]
+    if not workspace.config.store.url:
+        with suppress(StoreError):
+            folders.append(workspace.location.place.folder)
+    for folder in folders:
+        with suppress(OSError):
+            if files.free_bytes(folder) < _LEAST_FREE_BYTES:
+                name = os.path.basename(folder)
+                problems.append(f"disk: the disk is full, nothing can be stored in {name}")
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
     state = workspace.indexer_state()
     if state is not None:
@@ -169,20 +172,6 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     if state is not None or problems:
         answer["degraded"] = problems
     return answer
-
-
-def _full_disks(workspace: Workspace) -> list[str]:
-    """A message for each folder of ctx whose disk is full."""
-    folders = [workspace.config.folder]
-    if not workspace.config.store.url:
-        with suppress(StoreError):
-            folders.append(workspace.location.place.folder)
-    lines = []
-    for folder in folders:
-        with suppress(OSError):
-            if files.free_bytes(folder) < _LEAST_FREE_BYTES:
-                lines.append(f"disk: the disk is full, nothing can be stored in {os.path.basename(folder)}")
-    return lines
 
 
 # -- metrics -------------------------------------------------------------------------------------------------

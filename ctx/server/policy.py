@@ -120,8 +120,8 @@ class Policy:
 
     def grant(self, key: str) -> Grant | None:
         """The access that a key gives; None if the key is unknown."""
-        made = self._ring.candidates() if self._ring else ()
-        return match_key(key, (*self._owner, *self._fixed, *made))
+        of_ring = self._ring.candidates() if self._ring else ()
+        return match_key(key, (*self._owner, *self._fixed, *of_ring))
 
     def locked(self, pack: PackPolicy) -> bool:
         """Whether the pack's tools need a key."""

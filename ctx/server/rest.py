@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qs
 
 import orjson
@@ -23,9 +23,9 @@ from starlette.types import Receive, Scope, Send
 from ctx import __version__
 from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.models import JSON, Caller
-from ctx.server.errors import encode, json_reply, method_not_allowed
+from ctx.server.errors import json_reply, method_not_allowed
 from ctx.server.middleware import Entry
-from ctx.server.openapi import describe, listed_over_rest, llms_txt
+from ctx.server.openapi import FAILURES, describe, listed_over_rest, llms_txt
 from ctx.server.overview import Metrics, Overview
 from ctx.server.policy import ACCESS, CALLS, LOG, OPEN, PACK, PAGE, SHOWN, Access, Zone
 from ctx.server.work import Work
@@ -74,16 +74,12 @@ ZONES: Mapping[str, Zone] = {
 class Endpoint(APIRoute):
     """A FastAPI route with our 405 error and with HEAD: it runs as GET, and the server drops the body."""
 
-    def __init__(
-        self, path: str, endpoint: Callable[..., Any], *, methods: list[str], **options: Any
-    ) -> None:
-        super().__init__(path, endpoint, methods=methods, **options)
-        self.allowed = (*methods, "HEAD") if "GET" in methods else tuple(methods)
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        if method not in self.allowed:
-            raise method_not_allowed(scope["path"], method, self.allowed)
+        methods = self.methods or set()
+        allowed = sorted({*methods, "HEAD"} if "GET" in methods else methods)
+        if method not in allowed:
+            raise method_not_allowed(scope["path"], method, allowed)
         await super().handle({**scope, "method": "GET"} if method == "HEAD" else scope, receive, send)
 
 
@@ -115,7 +111,9 @@ class HealthState(BaseModel):
     status: str
 
 
-router = APIRouter(route_class=Endpoint, generate_unique_id_function=lambda route: route.name)
+router = APIRouter(
+    route_class=Endpoint, generate_unique_id_function=lambda route: route.name, responses=FAILURES
+)
 # For the page, other formats, and what openapi.py describes.
 hidden_router = APIRouter(route_class=Endpoint, include_in_schema=False)
 
@@ -133,18 +131,15 @@ def entries(*, metrics: bool) -> list[Entry]:
 
 
 def _services(request: Request) -> "Services":
-    services: Services = request.app.state.services
-    return services
+    return cast("Services", request.app.state.services)
 
 
 def _work(request: Request) -> Work:
-    work: Work = request.app.state.work
-    return work
+    return cast(Work, request.app.state.work)
 
 
 def _access(request: Request) -> Access:
-    access: Access = request.scope[ACCESS]
-    return access
+    return cast(Access, request.scope[ACCESS])
 
 
 def _arguments(request: Request) -> dict[str, JSON]:
@@ -285,12 +280,10 @@ def _overview(request: Request) -> Overview:
 
 @hidden_router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    tools, agents, key_needed = _tools(request), _agents(request), request.app.state.key_needed
+    tools, agents, key_needed = _tools(request), _agents(request), _access(request).policy.closed
 
-    def text() -> bytes:
-        return encode(describe(tools, agents, router.routes, key_needed=key_needed))
-
-    return Response(await _work(request).probes.run(text), media_type="application/json")
+    described = partial(describe, tools, agents, router.routes, key_needed=key_needed)
+    return json_reply(await _work(request).probes.run(described))
 
 
 @hidden_router.get("/llms.txt")

@@ -155,15 +155,10 @@ def stdio_access(bank: str | None, pack: str | None) -> Callable[[Context], Acce
 
 
 async def serve_stdio(mcp: McpServer, reading: Incoming, writing: Outgoing) -> None:
-    """Serves one client until its input ends."""
-    _announce_changes(mcp)
-    changes = NotificationOptions(tools_changed=True, prompts_changed=True)
-    await mcp.server.run(reading, writing, mcp.server.create_initialization_options(changes))
+    """Serves one client until its input ends.
 
-
-def _announce_changes(mcp: McpServer) -> None:
-    """Tells the client when tools or prompts change: in the legacy era with a notification, in the modern one
-    on its `subscriptions/listen` stream.
+    Tells the client when tools or prompts change: in the legacy era with a notification, in the modern one on
+    its `subscriptions/listen` stream.
     """
     loop = asyncio.get_running_loop()
     bus = subscriptions.InMemorySubscriptionBus()
@@ -189,6 +184,8 @@ def _announce_changes(mcp: McpServer) -> None:
     tools, prompts = subscriptions.ToolsListChanged(), subscriptions.PromptsListChanged()
     mcp.toolbox.on_change(lambda: changed(tools, lambda session: session.send_tool_list_changed()))
     mcp.agents.on_change(lambda: changed(prompts, lambda session: session.send_prompt_list_changed()))
+    changes = NotificationOptions(tools_changed=True, prompts_changed=True)
+    await mcp.server.run(reading, writing, mcp.server.create_initialization_options(changes))
 
 
 # -- forwarded to a server -----------------------------------------------------------------------------------

@@ -44,18 +44,17 @@ class Lane:
         self._threads = threads
         self._capacity = threads + waiting
         self._started = 0
-        self._closed = False
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._shares = Shares(threads)  # of calls in the queue or a thread
         self._aside = Shares(waiting)  # of calls whose share of the threads is used up
-        self._freed = asyncio.Event()  # a share was given back, or the lane was closed
+        self._freed = asyncio.Event()  # a share was given back
 
     async def run(self, function: Callable[[], T], share: Share = NO_SHARE) -> T:
         """Calls `function` in a thread and returns its result. Raises `Busy` if the queue is full.
 
         If the caller is cancelled, a waiting call is not made, and the result of a running call is dropped.
         """
-        if self._closed or self.unfinished >= self._capacity:
+        if self.unfinished >= self._capacity:
             raise Busy("the server is busy; try again shortly")
         if not (self._shares.allow(*share) or self._aside.allow(*share)):
             raise Busy("too many calls of this tool or by this caller are already waiting; try again shortly")
@@ -89,8 +88,6 @@ class Lane:
                 while not self._shares.allow(*share):
                     self._freed.clear()
                     await self._freed.wait()
-                    if self._closed:
-                        raise Busy("the server is stopping")
             finally:
                 self._aside.release(*share)
         self._shares.acquire(*share)
@@ -114,8 +111,6 @@ class Lane:
 
     def close(self) -> None:
         """Ends the idle threads. Running calls are not interrupted."""
-        self._closed = True
-        self._freed.set()
         for _ in range(self._started):
             self._jobs.put(None)
 

@@ -57,7 +57,7 @@ class Served:
         return len(self.server.server_state.tasks)
 
     def stop(self) -> None:
-        self.server.stop()
+        self.server.should_exit = True
         self.thread.join(60)
         assert not self.thread.is_alive(), "the server did not stop"
 

@@ -167,15 +167,6 @@ def test_a_preflight_is_answered_without_a_key_and_echoes_what_was_asked(
     assert "POST" in response.headers["access-control-allow-methods"]
     assert response.headers["access-control-allow-headers"] == "content-type,authorization"
     assert response.headers["access-control-max-age"] == "600"
-    assert "access-control-allow-private-network" not in response.headers
-
-
-def test_private_network_access_is_granted_only_when_asked(serve: Serve, with_mcp: Services) -> None:
-    client = serve(with_mcp).client
-    preflight = {"access-control-request-method": "POST", "access-control-request-private-network": "true"}
-    response = client.options("/tools/search", headers={"origin": EVIL, **preflight})
-    assert response.headers["access-control-allow-private-network"] == "true"
-    assert client.options("/mcp", headers={"origin": EVIL, **preflight}).status_code == 403
 
 
 def test_listed_cors_origins_are_echoed_and_others_refused(serve: Serve, services: Services) -> None:
