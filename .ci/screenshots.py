@@ -122,7 +122,7 @@ def served() -> Iterator[str]:
             thread.start()
             event.wait(30)
             yield address(sockets[0])
-            server.stop()
+            server.should_exit = True
             thread.join(10)
 
 

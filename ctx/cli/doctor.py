@@ -24,7 +24,7 @@ from ctx.http import Boundless, Upstream, is_loopback, local, read_reply, split_
 from ctx.memory.location import holds_old, locate, loss, problems
 from ctx.models import JSON, Caller, as_table
 from ctx.server.keys import key_ring
-from ctx.server.policy import ServerSettings, setting_doubts
+from ctx.server.policy import ServerSettings
 from ctx.store.schema import COMPANIONS, is_damage
 from ctx.text.strings import counted, one_line
 from ctx.workspace import Workspace, open_workspace
@@ -390,8 +390,6 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
     every_page = "*" in server.cors_origins and not server.api_key_env
     hint = "; [server] cors_origins = [] closes it" if every_page else ""
     yield Finding("web pages", WARNING if every_page else OK, page_access(workspace, settings) + hint)
-    for warning in setting_doubts(server):
-        yield Finding("setting", WARNING, warning)
     near = is_loopback(split_bind(server.bind)[0])
     if server.allowed_hosts and near and not (server.api_key_env or _keys(workspace)):
         yield Finding(

@@ -27,9 +27,8 @@ from ctx.config.settings import SHIPPED_PACKS
 from ctx.connectors.base import name_of
 from ctx.errors import BadRequest, ConfigError, CtxError
 from ctx.http import Upstream, local, remote
-from ctx.models import Caller
 from ctx.server.keys import key_ring
-from ctx.server.policy import ServerSettings, check_bind, closed, open_to_pages, setting_doubts
+from ctx.server.policy import ServerSettings, check_bind, closed, open_to_pages
 from ctx.text.strings import did_you_mean
 from ctx.workspace import Workspace, open_workspace
 
@@ -93,8 +92,6 @@ def run_serve(args: Namespace) -> int:
         app = create_app(services(workspace), settings) if args.workers == 1 else None
         log = logging.getLogger("ctx.server")
         log.info("%s", page_access(workspace, settings))
-        for warning in setting_doubts(settings):
-            log.warning("%s", warning)
         with registered() as register:
 
             def announce(address: str) -> None:
@@ -166,8 +163,9 @@ class WorkerApp:
     log_format: str
 
     def __call__(self) -> "RequestMiddleware":
+        from uvicorn.config import STARTUP_FAILURE
+
         from ctx.server.app import create_app, server_settings, services  # FastAPI and the SDK: 800 ms
-        from ctx.server.run import CANNOT_START
 
         log_to_stderr(self.log_level, self.log_format)
         threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -183,7 +181,7 @@ class WorkerApp:
             return create_app(services(workspace), settings)
         except CtxError as error:
             logger.error("this worker cannot start: %s", error.message)
-            sys.exit(CANNOT_START)
+            sys.exit(STARTUP_FAILURE)  # uvicorn does not replace a worker that ends with this code
 
 
 def _end_with_parent() -> None:
@@ -312,7 +310,7 @@ def _mcp_configuration(explicit: str | None) -> Config:
 def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
     # The SDK and asyncio: half a second of processor time.
     from ctx.server.mcp import mcp_server
-    from ctx.server.stdio import client_streams, run, serve_stdio, stdio_auth, take_stdio
+    from ctx.server.stdio import client_streams, run, serve_stdio, stdio_access, take_stdio
     from ctx.server.work import Work
 
     first_run = not config.stored
@@ -326,13 +324,12 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
             chosen_pack.forward()
         else:
             Background(workspace).start()
-        caller = Caller("stdio", bank=bank, bank_fixed=bank is not None, pack=pack)
         note = f"{config.root} is being indexed for the first time: search again if results are missing."
         notes = [note] if first_run and pack is None else []
-        server = mcp_server(workspace, work, stdio_auth(caller), notes)
+        server = mcp_server(workspace, work, stdio_access(bank, pack), notes)
 
         async def serve() -> None:
-            async with client_streams(source, sink, lenient=pack is not None) as (reading, writing):
+            async with client_streams(source, sink) as (reading, writing):
                 await serve_stdio(server, reading, writing)
 
         run(serve(), sink)
@@ -341,8 +338,7 @@ def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: 
 
 
 def _proxy(server: Upstream, log_level: str, find: Callable[[], Upstream | None] | None = None) -> int:
-    from ctx.server.proxy import Proxy  # see `_serve_stdio`
-    from ctx.server.stdio import client_streams, run, take_stdio
+    from ctx.server.stdio import Proxy, client_streams, run, take_stdio  # see `_serve_stdio`
 
     source, sink = take_stdio()
     log_to_stderr(log_level)
@@ -370,8 +366,8 @@ def openapi_options(options: Parser) -> None:
 def run_openapi(args: Namespace) -> int:
     if args.server_url and not args.server_url.startswith(("http://", "https://", "/")):
         raise BadRequest("--server-url must be an address such as https://ctx.example.org")
-    from ctx.server.model_tools import listed_over_rest
     from ctx.server.openapi import describe as described
+    from ctx.server.openapi import listed_over_rest
     from ctx.server.rest import router  # FastAPI and the SDK: 800 ms
 
     with open_workspace(configuration(args.config)) as workspace:

@@ -6,12 +6,16 @@ import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import mcp_types as types
 from fastapi import FastAPI
-from starlette.requests import ClientDisconnect, HTTPConnection
+from mcp.server.streamable_http import check_accept_headers
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,21 +25,10 @@ from ctx.background import Background
 from ctx.errors import ConfigError, CtxError, NotFound
 from ctx.indexing.status import FIRST_ANSWERS_AT_MOST_S, FIRST_ANSWERS_S
 from ctx.models import JSON
-from ctx.server import errors, rest
+from ctx.server import errors, middleware, rest
 from ctx.server.keys import Keys, key_ring
-from ctx.server.mcp import mcp_server
-from ctx.server.mcp_http import McpEndpoint, http_auth
-from ctx.server.middleware import (
-    MATCH,
-    BodySizeMiddleware,
-    CallerMiddleware,
-    Entry,
-    Headers,
-    Match,
-    OriginMiddleware,
-    RequestMiddleware,
-    RouteMiddleware,
-)
+from ctx.server.mcp import Context, McpServer, mcp_server
+from ctx.server.mcp_shapes import MessageFault, read_message
 from ctx.server.overview import Metrics, Overview, health
 from ctx.server.policy import ACCESS, MCP, Access, PackPolicy, Policy, ServerSettings, check_bind
 from ctx.server.rest import PackRoute
@@ -45,12 +38,95 @@ from ctx.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
-CLIENT_GONE = 499  # as nginx logs it
+MAX_BODY_BYTES = 1 << 30  # effectively no limit: BodySizeMiddleware enforces a smaller one
+VERSION = "mcp-protocol-version"
+JSON_TYPE = "application/json"
 # With and without the final slash: with a redirect instead, clients would lose the body of a POST.
 MCP_PATHS = (
     *("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/"),
     *("/packs/{pack}/mcp", "/packs/{pack}/mcp/"),
 )
+
+
+# -- MCP over HTTP: one stateless endpoint for all MCP paths and both protocol eras --------------------------
+
+
+def http_access(context: Context) -> Access:
+    """The `Access` of an HTTP request, which the middlewares filled in."""
+    return cast(Access, context.request.scope[ACCESS])
+
+
+class McpEndpoint:
+    """Serves MCP over ASGI, without sessions. Create one per server; it works only within its `lifespan`,
+    which runs once.
+
+    Only POST is allowed. The error for other methods is 405, which clients read as "no stream here". They
+    read 400 and 404 as "broken".
+    """
+
+    def __init__(self, mcp: McpServer) -> None:
+        manager = partial(
+            StreamableHTTPSessionManager, mcp.server, stateless=True, max_request_body_size=MAX_BODY_BYTES
+        )
+        self._json, self._stream = manager(json_response=True), manager(json_response=False)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        async with self._json.run(), self._stream.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a POST: with JSON, or with an event stream if the client wants progress or no JSON."""
+        if scope["method"] != "POST":
+            raise errors.method_not_allowed(scope["path"], scope["method"], ("POST",))
+        request = Request(scope)
+        try:
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON_TYPE:
+                reason = f"send the message with Content-Type: {JSON_TYPE}"
+                raise MessageFault(None, types.INVALID_REQUEST, reason)
+            message = read_message(scope[ACCESS].body)
+            _check_version(request.headers.get(VERSION), message)
+        except MessageFault as fault:
+            reply = fault.reply.model_dump_json(by_alias=True, exclude_unset=True)
+            await Response(reply, 400, media_type=JSON_TYPE)(scope, receive, send)
+            return
+        accepts_json, accepts_stream = check_accept_headers(request)
+        streams = accepts_stream and ("progressToken" in _meta(message) or not accepts_json)
+        manager = self._stream if streams else self._json
+        await manager.handle_request(_plain(scope, message), receive, send)
+
+
+def _check_version(version: str | None, message: dict[str, JSON]) -> None:
+    if not version or version in KNOWN_PROTOCOL_VERSIONS or message.get("method") == "initialize":
+        return
+    if types.PROTOCOL_VERSION_META_KEY in _meta(message):
+        return  # a request of the modern era: the SDK checks its version
+    reason = f"MCP {version[:40]} is not supported; use one of {', '.join(KNOWN_PROTOCOL_VERSIONS)}"
+    data: dict[str, JSON] = {"supported": [*KNOWN_PROTOCOL_VERSIONS], "requested": version[:40]}
+    raise MessageFault(message.get("id"), types.UNSUPPORTED_PROTOCOL_VERSION, reason, **data)
+
+
+def _meta(message: dict[str, JSON]) -> dict[str, JSON]:
+    meta = (message.get("params") or {}).get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
+    """The request scope with headers that the SDK accepts.
+
+    `Accept` is replaced. The version header of a legacy `initialize` is removed, because the version is
+    negotiated from the body.
+    """
+    dropped = {b"accept"}
+    if message.get("method") == "initialize" and types.PROTOCOL_VERSION_META_KEY not in _meta(message):
+        dropped.add(VERSION.encode())
+    headers = [
+        pair for pair in scope["headers"] if pair[0] not in dropped and pair != (VERSION.encode(), b"")
+    ]
+    return {**scope, "headers": [*headers, (b"accept", b"application/json, text/event-stream")]}
+
+
+# -- the server ---------------------------------------------------------------------------------------------
 
 
 class Services(NamedTuple):
@@ -110,14 +186,9 @@ def services(workspace: Workspace) -> Services:
             for pack in workspace.packs
             for route in pack.dialect.routes
         ],
-        mcp=mcp_endpoint(workspace) if mcp else None,
+        mcp=(lambda work: McpEndpoint(mcp_server(workspace, work, http_access))) if mcp else None,
         window=Window(config.server.rate_limit_per_minute, workspace.rates, "server"),
     )
-
-
-def mcp_endpoint(workspace: Workspace) -> Callable[[Work], McpEndpoint]:
-    """Returns a function that creates the MCP endpoint of a workspace."""
-    return lambda work: McpEndpoint(mcp_server(workspace, work, http_auth))
 
 
 def server_settings(
@@ -143,115 +214,74 @@ def server_settings(
     )
 
 
-def create_app(
-    services: Services, settings: ServerSettings, *, page_folder: str | None = None
-) -> RequestMiddleware:
+def create_app(services: Services, settings: ServerSettings) -> middleware.RequestMiddleware:
     """Build the ASGI application.
 
-    `page_folder` is a folder of files to serve in place of the built-in page. Raises `ConfigError` if the
-    settings would open the server to a network without a key.
+    Raises `ConfigError` if the settings would open the server to a network without a key.
     """
     check_bind(settings, services.keys)
     work = services.work or Work()
     mcp = services.mcp(work) if services.mcp else None
-    policy = Policy(settings, ring=services.keys)
+    window = services.window or Window(settings.rate_limit_per_minute)
+    policy = Policy(settings, ring=services.keys, window=window)
     services.toolbox.observe(_log_call)
     metrics = Metrics(services.toolbox, work, services.health) if settings.metrics else None
-    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=_lifespan(services, work, mcp))
-    for kind in (CtxError, ClientDisconnect, Exception):
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=partial(_lifespan, services, work, mcp))
+    for kind in (CtxError, Exception):
         app.add_exception_handler(kind, _failure)
     app.state.services = services
     app.state.work = work
     app.state.metrics = metrics
-    app.state.key_needed = policy.closed
-    app.state.page = rest.read_page(page_folder or rest.PAGE_FOLDER)
     app.router.routes.clear()  # RouteMiddleware finds the route, see `_run_route`
     app.router.default = _run_route
-    window = services.window or Window(settings.rate_limit_per_minute)
     # The routes of packs come first, since some are below /mcp.
-    entries = [
-        *rest.pack_entries(services.pack_routes, work),
-        *_mcp_entries(mcp),
-        *rest.entries(metrics=settings.metrics),
-    ]
-    inner: ASGIApp = BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
-    inner = OriginMiddleware(CallerMiddleware(inner, policy, window), policy)
-    inner = RouteMiddleware(inner, entries, bind=settings.bind, allowed_hosts=settings.allowed_hosts)
-    return RequestMiddleware(inner, policy, lifespan=app)
+    entries = [*rest.pack_entries(services.pack_routes, work), *rest.entries(metrics=settings.metrics)]
+    if mcp is not None:
+        paths = [middleware.Entry(Route(path, mcp), MCP) for path in MCP_PATHS]
+        entries = [middleware.Entry(Route("/", mcp), MCP, serves=_wants_mcp), *entries, *paths]
+    inner: ASGIApp = middleware.BodySizeMiddleware(app, max_bytes=settings.max_body_bytes)
+    inner = middleware.OriginMiddleware(middleware.CallerMiddleware(inner), policy)
+    inner = middleware.RouteMiddleware(inner, entries, policy)
+    return middleware.RequestMiddleware(inner, policy, lifespan=app)
 
 
-def _lifespan(
-    services: Services, work: Work, mcp: McpEndpoint | None
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(services.start)
-        # Objects loaded so far live as long as the server. Frozen, they are not scanned by the garbage
-        # collector, which would delay a search by 30 ms now and then.
-        gc.freeze()
-        gc.enable()
-        try:
-            async with AsyncExitStack() as stack:
-                if mcp is not None:
-                    await stack.enter_async_context(mcp.lifespan())
-                beginning = asyncio.create_task(begin_behind_answers(services, work))
-                yield
-                beginning.cancel()
-        finally:
-            await asyncio.to_thread(services.stop)
-            work.close()
+@asynccontextmanager
+async def _lifespan(
+    services: Services, work: Work, mcp: McpEndpoint | None, app: FastAPI
+) -> AsyncIterator[None]:
+    async def begin() -> None:  # as soon as no search is waiting or running
+        await asyncio.sleep(FIRST_ANSWERS_S)
+        while work.searches.unfinished:  # noqa: ASYNC110 - a queue has no signal for being empty
+            await asyncio.sleep(FIRST_ANSWERS_S / 10)
+        services.begin()
 
-    return lifespan
-
-
-async def begin_behind_answers(services: Services, work: Work) -> None:
-    """Calls `services.begin` after a short delay, as soon as no search is waiting or running."""
-    await asyncio.sleep(FIRST_ANSWERS_S)
-    while work.searches.unfinished:  # noqa: ASYNC110 - a queue has no signal for being empty
-        await asyncio.sleep(FIRST_ANSWERS_S / 10)
-    services.begin()
+    await asyncio.to_thread(services.start)
+    # Objects loaded so far live as long as the server. Frozen, they are not scanned by the garbage collector,
+    # which would delay a search by 30 ms now and then.
+    gc.freeze()
+    gc.enable()
+    try:
+        async with mcp.lifespan() if mcp else nullcontext():
+            beginning = asyncio.create_task(begin())
+            yield
+            beginning.cancel()
+    finally:
+        await asyncio.to_thread(services.stop)
+        work.close()
 
 
-def _mcp_entries(mcp: McpEndpoint | None) -> list[Entry]:
-    if mcp is None:
-        return []
-    resource = _McpResource(mcp)
-    root = Entry(Route("/", resource), MCP, serves=_wants_mcp)
-    return [root, *(Entry(Route(path, resource), MCP) for path in MCP_PATHS)]
-
-
-def _wants_mcp(method: str, headers: Headers) -> bool:
+def _wants_mcp(method: str, headers: middleware.Headers) -> bool:
     """Whether a request for `/` is for MCP and not for the page or the descriptor."""
-    if method in ("POST", "DELETE"):
-        return True
     accept = headers.get("accept", "")
-    return method == "GET" and "text/event-stream" in accept and "text/html" not in accept
+    asks_for_events = "text/event-stream" in accept and "text/html" not in accept
+    return method in ("POST", "DELETE") or (method == "GET" and asks_for_events)
 
 
 async def _run_route(scope: Scope, receive: Receive, send: Send) -> None:
     """Runs the route that RouteMiddleware found. Raises `NotFound` if it found none."""
-    match: Match = scope[MATCH]
-    route = match.route
-    if route is None:
+    if "route" not in scope:
         raise NotFound(f"no route for {scope['path'][:80]}; see /openapi.json")
-    scope.update(path_params=dict(match.parameters), endpoint=route.endpoint, route=route)
-    await route.handle(scope, receive, send)
-
-
-class _McpResource:
-    """The ASGI application of an MCP path. Only POST is allowed.
-
-    The error for other methods is 405, which clients read as "no stream here". They read 400 and 404 as
-    "broken".
-    """
-
-    def __init__(self, mcp: McpEndpoint) -> None:
-        self._mcp = mcp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            raise errors.method_not_allowed(scope["path"], scope["method"], ("POST",))
-        await self._mcp.handle(scope, receive, send)
+    await scope["route"].handle(scope, receive, send)
 
 
 def _log_call(call: Call) -> None:
@@ -268,10 +298,8 @@ def _log_call(call: Call) -> None:
 async def _failure(request: HTTPConnection, error: Exception) -> Response:
     """The reply to a request that failed. RequestMiddleware logs an unexpected error."""
     access: Access = request.scope[ACCESS]
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=CLIENT_GONE)  # only the log shows this status: the client has gone
     if not isinstance(error, CtxError):
         error = errors.internal(access.request_id)
-    elif errors.row(error).status >= 500:
+    elif errors.row_of(type(error)).status >= 500:
         errors.log_failure(error, access.request_id)
     return errors.error_reply(error, access.error_body)

@@ -5,29 +5,12 @@ They depend on the class of the error. A class without a row in TABLE uses the r
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from ctx.errors import (
-    AccessError,
-    BadRequest,
-    Busy,
-    Conflict,
-    CtxError,
-    MethodNotAllowed,
-    Misdirected,
-    NotFound,
-    OriginNotAllowed,
-    PayloadTooLarge,
-    RateLimited,
-    ScriptTimeout,
-    SourceError,
-    StoreError,
-    ToolError,
-    Unauthorized,
-)
+from ctx import errors
 from ctx.models import JSON, is_whole
 from ctx.text.strings import sound
 
@@ -52,81 +35,74 @@ class Row(NamedTuple):
     rpc: int | None
 
 
-TABLE: dict[type[CtxError], Row] = {
-    CtxError: Row(500, INTERNAL),
-    BadRequest: Row(400, None),
-    Conflict: Row(409, None),
-    NotFound: Row(404, None),  # for an unknown tool, mcp.py uses INVALID_PARAMS
-    AccessError: Row(401, INVALID_REQUEST),
-    OriginNotAllowed: Row(403, INVALID_REQUEST),
-    Misdirected: Row(421, INVALID_REQUEST),
-    RateLimited: Row(429, RATE_LIMITED),
-    MethodNotAllowed: Row(405, INVALID_REQUEST),
-    PayloadTooLarge: Row(413, INVALID_REQUEST),
-    ScriptTimeout: Row(408, None),
-    ToolError: Row(500, None),
-    SourceError: Row(500, None),
-    StoreError: Row(503, INTERNAL),
+TABLE: dict[type[errors.CtxError], Row] = {
+    errors.CtxError: Row(500, INTERNAL),
+    errors.BadRequest: Row(400, None),
+    errors.Conflict: Row(409, None),
+    errors.NotFound: Row(404, None),  # for an unknown tool, mcp.py uses INVALID_PARAMS
+    errors.AccessError: Row(401, INVALID_REQUEST),
+    errors.OriginNotAllowed: Row(403, INVALID_REQUEST),
+    errors.Misdirected: Row(421, INVALID_REQUEST),
+    errors.RateLimited: Row(429, RATE_LIMITED),
+    errors.MethodNotAllowed: Row(405, INVALID_REQUEST),
+    errors.PayloadTooLarge: Row(413, INVALID_REQUEST),
+    errors.ScriptTimeout: Row(408, None),
+    errors.ToolError: Row(500, None),
+    errors.SourceError: Row(500, None),
+    errors.StoreError: Row(503, INTERNAL),
 }
-Shape = Callable[[CtxError], JSON]
+Shape = Callable[[errors.CtxError], JSON]
 """A function from an error to the body of its reply."""
-STORE_RETRY_S = 5
 
 
-def row_of(kind: type[CtxError]) -> Row:
+def row_of(kind: type[errors.CtxError]) -> Row:
+    """The `TABLE` row of an error class, or of its nearest ancestor there."""
     return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
 
 
-def row(error: CtxError) -> Row:
-    """The `TABLE` row of the error's class, or of its nearest ancestor there."""
-    return row_of(type(error))
-
-
-def body(error: CtxError) -> JSON:
+def body(error: errors.CtxError) -> JSON:
     """The default body of an error reply: `{"error": {"code", "message"}}`."""
     return {"error": {"code": error.word, "message": error.message}}
 
 
-def rpc_body(error: CtxError) -> JSON:
+def rpc_body(error: errors.CtxError) -> JSON:
     """A JSON-RPC error without an id, for refused requests on MCP paths. `data.code` is the error's word."""
-    code = row(error).rpc
+    code = row_of(type(error)).rpc
     reply = {"code": INVALID_REQUEST if code is None else code, "message": error.message}
     return {"jsonrpc": "2.0", "id": None, "error": {**reply, "data": rpc_data(error)}}
 
 
-def rpc_data(error: CtxError) -> dict[str, JSON]:
+def rpc_data(error: errors.CtxError) -> dict[str, JSON]:
     """The `data` of a JSON-RPC error: the error's word, and for rate limits the wait in ms."""
     data: dict[str, JSON] = {"code": error.word}
-    if isinstance(error, RateLimited | Busy):
+    if isinstance(error, errors.RateLimited | errors.Busy):
         data["retryAfterMs"] = math.ceil(error.retry_after_s * 1000)
     return data
 
 
-def headers(error: CtxError) -> dict[str, str]:
+def headers(error: errors.CtxError) -> dict[str, str]:
     """The extra reply headers for an error: `Allow`, `Connection`, `Retry-After` or `WWW-Authenticate`."""
-    if isinstance(error, RateLimited | Busy):
-        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
-    if isinstance(error, StoreError):
-        return {"retry-after": str(STORE_RETRY_S)}
-    if isinstance(error, PayloadTooLarge):
+    if isinstance(error, errors.RateLimited | errors.StoreError):
+        return {"retry-after": str(max(1, math.ceil(getattr(error, "retry_after_s", 5))))}
+    if isinstance(error, errors.PayloadTooLarge):
         return {"connection": "close"}  # the rest of the body is not read
-    if isinstance(error, MethodNotAllowed):
+    if isinstance(error, errors.MethodNotAllowed):
         return {"allow": ", ".join(error.allowed)}
-    if isinstance(error, Unauthorized):
+    if isinstance(error, errors.Unauthorized):
         fault = ', error="invalid_token"' if error.presented else ""
         return {"www-authenticate": f'Bearer realm="ctx"{fault}'}
     return {}
 
 
-def method_not_allowed(path: str, method: str, allowed: tuple[str, ...]) -> MethodNotAllowed:
+def method_not_allowed(path: str, method: str, allowed: Sequence[str]) -> errors.MethodNotAllowed:
     """The error for a path that exists but does not accept this method."""
     message = f"{path[:80]} does not accept {method[:16]}; use {', '.join(allowed)}"
-    return MethodNotAllowed(message, allowed=allowed)
+    return errors.MethodNotAllowed(message, allowed=tuple(allowed))
 
 
-def internal(request_id: str) -> CtxError:
+def internal(request_id: str) -> errors.CtxError:
     """The error for an unexpected failure. Its details are in the log, under the request id."""
-    return CtxError(f"internal error; see request id {request_id} in the server's log")
+    return errors.CtxError(f"internal error; see request id {request_id} in the server's log")
 
 
 def encode(value: JSON) -> bytes:
@@ -135,10 +111,9 @@ def encode(value: JSON) -> bytes:
     Lone surrogates (from file names that are not UTF-8) become U+FFFD. NaN and infinities become null.
     """
     try:
-        encoded: bytes = orjson.dumps(value)
+        return orjson.dumps(value)
     except TypeError:
-        encoded = orjson.dumps(storable(value))
-    return encoded
+        return orjson.dumps(storable(value))
 
 
 def storable(value: JSON) -> JSON:
@@ -161,14 +136,14 @@ def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None
     return Response(encode(value), status, headers=headers, media_type="application/json")
 
 
-def error_reply(error: CtxError, shape: Shape = body) -> "Response":
+def error_reply(error: errors.CtxError, shape: Shape = body) -> "Response":
     """The HTTP reply for this error. `shape` builds its body."""
-    return json_reply(shape(error), row(error).status, headers(error))
+    return json_reply(shape(error), row_of(type(error)).status, headers(error))
 
 
-def log_failure(error: CtxError, request_id: str) -> None:
+def log_failure(error: errors.CtxError, request_id: str) -> None:
     """Logs why a request failed, with the first line of the cause; at level DEBUG with the traceback."""
-    reason = f" reason={error.message!r}" if isinstance(error, StoreError) else ""
+    reason = f" reason={error.message!r}" if isinstance(error, errors.StoreError) else ""
     cause = error.__cause__
     if cause is not None:
         reason += f" cause={type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}"

@@ -18,27 +18,16 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from ctx import files
-from ctx.clock import iso_utc, now_ms
+from ctx.clock import now_ms
 from ctx.config import Config
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.memory.location import locate
 from ctx.models import BANK, BANK_RULE, JSON, OWN_BANK
+from ctx.store import schema
 from ctx.store.record import Statements
-from ctx.store.schema import (
-    Connection,
-    check_present,
-    connect,
-    is_damage,
-    is_locked,
-    migrate,
-    schema_version,
-    transaction,
-    translating,
-)
 
 logger = logging.getLogger(__name__)
 
-PREFIX = "ctx_"  # lets secret scanners and people recognise a key
 NAME = re.compile(r"[\w.@:+-]{1,64}", re.ASCII)
 EVERY_BANK = "*"
 COMPONENT = "keys"
@@ -55,13 +44,15 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_ms IS NULL;
     """,
 )
-_FILE_VERSION = 1  # of `keys.json`, where earlier versions stored the keys
 
 
 class Grant(NamedTuple):
-    """The access that a key gives. `banks` None: all banks. `pack` None: all packs and the server itself."""
+    """The access that a key gives. `banks` None: all banks. `pack` None: all packs and the server itself.
 
-    name: str
+    `name` is None for the user of `ctx mcp`, who needs no key.
+    """
+
+    name: str | None
     banks: frozenset[str] | None = None
     pack: str | None = None
 
@@ -100,11 +91,8 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
     The time does not depend on which candidate matches.
     """
     offered = digest(key)
-    first: Grant | None = None
-    for candidate, grant in candidates:
-        equal = hmac.compare_digest(offered, candidate)
-        first = grant if equal and first is None else first
-    return first
+    equal = [grant for candidate, grant in candidates if hmac.compare_digest(offered, candidate)]
+    return equal[0] if equal else None
 
 
 class Keys:
@@ -162,10 +150,10 @@ class Keys:
         """
         if not NAME.fullmatch(name):
             raise BadRequest("a key's name must have 1 to 64 of the characters A-Z a-z 0-9 _ . @ : + -")
-        key = PREFIX + secrets.token_urlsafe(32)
+        key = f"ctx_{secrets.token_urlsafe(32)}"  # secret scanners and people recognise the prefix
         record = KeyRecord(secrets.token_hex(4), name, _checked_banks(banks), digest(key).hex(), now_ms())
         with self._writing() as connection:
-            if name in _in_force(records_in(connection)):
+            if any(row.name == name and row.revoked_ms is None for row in records_in(connection)):
                 raise BadRequest(
                     f"a key called '{name}' already exists; revoke it first or choose another name"
                 )
@@ -182,27 +170,22 @@ class Keys:
                     return revoked
         raise NotFound(f"no valid key is called '{name_or_id[:80]}'; `ctx key list` lists the keys")
 
-    def add(self, records: Iterable[KeyRecord]) -> int:
-        """Copies keys from another store; returns how many keys it added or revoked.
+    def add(self, records: Iterable[KeyRecord]) -> None:
+        """Copies keys from another store. A key that is revoked there is revoked here.
 
         Raises `BadRequest` if a different valid key has the same name as a new one.
         """
-        changes = 0
         with self._writing() as connection:
             present = {record.id: record for record in records_in(connection)}
-            names = _in_force(present.values())
+            names = {record.name for record in present.values() if record.revoked_ms is None}
             for record in records:
-                known = present.get(record.id)
-                if known is None:
+                stored = present.get(record.id)
+                if stored is None:
                     if record.revoked_ms is None and record.name in names:
                         raise BadRequest(f"another key called '{record.name}' exists: revoke one of the two")
                     _insert(connection, record)
-                elif record.revoked_ms is not None and known.revoked_ms is None:
+                elif record.revoked_ms is not None and stored.revoked_ms is None:
                     _revoke(connection, record)
-                else:
-                    continue
-                changes += 1
-        return changes
 
 
 def records_in(connection: Statements) -> list[KeyRecord]:
@@ -215,11 +198,6 @@ def record_of(row: Sequence[JSON]) -> KeyRecord:
     """The key in a row of the `api_key` table."""
     id, name, banks, *more = row
     return KeyRecord(id, name, tuple(json.loads(banks)), *more)
-
-
-def _in_force(records: Iterable[KeyRecord]) -> set[str]:
-    """The names of the keys that are not revoked."""
-    return {record.name for record in records if record.revoked_ms is None}
 
 
 def _insert(connection: Statements, record: KeyRecord) -> None:
@@ -242,7 +220,7 @@ class KeyRing(Keys):
         super().__init__()
         self.path = path
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: schema.Connection | None = None
         self._version: int | None = None  # of the file, when its keys were last read
         self._damage: StoreError | None = None
         if earlier is not None and os.path.isfile(earlier):
@@ -266,24 +244,24 @@ class KeyRing(Keys):
             raise self._damage
         return records
 
-    def _current(self) -> Connection:
+    def _current(self) -> schema.Connection:
         """The connection, opened if needed. Raises `StoreError`, also if the file was deleted or replaced."""
         if self._connection is None:
             self._version = None
-            if is_locked(self.path):
-                self._connection = connect(self.path, read_only=True)
+            if schema.is_locked(self.path):
+                self._connection = schema.connect(self.path, read_only=True)
                 return self._connection
-            connection = connect(self.path, synchronous="FULL")
-            migrate(connection, COMPONENT, MIGRATIONS)
+            connection = schema.connect(self.path, synchronous="FULL")
+            schema.migrate(connection, COMPONENT, MIGRATIONS)
             self._connection = connection
-        check_present(self._connection)
+        schema.check_present(self._connection)
         return self._connection
 
     @contextmanager
     def _writing(self) -> Iterator[Statements]:
         with self._lock:
             connection = self._current()
-            with transaction(connection):
+            with schema.transaction(connection):
                 yield connection
                 records = records_in(connection)
             self._take(records)
@@ -293,24 +271,23 @@ class KeyRing(Keys):
             if self._connection is None and not os.path.lexists(self.path):
                 return  # no keys yet; opening the file would create it
             try:
-                self._reread(self._current())
+                connection = self._current()
+                with schema.translating():
+                    version = connection.execute("PRAGMA data_version").fetchone()[0]
+                if version != self._version:
+                    with schema.transaction(connection, write=False):
+                        records = (
+                            records_in(connection) if schema.schema_version(connection, COMPONENT) else []
+                        )
+                    self._take(records)
+                    self._version = version
                 self._damage = None
             except StoreError as error:
-                if first and not is_damage(error):
+                if first and not schema.is_damage(error):
                     raise
                 if self._damage is None:
                     logger.error("keys file=unreadable kept=%d reason=%s", len(self._records), error.message)
                 self._damage = error
-
-    def _reread(self, connection: Connection) -> None:
-        with translating():
-            version = connection.execute("PRAGMA data_version").fetchone()[0]
-        if version == self._version:
-            return
-        with transaction(connection, write=False):
-            records = records_in(connection) if schema_version(connection, COMPONENT) else []
-        self._take(records)
-        self._version = version
 
 
 def take_over(ring: Keys, path: str) -> None:
@@ -321,11 +298,9 @@ def take_over(ring: Keys, path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     try:
         with files.locked(path, beneath=folder):
-            records = _read(path)
+            entries = json.loads(files.read_file(path, beneath=folder))["keys"]
+            records = [KeyRecord(**{**entry, "banks": tuple(entry["banks"])}) for entry in entries]
             ring.add(records)
-            present = {record.id: record.sha256 for record in ring.list()}
-            if any(present.get(record.id) != record.sha256 for record in records):
-                raise StoreError(f"the copied keys of {path} differ from the original: try again")
             os.replace(path, f"{path}.moved")
             files.sync(folder)
     except FileNotFoundError:
@@ -334,6 +309,10 @@ def take_over(ring: Keys, path: str) -> None:
         raise StoreError(f"the keys in {path} cannot be moved to the memories: {error.strerror}") from error
     except BadRequest as error:
         raise ConfigError(f"{path}: {error.message}; delete the file if its keys are not used") from error
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: not a key file; restore it, or delete it and make new keys with 'ctx key create'"
+        ) from error
     logger.warning(
         "moved %d keys to the memories; %s.moved is a copy for an earlier version", len(records), path
     )
@@ -352,37 +331,6 @@ def _checked_banks(banks: Iterable[str]) -> tuple[str, ...]:
                 f"'{bank[:80]}' is a pack's private bank: use [packs.NAME] api_key_env or a key for all banks"
             )
     return (EVERY_BANK,) if EVERY_BANK in chosen else chosen
-
-
-def _read(path: str) -> list[KeyRecord]:
-    """The keys in a key file. Raises `ConfigError` if it is not one."""
-    text = files.read_file(path, beneath=os.path.dirname(os.path.abspath(path)))
-    try:
-        content = json.loads(text)
-        if content["version"] != _FILE_VERSION:
-            raise ValueError("not a key file of this version")
-        return [_record(entry) for entry in content["keys"]]
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: not a key file; restore it, or delete it and make new keys with 'ctx key create'"
-        ) from error
-
-
-def _record(entry: JSON) -> KeyRecord:
-    """The key in an entry of a key file."""
-    record = KeyRecord(**{**entry, "banks": tuple(entry["banks"])})
-    sound = (
-        isinstance(entry["banks"], list)
-        and all(bank == EVERY_BANK or BANK.fullmatch(bank) for bank in record.banks)
-        and isinstance(record.id, str)
-        and NAME.fullmatch(record.name)
-        and len(bytes.fromhex(record.sha256)) == 32
-    )
-    if not sound:
-        raise ValueError("not a key")
-    for time_ms in (record.created_ms, record.revoked_ms or 0):
-        iso_utc(time_ms)
-    return record
 
 
 def key_ring(config: Config) -> Keys:

@@ -4,15 +4,15 @@ Tools, checks and defaults are the same as over REST. A failure that the model c
 (`isError`); a protocol error is a JSON-RPC error. Importing the SDK takes half a second, so only servers
 import this module.
 
-See docs/mcp.md. Only this module, mcp_shapes, mcp_http and stdio use the SDK.
+See docs/mcp.md. Only this module, mcp_shapes, app and stdio use the SDK.
 """
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import mcp_types as types
@@ -27,26 +27,8 @@ from ctx.memory.dialects.base import Dialect
 from ctx.memory.dialects.pack import Pack
 from ctx.models import Caller, CallProgress, document_id
 from ctx.server import errors
-from ctx.server.mcp_shapes import (
-    complete_params,
-    cursor_of,
-    cursor_text,
-    params_fault,
-    rpc_code,
-    rpc_error,
-    text_result,
-    tool_failure,
-    tool_result,
-    tool_row,
-)
-from ctx.server.model_tools import (
-    MARKDOWN,
-    index_instructions,
-    listed,
-    short_instructions,
-    translated,
-    view_of,
-)
+from ctx.server import mcp_shapes as shapes
+from ctx.server.policy import Access
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.text.strings import one_line, sound
@@ -59,35 +41,31 @@ MODERN = "2026-07-28"
 PAGE = 50  # resources per page
 SAMPLE = 5000  # documents that the folders in the instructions are counted from
 COMPLETIONS = 100  # the most values the protocol allows in a completion
-CACHED: Any = CACHEABLE_METHODS - {"resources/read"}
-CACHE_TTL_MS = 60_000
+CACHED: Any = dict.fromkeys(CACHEABLE_METHODS - {"resources/read"}, CacheHint(ttl_ms=60_000))
 RESOURCE_NOT_FOUND = -32002  # in the legacy era; the modern era uses INVALID_PARAMS
+TEMPLATES = [
+    types.ResourceTemplate(uri_template="ctx://doc/{id}", name="document", title="A document by its id"),
+    types.ResourceTemplate(
+        uri_template="ctx://source/{source}/{+path}",
+        name="source-document",
+        title="A document by source and path",
+    ),
+]
 RATE_LIMITED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 Context = Any  # mcp.server.context.ServerRequestContext, which is provisional in the SDK
 
 
-class Auth(Protocol):
-    """The caller of a request, and checks of what the caller may do."""
+class RequestInfo(NamedTuple):
+    """The caller of a request, and the packs of its endpoint. `McpServer._around` creates it.
 
-    def caller(self) -> Caller: ...
-    def admit(self, tool: Tool) -> None: ...
-    def shows(self, pack: str | None) -> bool: ...
-    def admit_agent(self, agent: Any) -> None: ...
-    def spend(self) -> None: ...
-
-
-class Profile(NamedTuple):
-    """The tools and packs that one MCP endpoint offers.
-
-    `resolve(name)` returns the name of a tool in the Toolbox, or None if it is unknown. `packs` is None for
-    the endpoint of the whole server, with its documents. Otherwise it lists the packs that a bank's endpoint
-    offers, or the single pack of a pack's endpoint. Then `pack` is set too, and its error codes and methods
-    apply.
+    `packs` is None for the endpoint of the whole server, with its documents. Otherwise it lists the packs
+    that a bank's endpoint offers, or the single pack of a pack's endpoint. Then `pack` is set too, and its
+    error codes and methods apply.
     """
 
-    tools: Callable[[], Iterable[Tool]]
-    resolve: Callable[[str], str | None]
+    access: Access
+    caller: Caller
     packs: Sequence[Pack] | None = None
     pack: Pack | None = None
 
@@ -95,76 +73,27 @@ class Profile(NamedTuple):
     def dialect(self) -> Dialect | None:
         return self.pack.dialect if self.pack else None
 
-    def agents(self, agents: Agents) -> list[Agent]:
-        """The agents that this endpoint offers as prompts."""
-        packs = None if self.packs is None else [pack.name for pack in self.packs]
-        return [agent for agent in agents.list() if packs is None or agent.pack in packs]
-
-    def introduced(self, reply: dict[str, Any]) -> dict[str, Any]:
-        """A handshake reply with this endpoint's description and instructions."""
-        if self.packs is None:
-            return reply
-        reply = {**reply, "instructions": "\n\n".join(pack.instructions for pack in self.packs)}
-        if "serverInfo" in reply:
-            description = "; ".join(pack.dialect.description for pack in self.packs)
-            reply["serverInfo"] = {**reply["serverInfo"], "description": description}
-        return reply
-
-
-class RequestInfo(NamedTuple):
-    """The caller of a request and the profile of its endpoint. `McpServer._around` creates it."""
-
-    auth: Auth
-    caller: Caller
-    profile: Profile
-
     @property
     def sees_documents(self) -> bool:
-        return self.profile.packs is None and self.auth.shows(None)
+        return self.packs is None and self.access.shows(None)
 
+    def tools(self, toolbox: Toolbox) -> Iterable[Tool]:
+        """The tools that the endpoint lists."""
+        if self.packs is None:
+            return toolbox.list()
+        return self.pack.tools.values() if self.pack else (t for pack in self.packs for t in pack.bank_tools)
 
-def _prompt_message(message: Mapping[str, str]) -> types.PromptMessage:
-    content = types.TextContent(type="text", text=str(message.get("content", "")))
-    role: Any = "assistant" if message.get("role") == "assistant" else "user"
-    return types.PromptMessage(role=role, content=content)
-
-
-def profiles(toolbox: Toolbox, packs: Sequence[Pack]) -> Callable[[Caller], Profile]:
-    """Returns a function from a caller to the profile of its endpoint.
-
-    `/mcp` has all tools, `/mcp/{bank}` the tools for a bank. `/packs/{pack}/mcp` has the tools of a pack and
-    accepts their names without the prefix too.
-    """
-
-    def resolve(name: str) -> str | None:
-        try:
-            return toolbox.get(name).name
-        except NotFound:
-            return None
-        except CtxError:
-            return name  # the tool failed to load; the call reports why
-
-    whole = Profile(toolbox.list, resolve)
-    at_banks = [pack for pack in packs if pack.dialect.at_banks]
-    bank_tools = [tool for pack in at_banks for tool in pack.bank_tools]
-    # A bank's endpoint lists only the bank tools, but any tool can be called by name. This is safe: no
-    # argument can change the bank of the URL.
-    bank = Profile(lambda: bank_tools, resolve, at_banks)
-    of_packs = {pack.name: Profile(pack.tools.values, pack.own_name, (pack,), pack) for pack in packs}
-
-    def choose(caller: Caller) -> Profile:
-        if caller.pack in of_packs:
-            return of_packs[caller.pack]
-        return bank if caller.bank_fixed and at_banks else whole
-
-    return choose
+    def agents(self, agents: Agents) -> list[Agent]:
+        """The agents that the endpoint offers as prompts."""
+        names = None if self.packs is None else [pack.name for pack in self.packs]
+        return [agent for agent in agents.list() if names is None or agent.pack in names]
 
 
 class McpServer:
     """An MCP server for the tools of a Toolbox, agents, documents and packs.
 
-    `auth(context)` returns the `Auth` of a request. `notes` are added to the instructions. `semantic` is true
-    if documents have embeddings.
+    `access(context)` returns the `Access` of a request. `notes` are added to the instructions. `semantic` is
+    true if documents have embeddings.
     """
 
     def __init__(
@@ -174,7 +103,7 @@ class McpServer:
         catalog: Callable[[], Catalog],
         work: Work,
         *,
-        auth: Callable[[Context], Auth],
+        access: Callable[[Context], Access],
         packs: Sequence[Pack] = (),
         semantic: bool = True,
         notes: Sequence[str] = (),
@@ -183,18 +112,17 @@ class McpServer:
         self.agents = agents
         self._catalog = catalog
         self._work = work
-        self._auth = auth
+        self._access = access
         self._semantic = semantic
-        self._profile = profiles(toolbox, packs)
+        self._packs = packs
         self._more_instructions = (*notes, *(pack.instructions for pack in packs))
-        self._told: tuple[int, str] | None = None  # cached instructions, with the catalog's seq they describe
         self.server: Server[Any] = Server(
             "ctx",
             version=__version__,
             title="ctx",
             description="Search the documents of this machine and its team",
-            instructions="\n\n".join((short_instructions(semantic), *self._more_instructions)),
-            cache_hints={method: CacheHint(ttl_ms=CACHE_TTL_MS) for method in CACHED},
+            instructions="\n\n".join((shapes.short_instructions(semantic), *self._more_instructions)),
+            cache_hints=CACHED,
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -205,8 +133,6 @@ class McpServer:
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
-        for method in {name for pack in packs for name in pack.dialect.methods}:
-            self.server.add_request_handler(method, types.RequestParams, self._own_method)
         # Replaces the SDK's OpenTelemetry middleware: ctx has no collector.
         self.server.middleware[:] = [self._around]
 
@@ -215,35 +141,29 @@ class McpServer:
     async def _around(self, ctx: Context, call_next: CallNext) -> Any:
         if ctx.request_id is None:
             return await call_next(ctx)
-        auth = self._auth(ctx)
-        caller = auth.caller()
+        access = self._access(ctx)
+        caller = access.caller()
         params = ctx.session.client_params  # of the handshake; None without one
         client = one_line(params.client_info.name)[:80] if params and params.client_info else None
         caller = caller._replace(client=client or caller.client or "")
-        info = ctx.info = RequestInfo(auth, caller, self._profile(caller))
-        dialect, pack = info.profile.dialect, info.profile.pack
+        info = ctx.info = self._endpoint(access, caller)
+        dialect, pack = info.dialect, info.pack
         if pack is not None and ctx.method in pack.dialect.methods:
             # Allowed before the handshake too: clients of Claude Recall send health/check first.
             answer = await self._work.probes.run(lambda: pack.method_answer(ctx.method, caller))
             return {**answer, "resultType": "complete"} if ctx.protocol_version >= MODERN else answer
         try:
-            complete_params(ctx.method, ctx.params)
-            fault = params_fault(ctx.method, ctx.params or {})
-            if fault is not None:
-                raise MCPError(code=types.INVALID_PARAMS, message=f"Invalid params: {fault}")
+            shapes.complete_params(ctx.method, ctx.params)
             if ctx.method in RATE_LIMITED:
-                auth.spend()
+                access.spend()
             result = await call_next(ctx)
-            if not isinstance(result, dict) or "instructions" not in result:
-                return result
-            if info.sees_documents and any(map(view_of, self.toolbox.list())):
-                told = await self._work.searches.run(self._instructions)
-                result = {**result, "instructions": "\n\n".join((told, *self._more_instructions))}
-            return info.profile.introduced(result)
+            if isinstance(result, dict) and "instructions" in result:
+                return await self._introduced(result, info)
+            return result
         except CtxError as error:  # if it were not handled here, the SDK would log a traceback
-            if errors.row(error).status >= 500:
+            if errors.row_of(type(error)).status >= 500:
                 errors.log_failure(error, caller.request_id or "-")
-            raise rpc_error(error, dialect) from error
+            raise shapes.rpc_error(error, dialect) from error
         except MCPError as error:
             code, message, data = error.error.code, error.error.message, error.error.data
             if dialect is None or not dialect.details or (isinstance(data, dict) and "details" in data):
@@ -251,29 +171,42 @@ class McpServer:
             details = {"details": f"{message}: {data}" if data else message}
             raise MCPError(code=code, message=message, data=details) from error
 
+    def _endpoint(self, access: Access, caller: Caller) -> RequestInfo:
+        """`/packs/{pack}/mcp` offers one pack, `/mcp/{bank}` the packs for banks, and `/mcp` everything."""
+        for pack in self._packs:
+            if pack.name == caller.pack:
+                return RequestInfo(access, caller, (pack,), pack)
+        at_banks = [pack for pack in self._packs if caller.bank_fixed and pack.dialect.at_banks]
+        return RequestInfo(access, caller, at_banks or None)
+
+    async def _introduced(self, reply: dict[str, Any], info: RequestInfo) -> dict[str, Any]:
+        """A handshake reply with the endpoint's description and instructions."""
+        if info.packs is not None:
+            reply = {**reply, "instructions": "\n\n".join(pack.instructions for pack in info.packs)}
+            if "serverInfo" in reply:
+                description = "; ".join(pack.dialect.description for pack in info.packs)
+                reply["serverInfo"] = {**reply["serverInfo"], "description": description}
+        elif info.sees_documents and any(map(shapes.view_of, self.toolbox.list())):
+            text = await self._work.searches.run(self._instructions)
+            reply = {**reply, "instructions": "\n\n".join((text, *self._more_instructions))}
+        return reply
+
     def _instructions(self) -> str:
         """Instructions for models that describe the index, or short ones if the catalog cannot be read."""
         try:
             catalog = self._catalog()
-            seq = catalog.seq()
+            documents = catalog.list_documents(None, SAMPLE)
+            tops = Counter(row.source_id.partition("/")[0] for row in documents if "/" in row.source_id)
+            statuses, media_types = catalog.statuses(None, ()), catalog.media_types()
         except CtxError:
-            return short_instructions(self._semantic)
-        if self._told is None or self._told[0] != seq:
-            listings = catalog.list_documents(None, SAMPLE)
-            tops = Counter(row.source_id.partition("/")[0] for row in listings if "/" in row.source_id)
-            types = catalog.media_types()
-            told = index_instructions(catalog.statuses(None, ()), types, tops, self._semantic)
-            self._told = (seq, told)
-        return self._told[1]
-
-    async def _own_method(self, context: Context, params: Any) -> Any:
-        raise MCPError(code=types.METHOD_NOT_FOUND, message=f"Method not found: {context.method}")
+            return shapes.short_instructions(self._semantic)
+        return shapes.index_instructions(statuses, media_types, tops, self._semantic)
 
     # -- tools -----------------------------------------------------------------------------------------------
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         try:
-            schema: Mapping[str, Any] = listed(self.toolbox.get(name), self._semantic).parameters
+            schema: Mapping[str, Any] = shapes.listed(self.toolbox.get(name), self._semantic).parameters
         except CtxError:
             return None
         return schema
@@ -281,64 +214,65 @@ class McpServer:
     async def _list_tools(self, context: Context, params: Any) -> types.ListToolsResult:
         info: RequestInfo = context.info
         rows = [
-            tool_row(listed(tool, self._semantic))
-            for tool in info.profile.tools()
-            if info.auth.shows(tool.pack)
+            shapes.tool_row(shapes.listed(tool, self._semantic))
+            for tool in info.tools(self.toolbox)
+            if info.access.shows(tool.pack)
         ]
         return types.ListToolsResult(tools=rows)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         info: RequestInfo = context.info
-        dialect = info.profile.dialect
-        name = info.profile.resolve(params.name)
+        dialect = info.dialect
+        if info.pack is not None:  # it also accepts names without the pack's prefix
+            name = info.pack.own_name(params.name)
+        else:
+            # A bank's endpoint lists only the bank tools, but any tool can be called by name. This is safe:
+            # no argument can change the bank of the URL.
+            name = params.name if params.name in self.toolbox.names() else None
         if name is None:
-            shown = params.name[:80]
             code = dialect.unknown_tool if dialect else types.INVALID_PARAMS
-            details = f"no tool registered with name: {shown}"
+            details = f"no tool registered with name: {params.name[:80]}"
             data = {"details": details} if dialect and dialect.details else None
-            raise MCPError(code=code, message=f"Unknown tool: {shown}", data=data)
-        steps: set[Future[None]] = set()
+            raise MCPError(code=code, message=f"Unknown tool: {params.name[:80]}", data=data)
+        steps: list[asyncio.Task[None]] = []
         caller = info.caller._replace(progress=self._progress(context, steps))
         tool: Tool | None = None
         try:
             tool = self.toolbox.get(name)
-            info.auth.admit(tool)
-            arguments = translated(tool, params.arguments or {})
+            info.access.admit(tool)
+            arguments = shapes.translated(tool, params.arguments or {})
             result = await self._work.call(self.toolbox, tool, arguments, caller)
-            if steps:  # send these notifications first: the stream closes after the result
-                await asyncio.gather(*map(asyncio.wrap_future, tuple(steps)), return_exceptions=True)
+            # Send the notifications first: the stream closes after the result.
+            await asyncio.gather(*steps, return_exceptions=True)
         except CtxError as error:
-            if rpc_code(error, dialect) is not None:
-                raise rpc_error(error, dialect) from error
-            return tool_failure(error.message, tool.failure if tool else None)
+            if shapes.rpc_code(error, dialect) is not None:
+                raise shapes.rpc_error(error, dialect) from error
+            return shapes.tool_failure(error.message, tool.failure if tool else None)
         except Exception:
             logger.exception("tool failed tool=%s id=%s", name, caller.request_id)
-            return tool_failure(
+            return shapes.tool_failure(
                 f"tool '{name}' failed; see request id {caller.request_id} in the server's log"
             )
-        if view_of(tool) and arguments.get("format") == MARKDOWN:
-            return text_result(result)
+        if shapes.view_of(tool) and arguments.get("format") == shapes.MARKDOWN:
+            return shapes.text_result(result)
         pretty = dialect is not None and dialect.pretty
-        return tool_result(result, tool, pretty=pretty, chunks=arguments.get("chunks") is True)
+        return shapes.tool_result(result, tool, pretty=pretty, chunks=arguments.get("chunks") is True)
 
-    def _progress(self, context: Context, steps: "set[Future[None]]") -> CallProgress | None:
+    def _progress(self, context: Context, steps: "list[asyncio.Task[None]]") -> CallProgress | None:
         """The progress callback of a call; None if the client wants no progress.
 
-        The callback may be called in any thread. `steps` holds the notifications that are being sent.
+        The callback may be called in any thread. It adds the notifications that are being sent to `steps`.
         """
         if not context.meta or "progress_token" not in context.meta:
             return None
         loop = asyncio.get_running_loop()
 
         def progress(done: float, total: float | None, message: str) -> None:
-            report = context.session.report_progress(done, total, message)
-            try:
-                sending = asyncio.run_coroutine_threadsafe(report, loop)
-            except RuntimeError:
-                report.close()
-                return  # the server has stopped
-            steps.add(sending)
-            sending.add_done_callback(steps.discard)
+            def send() -> None:
+                steps.append(loop.create_task(context.session.report_progress(done, total, message)))
+
+            with suppress(RuntimeError):  # the server has stopped
+                loop.call_soon_threadsafe(send)
 
         return progress
 
@@ -347,7 +281,7 @@ class McpServer:
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         if not context.info.sees_documents:
             return types.ListResourcesResult(resources=[])
-        after = cursor_of(params.cursor) if params and params.cursor else None
+        after = shapes.cursor_of(params.cursor) if params and params.cursor else None
         rows = await self._work.searches.run(
             lambda: self._catalog().list_documents(after=after, limit=PAGE + 1)
         )
@@ -363,19 +297,11 @@ class McpServer:
         ]
         last = rows[PAGE - 1] if len(rows) > PAGE else None
         return types.ListResourcesResult(
-            resources=resources, next_cursor=cursor_text(last.source, last.source_id) if last else None
+            resources=resources, next_cursor=shapes.cursor_text(last.source, last.source_id) if last else None
         )
 
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
-        if not context.info.sees_documents:
-            return types.ListResourceTemplatesResult(resource_templates=[])
-        rows = (
-            ("ctx://doc/{id}", "document", "A document by its id"),
-            ("ctx://source/{source}/{+path}", "source-document", "A document by source and path"),
-        )
-        templates = [
-            types.ResourceTemplate(uri_template=uri, name=name, title=title) for uri, name, title in rows
-        ]
+        templates = TEMPLATES if context.info.sees_documents else []
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def _read_resource(
@@ -418,8 +344,8 @@ class McpServer:
                     for name, description, required in agent.arguments
                 ],
             )
-            for agent in context.info.profile.agents(self.agents)
-            if context.info.auth.shows(agent.pack)
+            for agent in context.info.agents(self.agents)
+            if context.info.access.shows(agent.pack)
         ]
         return types.ListPromptsResult(prompts=prompts)
 
@@ -427,20 +353,25 @@ class McpServer:
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         info: RequestInfo = context.info
-        agents = info.profile.agents(self.agents)
+        agents = info.agents(self.agents)
         agent = next((agent for agent in agents if agent.name == params.name), None)
         try:
             if agent is None:
                 raise NotFound(f"no agent registered with name: {params.name[:80]}")
-            info.auth.admit_agent(agent)
+            info.access.admit(agent)
             arguments = dict(params.arguments or {})
             prompt = await self._work.prompt(self.agents, agent, params.name, arguments, info.caller)
         except CtxError as error:
-            code = errors.row(error).rpc or types.INVALID_PARAMS
+            code = errors.row_of(type(error)).rpc or types.INVALID_PARAMS
             raise MCPError(code=code, message=error.message, data={"code": error.word}) from error
         # MCP has no system role: the system prompt becomes the first user message.
-        messages = [_prompt_message({"role": "user", "content": prompt.system})]
-        messages += map(_prompt_message, prompt.messages)
+        messages = [
+            types.PromptMessage(
+                role="assistant" if message.get("role") == "assistant" else "user",
+                content=types.TextContent(type="text", text=str(message.get("content", ""))),
+            )
+            for message in ({"role": "user", "content": prompt.system}, *prompt.messages)
+        ]
         return types.GetPromptResult(description=agent.description, messages=messages)
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
@@ -452,15 +383,12 @@ class McpServer:
             values = await self._work.searches.run(
                 lambda: self._catalog().complete(name, prefix, source=source, limit=COMPLETIONS + 1)
             )
-        return types.CompleteResult(
-            completion=types.Completion(
-                values=values[:COMPLETIONS], total=None, has_more=len(values) > COMPLETIONS
-            )
-        )
+        completion = types.Completion(values=values[:COMPLETIONS], has_more=len(values) > COMPLETIONS)
+        return types.CompleteResult(completion=completion)
 
 
 def mcp_server(
-    workspace: Workspace, work: Work, auth: Callable[[Context], Auth], notes: Sequence[str] = ()
+    workspace: Workspace, work: Work, access: Callable[[Context], Access], notes: Sequence[str] = ()
 ) -> McpServer:
     """The MCP server for a workspace and its packs."""
     return McpServer(
@@ -468,7 +396,7 @@ def mcp_server(
         workspace.agents,
         lambda: workspace.catalog,
         work,
-        auth=auth,
+        access=access,
         packs=workspace.packs,
         semantic=workspace.config.embedding.provider != "disabled",
         notes=notes,

@@ -1,11 +1,16 @@
-"""Parses MCP messages, and builds tool rows, results, errors and cursors."""
+"""Parses MCP messages, and builds what models read: instructions, the document tools with short schemas and
+Markdown answers, results and errors.
+
+REST and the command line use the same tools with their full schemas. Without embeddings (`semantic` false),
+no text mentions semantic or hybrid search.
+"""
 
 import base64
-import binascii
 import json
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import mcp_types as types
 import orjson
@@ -14,126 +19,35 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ctx.errors import CtxError
 from ctx.memory.dialects.base import Dialect
-from ctx.models import JSON
+from ctx.models import AUTO, JSON, SourceStatus
 from ctx.server import errors
-from ctx.text.strings import sound
+from ctx.text.filetypes import is_code
+from ctx.text.strings import counted, sound
+from ctx.tools.schema import put_right
 from ctx.tools.toolbox import Tool
 
+MAX_TOKENS = 8_000  # of a document, by default; clients refuse replies of more than 25,000 tokens
+FILES = 5  # in a search result by default
+PASSAGES = 3  # per file in a search result
+MAX_SOURCES = 8  # named in the instructions
+MAX_NAMES = 6  # folders, and types, named in the instructions
+MARKDOWN = "markdown"
 
-def tool_row(tool: Tool) -> types.Tool:
-    """A tool as `tools/list` shows it."""
-    hints = tool.annotations
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.parameters,
-        output_schema=_output_schema(tool),
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=hints.read_only,
-            destructive_hint=hints.destructive and not hints.read_only,
-            idempotent_hint=hints.idempotent,
-            open_world_hint=hints.open_world,
-        ),
-    )
+# -- messages ------------------------------------------------------------------------------------------------
 
-
-def _is_document(tool: Tool) -> bool:
-    """Whether the tool returns a document. The body of a document is sent only as text, not twice."""
-    return tool.builtin and tool.name == "get"
-
-
-def _output_schema(tool: Tool) -> Any:
-    schema = tool.output_schema
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        return None  # the legacy era allows only object schemas
-    if not _is_document(tool):
-        return schema
-    properties = {name: rule for name, rule in schema.get("properties", {}).items() if name != "body"}
-    required = [name for name in schema.get("required", ()) if name != "body"]
-    return {**schema, "properties": properties, "required": required}
-
-
-def tool_result(
-    result: JSON, tool: Tool, *, pretty: bool = False, chunks: bool = False
-) -> types.CallToolResult:
-    """The result as structured content, with a text copy for clients that read only text.
-
-    A script may return an MCP result, `{"content": [{"type": "image", ...}]}`, which is passed on unchanged.
-    For a document the text is its body, and the structured content has the chunks only if `chunks` is set.
-    """
-    if isinstance(result, dict):
-        if tool.output_schema is None and _is_content(result.get("content")):
-            with suppress(ValueError):  # not MCP content after all
-                return types.CallToolResult.model_validate(result)
-        if _is_document(tool) and isinstance(result.get("body"), str):
-            omitted = {"body"} if chunks else {"body", "chunks"}
-            fields = {key: value for key, value in result.items() if key not in omitted}
-            return _answer(sound(result["body"]), fields)
-    option = orjson.OPT_INDENT_2 if pretty else None
-    try:
-        text = orjson.dumps(result, option=option).decode()
-    except TypeError:  # a lone surrogate, or a number beyond 64 bits
-        result = errors.storable(result)
-        text = orjson.dumps(result, option=option).decode()
-    if isinstance(result, str):
-        text = result
-    return _answer(text, result if isinstance(result, dict) else {"result": result})
-
-
-def text_result(result: JSON) -> types.CallToolResult:
-    """The Markdown of a document tool as text only, so that nothing is sent twice."""
-    note = f"\n({result['note']})" if result.get("note") else ""
-    text = sound(f"{result['text']}{note}")
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
-
-
-def _answer(text: str, structured: dict[str, JSON]) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=structured
-    )
-
-
-def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
-    """A tool error (`isError`), which the model can fix.
-
-    If `fields` is a table, the structured content has its fields and the message as `error`.
-    """
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=f"Error: {message}")],
-        structured_content=None if fields is None else {"error": message, **fields},
-        is_error=True,
-    )
-
-
-def _is_content(value: JSON) -> bool:
-    kinds = ("text", "image", "audio", "resource", "resource_link")
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(block, dict) and block.get("type") in kinds for block in value)
-    )
+_TITLES = {types.PARSE_ERROR: "Parse error: ", types.INVALID_REQUEST: "Invalid request: "}
 
 
 class MessageFault(ValueError):
-    """A message is refused before it reaches the SDK. `data` is added to the JSON-RPC error."""
+    """A message is refused before it reaches the SDK. `reply` is the JSON-RPC error to send back."""
 
     def __init__(self, id: JSON, code: int, reason: str, **data: JSON) -> None:
         super().__init__(reason)
-        self.id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
-        self.code = code
-        self.data = data
-
-    def reply(self) -> types.JSONRPCError:
-        """The JSON-RPC error to send back."""
-        title = _TITLES.get(self.code)
-        message = f"{title}: {self}" if title else str(self)
-        error = types.ErrorData(code=self.code, message=message, data={**self.data, "details": str(self)})
-        return types.JSONRPCError(jsonrpc="2.0", id=self.id, error=error)
-
-
-_TITLES = {types.PARSE_ERROR: "Parse error", types.INVALID_REQUEST: "Invalid request"}
+        error = types.ErrorData(
+            code=code, message=_TITLES.get(code, "") + reason, data={**data, "details": reason}
+        )
+        is_id = isinstance(id, str | int) and not isinstance(id, bool)
+        self.reply = types.JSONRPCError(jsonrpc="2.0", id=id if is_id else None, error=error)
 
 
 def read_message(text: str | bytes) -> dict[str, JSON]:
@@ -158,44 +72,20 @@ def read_message(text: str | bytes) -> dict[str, JSON]:
     return message
 
 
-_REQUIRED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-
-
-_HANDSHAKE: dict[str, JSON] = {
-    "protocolVersion": LATEST_HANDSHAKE_VERSION,
-    "capabilities": {},
-    "clientInfo": {"name": "unknown", "version": ""},
-}
-
-
 def complete_params(method: str, params: Any) -> None:
     """Adds what simple clients leave out of `initialize`, and reads arguments that they send as JSON text."""
     if method == "initialize" and isinstance(params, dict):
-        for name, value in _HANDSHAKE.items():
-            params.setdefault(name, value)
+        params.setdefault("protocolVersion", LATEST_HANDSHAKE_VERSION)
+        params.setdefault("capabilities", {})
+        params.setdefault("clientInfo", {"name": "unknown", "version": ""})
     if method == "tools/call" and isinstance(params, dict) and isinstance(params.get("arguments"), str):
         with suppress(ValueError, RecursionError):
             params["arguments"] = json.loads(params["arguments"])
 
 
-def params_fault(method: str, params: Mapping[str, JSON]) -> str | None:
-    """A message about the first parameter with the wrong type; None if all are right.
-
-    The errors of the SDK do not name the parameter.
-    """
-    required = _REQUIRED.get(method)
-    if required is not None and not isinstance(params.get(required), str):
-        return f"params.{required} must be a string"
-    if required == "name" and not isinstance(params.get("arguments") or {}, dict):
-        return "params.arguments must be an object"
-    if method.endswith("/list") and not isinstance(params.get("cursor") or "", str):
-        return "params.cursor must be the nextCursor of an earlier reply"
-    return None
-
-
 def rpc_code(error: CtxError, dialect: Dialect | None) -> int | None:
     """The JSON-RPC code of an error in this dialect; None if MCP reports it as a tool error."""
-    code = errors.row(error).rpc
+    code = errors.row_of(type(error)).rpc
     return code if dialect is None else dialect.codes.get(error.word, code)
 
 
@@ -209,16 +99,246 @@ def rpc_error(error: CtxError, dialect: Dialect | None) -> MCPError:
 
 def cursor_text(source: str, source_id: str) -> str:
     """The cursor of the page that starts after this document."""
-    return base64.urlsafe_b64encode(json.dumps([source, source_id]).encode()).decode()
+    return base64.urlsafe_b64encode(f"{source}\0{source_id}".encode()).decode()
 
 
 def cursor_of(text: str) -> tuple[str, str]:
     """The source and source id in a cursor of `cursor_text`. Raises `MCPError` for any other text."""
     try:
-        source, source_id = json.loads(base64.urlsafe_b64decode(text.encode()))
-        if not isinstance(source, str) or not isinstance(source_id, str):
-            raise TypeError
-        f"{source}{source_id}".encode()  # raises for a lone surrogate
-    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
+        source, source_id = base64.urlsafe_b64decode(text.encode()).decode().split("\0")
+    except ValueError as error:
         raise MCPError(code=types.INVALID_PARAMS, message="Invalid cursor") from error
     return source, source_id
+
+
+# -- tools and results ---------------------------------------------------------------------------------------
+
+
+def tool_row(tool: Tool) -> types.Tool:
+    """A tool as `tools/list` shows it."""
+    hints, output = tool.annotations, tool.output_schema
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.parameters,
+        # The legacy era allows only object schemas.
+        output_schema=output if isinstance(output, dict) and output.get("type") == "object" else None,
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=hints.read_only,
+            destructive_hint=hints.destructive and not hints.read_only,
+            idempotent_hint=hints.idempotent,
+            open_world_hint=hints.open_world,
+        ),
+    )
+
+
+def tool_result(
+    result: JSON, tool: Tool, *, pretty: bool = False, chunks: bool = False
+) -> types.CallToolResult:
+    """The result as structured content, with a text copy for clients that read only text.
+
+    A script may return an MCP result, `{"content": [{"type": "image", ...}]}`, which is passed on unchanged.
+    For a document the text is its body, and the structured content has the chunks only if `chunks` is set.
+    """
+    if isinstance(result, dict):
+        content = result.get("content")
+        if tool.output_schema is None and isinstance(content, list) and content:
+            with suppress(ValueError):  # not MCP content
+                return types.CallToolResult.model_validate(result)
+        if tool.builtin and tool.name == "get" and isinstance(result.get("body"), str):
+            omitted = {"body"} if chunks else {"body", "chunks"}
+            fields = {key: value for key, value in result.items() if key not in omitted}
+            return _answer(sound(result["body"]), fields)
+    result = errors.storable(result)
+    option = orjson.OPT_INDENT_2 if pretty else None
+    text = result if isinstance(result, str) else orjson.dumps(result, option=option).decode()
+    return _answer(text, result if isinstance(result, dict) else {"result": result})
+
+
+def text_result(result: JSON) -> types.CallToolResult:
+    """The Markdown of a document tool as text only, so that nothing is sent twice."""
+    note = f"\n({result['note']})" if result.get("note") else ""
+    return _answer(sound(f"{result['text']}{note}"))
+
+
+def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
+    """A tool error (`isError`), which the model can fix.
+
+    If `fields` is a table, the structured content has its fields and the message as `error`.
+    """
+    structured = None if fields is None else {"error": message, **fields}
+    return _answer(f"Error: {message}", structured, is_error=True)
+
+
+def _answer(
+    text: str, structured: dict[str, JSON] | None = None, *, is_error: bool = False
+) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=structured, is_error=is_error
+    )
+
+
+# -- the document tools --------------------------------------------------------------------------------------
+
+
+class View(NamedTuple):
+    """The description and parameters of a tool as models see them, and its default arguments for models."""
+
+    description: str
+    properties: Mapping[str, JSON]
+    required: tuple[str, ...] = ()
+    defaults: Mapping[str, JSON] = {}
+
+    @property
+    def schema(self) -> dict[str, JSON]:
+        return {"type": "object", "properties": dict(self.properties), "required": list(self.required)}
+
+
+def _about(description: str, kind: str = "string") -> dict[str, JSON]:
+    return {"type": kind, "description": description}
+
+
+_TEXT = {"type": "string"}
+_FORMAT = {"type": "string", "enum": ["text", "json"]}
+_PATH = _about("path, path:10-40 or path#Symbol")
+VIEWS: Mapping[str, View] = {
+    "search": View(
+        "Find code and pages by words, names or meaning: paths, line ranges, symbols and the best lines.",
+        {
+            "query": _about("a question, words or an identifier; quotes for an exact phrase"),
+            "path": _about("folder or glob: src, *.py"),
+            "type": _about("code, prose or a media type"),
+            "source": _about("source name"),
+            "limit": _about(f"files, {FILES} by default", "integer"),
+            "mode": {"type": "string", "enum": ["hybrid", "keyword", "semantic"]},
+            "since": _about("ISO 8601"),
+            "until": _about("ISO 8601"),
+            "format": _FORMAT,
+        },
+        ("query",),
+        {"limit": FILES, "per_document": PASSAGES},
+    ),
+    "get": View(
+        "Read a file, one definition, one section or some lines. With a query, only the parts about it.",
+        {
+            "path": _PATH,
+            "query": _about("show only the blocks around these words"),
+            "source": _about("source name"),
+            "id": _about("in place of path"),
+            "start_line": {"type": "integer"},
+            "end_line": {"type": "integer"},
+            "max_tokens": _about(f"{MAX_TOKENS} by default", "integer"),
+            "format": _FORMAT,
+        },
+        (),
+        {"max_tokens": MAX_TOKENS},
+    ),
+    "outline": View(
+        "List the definitions of a file, the members of path#Class, or a page's headings, with line ranges.",
+        {"path": _PATH, "query": _about("only members with these words"), "source": _TEXT, "format": _FORMAT},
+        ("path",),
+    ),
+    "symbol": View(
+        "Where a name is defined, what it calls, and every line that refers to it.",
+        {
+            "name": _about("find or Store.find"),
+            "path": _about("folder or glob"),
+            "source": _TEXT,
+            "limit": {"type": "integer"},
+            "format": _FORMAT,
+        },
+        ("name",),
+    ),
+    "sources": View("List what is indexed and how fresh it is.", {"format": _FORMAT}),
+}
+_FILTERS = ("path", "type", "since", "until")
+
+
+def view_of(tool: Tool) -> View | None:
+    """The tool's view for models; None if all interfaces show the tool in the same way."""
+    has_formats = "format" in tool.parameters.get("properties", {})
+    return VIEWS.get(tool.name) if tool.builtin and has_formats else None
+
+
+def listed(tool: Tool, semantic: bool) -> Tool:
+    """The tool as MCP's `tools/list` shows it. Without embeddings, `search` has no `mode`."""
+    view = view_of(tool)
+    if view is None:
+        return tool
+    schema = view.schema
+    if not semantic:
+        schema["properties"].pop("mode", None)
+    return tool._replace(description=view.description, parameters=schema, output_schema=None)
+
+
+def _as_text(rule: JSON, value: JSON) -> JSON:
+    """A value as text if the schema wants one and a model sent a number or a list of one text."""
+    if (rule or {}).get("type") != "string":
+        return value
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return value[0]
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Converts the arguments of a model to the tool's own arguments.
+
+    A tool with a view answers in the format `markdown`, unless the model wants JSON.
+    """
+    view = view_of(tool)
+    if view is None:
+        return dict(arguments)
+    texts = {name: _as_text(view.properties.get(name), value) for name, value in arguments.items()}
+    passed, unknown = put_right(view.schema, texts, tuple(tool.parameters["properties"]), strict=False)
+    as_json = passed.pop("format", None) == "json"
+    passed |= {name: arguments[name] for name in unknown}  # the tool reports that it ignores them
+    passed = {**view.defaults, **passed}
+    if tool.name == "search":
+        filters = put_right(tool.parameters, {"filters": passed.pop("filters", None)}, strict=False)[0]
+        narrowed = filters.get("filters") or {}
+        if isinstance(narrowed, dict):  # the later check reports other types
+            narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
+        if narrowed:
+            passed["filters"] = narrowed
+        passed.setdefault("mode", AUTO)
+    if not as_json and not (tool.name == "get" and passed.get("chunks")):
+        passed["format"] = MARKDOWN
+    return passed
+
+
+def index_instructions(
+    statuses: list[SourceStatus], media_types: Mapping[str, int], folders: Counter[str], semantic: bool
+) -> str:
+    """The instructions that a model reads first: what is indexed, and how to use the tools."""
+    filled = [status for status in statuses if status.doc_count]
+    named = [f"{status.name} ({counted(status.doc_count, 'file')})" for status in filled[:MAX_SOURCES]]
+    more = f" and {len(filled) - MAX_SOURCES} more sources" if len(filled) > MAX_SOURCES else ""
+    kinds = [
+        f"{count} {name.rpartition('/')[2].removeprefix('x-')}"
+        for name, count in sorted(media_types.items(), key=lambda entry: -entry[1])[:MAX_NAMES]
+    ]
+    tops = [f"{name}/" for name, _ in folders.most_common(MAX_NAMES) if name]
+    lines = [
+        f"An index of {', '.join(named)}{more}." if named else "Nothing is indexed yet.",
+        f"Files: {', '.join(kinds)}." if kinds else "",
+        f"Folders: {', '.join(tops)}." if tops else "",
+        "Use `search` instead of grep when you do not know the exact name or file"
+        + (": it finds words and meaning." if semantic else ".")
+        + " Ask with the words of the problem.",
+        "Then read with `get` path#Symbol, or `get` with a query for only the parts about it;"
+        if any(map(is_code, media_types))
+        else "Then read with `get` path#Heading, or `get` with a query for only the parts about it;",
+        "`outline` lists a file's members, `symbol` the definition and all uses of a name.",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def short_instructions(semantic: bool) -> str:
+    """Instructions that do not describe the index, for when it cannot be read."""
+    hybrid = ' (mode "hybrid" finds both words and meaning)' if semantic else ""
+    return (
+        f"Search the user's documents with `search`{hybrid}, read one with `get`, see what is indexed and "
+        "how fresh it is with `sources`. Results carry a heading and line numbers; cite them."
+    )

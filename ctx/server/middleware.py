@@ -13,7 +13,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -31,13 +30,12 @@ from ctx.errors import (
     PayloadTooLarge,
     Unauthorized,
 )
+from ctx.models import BANK, BANK_RULE
 from ctx.server import errors
-from ctx.server.policy import ACCESS, OPEN, Access, Policy, Zone, host_name, own_hosts, plain_origin
-from ctx.tools.toolbox import Window
+from ctx.server.policy import ACCESS, Access, Policy, Zone, host_name, plain_origin
 
 logger = logging.getLogger(__name__)
 
-MATCH = "ctx.match"  # the key of the `Match` in the ASGI scope
 PREFLIGHT_MAX_AGE_S = 600
 # How much of a body that is too large is still read, so that the client sees the reply and not a reset.
 DRAIN_BYTES = 8 << 20
@@ -50,7 +48,6 @@ CSP = (
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-_HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{0,1024}")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
 _WRONG_KEY = "this key is not valid"
@@ -75,27 +72,6 @@ class Entry(NamedTuple):
     zone: Zone
     serves: Callable[[str, Headers], bool] | None = None
     error_body: errors.Shape | None = None
-
-
-class Match(NamedTuple):
-    """The route found for a request. Without a `route` the reply is 404, after all checks."""
-
-    zone: Zone = OPEN
-    route: Route | None = None
-    parameters: Mapping[str, str] = MappingProxyType({})
-    error_body: errors.Shape | None = None
-
-
-def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` function that delivers the body again, after it has been read."""
-    unread = [body]
-
-    async def replayed() -> Message:
-        if unread:
-            return {"type": "http.request", "body": unread.pop(), "more_body": False}
-        return await receive()
-
-    return replayed
 
 
 def _joined_headers(scope: Scope) -> dict[str, str]:
@@ -138,78 +114,57 @@ class RequestMiddleware:
         began_s = time.perf_counter()
         headers = _joined_headers(scope)
         claimed = headers.get("x-request-id", "")
-        reply = _Reply(send, claimed if _REQUEST_ID.fullmatch(claimed) else os.urandom(8).hex())
-        scope[ACCESS] = Access(self._policy, reply.request_id, headers)
+        request_id = claimed if _REQUEST_ID.fullmatch(claimed) else os.urandom(8).hex()
+        address = scope["client"][0] if scope.get("client") else "local"
+        scope[ACCESS] = Access(self._policy, request_id, headers, address)
+        status = 0  # the reply has not started
+
+        async def send_reply(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                present = message.get("headers", ())
+                message = {**message, "headers": [*present, *_security_headers(present, request_id)]}
+            await send(message)
+
+        failure: CtxError | None = None
         try:
-            await self._app(scope, receive, reply.send)
+            await self._app(scope, receive, send_reply)
         except ClientDisconnect:
             pass  # the client has gone
         except CtxError as error:
-            await self._break_off(reply, error, scope, receive)
+            failure = error
         except asyncio.CancelledError:  # the server stops, and has waited for this request
-            await self._break_off(reply, Busy("the server is stopping"), scope, receive)
+            failure = Busy("the server is stopping")
         except Exception:
-            logger.exception("request failed id=%s", reply.request_id)
-            await self._break_off(reply, errors.internal(reply.request_id), scope, receive)
-        finally:
-            _log(scope, reply, began_s)
-
-    async def _break_off(self, reply: "_Reply", error: CtxError, scope: Scope, receive: Receive) -> None:
-        if reply.status:
-            await reply.end()
-        else:
-            await _refuse(error, scope, receive, reply.send)
-
-
-class _Reply:
-    """Sends a reply with the headers that every reply has, and records its status (0: not started)."""
-
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send = send
-        self._ended = False
-        self.request_id = request_id
-        self.status = 0
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = message.get("headers", ())
-            message = {**message, "headers": [*headers, *self._security_headers(headers)]}
-        elif message["type"] == "http.response.body":
-            self._ended = not message.get("more_body", False)
-        await self._send(message)
-
-    async def end(self) -> None:
-        """Ends a reply that has started but cannot be completed."""
-        if not self._ended:
-            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _security_headers(self, present: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        named = {name.lower(): value for name, value in present}
-        headers = [
-            (b"x-request-id", self.request_id.encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-        ]
-        if b"cache-control" not in named:
-            headers.append((b"cache-control", b"no-store"))
-        if named.get(b"content-type", b"").startswith(b"text/html"):
-            headers.append((b"content-security-policy", CSP.encode()))
-        return headers
+            logger.exception("request failed id=%s", request_id)
+            failure = errors.internal(request_id)
+        if failure is not None and not status:
+            await _refuse(failure, scope, receive, send_reply)
+        # Successes are logged at DEBUG: tool calls have their own line (app.py), other requests are polling.
+        logger.log(
+            logging.INFO if status >= 400 or not status else logging.DEBUG,
+            "request id=%s method=%s path=%s status=%d ms=%.1f",
+            request_id,
+            scope["method"],
+            scope.get("raw_path", b"").decode("ascii", "backslashreplace")[:200],
+            status,
+            (time.perf_counter() - began_s) * 1000,
+        )
 
 
-def _log(scope: Scope, reply: _Reply, began_s: float) -> None:
-    # Successes are logged at DEBUG: tool calls have their own line (app.py), and other requests are polling.
-    level = logging.INFO if reply.status >= 400 or not reply.status else logging.DEBUG
-    logger.log(
-        level,
-        "request id=%s method=%s path=%s status=%d ms=%.1f",
-        reply.request_id,
-        scope["method"],
-        scope.get("raw_path", b"").decode("ascii", "backslashreplace")[:200],
-        reply.status,
-        (time.perf_counter() - began_s) * 1000,
-    )
+def _security_headers(present: Iterable[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+    named = {name.lower(): value for name, value in present}
+    headers = [
+        (b"x-request-id", request_id.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+    if b"cache-control" not in named:
+        headers.append((b"cache-control", b"no-store"))
+    if named.get(b"content-type", b"").startswith(b"text/html"):
+        headers.append((b"content-security-policy", CSP.encode()))
+    return headers
 
 
 class RouteMiddleware:
@@ -221,12 +176,12 @@ class RouteMiddleware:
     an encoded slash, backslash or dot: no route needs them, and a proxy may interpret them differently.
     """
 
-    def __init__(
-        self, app: ASGIApp, entries: Iterable[Entry], *, bind: str, allowed_hosts: Iterable[str]
-    ) -> None:
+    def __init__(self, app: ASGIApp, entries: Iterable[Entry], policy: Policy) -> None:
         self._app = app
         self._entries = list(entries)
-        self._hosts = (own_hosts(bind) | set(map(host_name, allowed_hosts))) - {""}
+        # An entry may also be an address, such as http://box.lan:7331.
+        allowed = (host_name(plain_origin(entry).split("/")[-1]) for entry in policy.settings.allowed_hosts)
+        self._hosts = policy.own_hosts.union(allowed) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
@@ -235,23 +190,27 @@ class RouteMiddleware:
             raise Misdirected(
                 "this server does not accept that Host; to allow it, add it to [server] allowed_hosts"
             )
-        match = self._match(scope["path"], _preflighted(scope, headers) or scope["method"], headers)
-        scope[MATCH] = match
-        default = errors.rpc_body if match.zone.rpc and scope["method"] == "POST" else errors.body
-        access.error_body = match.error_body or default
+        self._find_route(scope, access, _preflighted(scope, headers) or scope["method"])
         if _CONTROL.search(scope["path"]) or _ENCODED_STEP.search(scope.get("raw_path") or b""):
             raise BadRequest("a path must not have control characters or encoded slashes or dots")
         await self._app(scope, receive, send)
 
-    def _match(self, path: str, method: str, headers: Headers) -> Match:
+    def _find_route(self, scope: Scope, access: Access, method: str) -> None:
+        """Stores the route and its zone. Without a route, the reply is 404, after all checks."""
+        path = scope["path"]
         tidy = re.sub("//+", "/", path)  # proxies may add slashes
         for spelling in dict.fromkeys((path, tidy)):
             for entry in self._entries:
                 # With `match`, the `$` of the expression would allow a final newline.
-                path_match = entry.route.path_regex.fullmatch(spelling)
-                if path_match is not None and (entry.serves is None or entry.serves(method, headers)):
-                    return Match(entry.zone, entry.route, path_match.groupdict(), entry.error_body)
-        return Match()
+                match = entry.route.path_regex.fullmatch(spelling)
+                if match is not None and (entry.serves is None or entry.serves(method, access.headers)):
+                    scope.update(
+                        path_params=match.groupdict(), endpoint=entry.route.endpoint, route=entry.route
+                    )
+                    access.zone = entry.zone
+                    default = errors.rpc_body if entry.zone.rpc and scope["method"] == "POST" else errors.body
+                    access.error_body = entry.error_body or default
+                    return
 
 
 def _preflighted(scope: Scope, headers: Headers) -> str | None:
@@ -271,36 +230,35 @@ class OriginMiddleware:
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
         self._app = app
-        self._policy = policy
         self._cors = frozenset(map(plain_origin, policy.settings.cors_origins))
         self._allowed = frozenset(map(plain_origin, policy.settings.allowed_origins))
 
-    def _trusts(self, origin: str, host: str) -> bool:
-        """Whether an origin is trusted: the server's own, another of this machine, or one of
-        `allowed_origins`.
-        """
-        lowered, match = origin.lower(), _ORIGIN.fullmatch(origin)
-        if match is None or lowered in self._allowed:  # no match for "null", browser extensions and files
-            return lowered in self._allowed
-        return lowered.partition("://")[2] == host.lower() or host_name(match[1]) in LOOPBACK_HOSTS
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
-        headers, match = access.headers, scope[MATCH]
-        origin = headers.get("origin")
-        access.foreign = self._is_foreign(origin, headers)
+        headers, private = access.headers, access.zone.private
+        access.foreign = self._is_foreign(headers)
         preflight = _preflighted(scope, headers) is not None
-        readers = self._readers(origin, match, access, preflight=preflight)
+        readers = self._readers(access, preflight=preflight)
 
         async def send_shared(message: Message) -> None:
             # In a private zone, a page of another site with a wrong key cannot read even the error.
-            unproven = match.zone.private and access.foreign and access.grant is None and not preflight
+            unproven = private and access.foreign and access.grant is None and not preflight
             if message["type"] == "http.response.start" and readers is not None and not unproven:
-                message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(readers)]}
+                shared = [
+                    (b"access-control-allow-origin", readers.encode("latin-1")),
+                    (b"access-control-expose-headers", _EXPOSED.encode()),
+                    *([] if readers == "*" else [(b"vary", b"Origin")]),
+                ]
+                message = {**message, "headers": [*message.get("headers", ()), *shared]}
             await send(message)
 
         if preflight:
-            allowed = _preflight_headers(headers, private=match.zone.private)
+            allowed = {
+                "access-control-allow-methods": f"GET, POST, {'DELETE, ' if private else ''}OPTIONS",
+                "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
+            }
+            if names := headers.get("access-control-request-headers"):
+                allowed["access-control-allow-headers"] = names
             await Response(status_code=204, headers=allowed)(scope, receive, send_shared)
             return
         try:
@@ -308,30 +266,35 @@ class OriginMiddleware:
         except CtxError as error:  # replied here, with CORS headers, so that the page can read it
             await _refuse(error, scope, receive, send_shared)
 
-    def _is_foreign(self, origin: str | None, headers: Headers) -> bool:
+    def _is_foreign(self, headers: Headers) -> bool:
         """Whether the request comes from a web page of another site.
 
+        Not foreign are the server's own origin, other origins of this machine, and `allowed_origins`.
         Requests for images and scripts have no Origin, but browsers mark them with `Sec-Fetch-Site`. A link
         that a person follows does not count.
         """
-        if origin is not None:
-            return not self._trusts(origin, headers.get("host", ""))
-        return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-dest") != "document"
+        origin = headers.get("origin")
+        if origin is None:
+            cross_site = headers.get("sec-fetch-site") == "cross-site"
+            return cross_site and headers.get("sec-fetch-dest") != "document"
+        match = _ORIGIN.fullmatch(origin)
+        if match is None or origin.lower() in self._allowed:  # "null", browser extensions and files
+            return origin.lower() not in self._allowed
+        is_own = origin.lower().partition("://")[2] == headers.get("host", "").lower()
+        return not is_own and host_name(match[1]) not in LOOPBACK_HOSTS
 
-    def _readers(self, origin: str | None, match: Match, access: Access, *, preflight: bool) -> str | None:
+    def _readers(self, access: Access, *, preflight: bool) -> str | None:
         """The value for `Access-Control-Allow-Origin`; None for no CORS headers.
 
-        Raises `OriginNotAllowed` if this origin may not send the request, and `BadRequest` for a malformed
-        preflight.
+        Raises `OriginNotAllowed` if this origin may not send the request.
         """
         headers = access.headers
-        names = headers.get("access-control-request-headers", "") if preflight else ""
-        if not _HEADER_NAMES.fullmatch(names):
-            raise BadRequest("Access-Control-Request-Headers is not a list of header names")
-        if match.zone.private:
+        origin = headers.get("origin")
+        if access.zone.private:
             # A preflight has no key. It passes if it announces one; the key is checked with the request.
-            announced = "authorization" in names.lower() if preflight else bool(_bearer(headers))
-            if access.foreign and not (announced and self._policy.has_keys):
+            names = headers.get("access-control-request-headers", "").lower()
+            announced = "authorization" in names if preflight else bool(_bearer(headers))
+            if access.foreign and not (announced and access.policy.has_keys):
                 raise OriginNotAllowed(_FOREIGN)
             return origin
         if origin is None:
@@ -345,72 +308,51 @@ class OriginMiddleware:
         return origin
 
 
-def _cors_headers(readers: str) -> list[tuple[bytes, bytes]]:
-    headers = [
-        (b"access-control-allow-origin", readers.encode("latin-1")),
-        (b"access-control-expose-headers", _EXPOSED.encode()),
-    ]
-    return headers if readers == "*" else [*headers, (b"vary", b"Origin")]
-
-
-def _preflight_headers(headers: Headers, *, private: bool) -> dict[str, str]:
-    """The headers of the reply to a preflight."""
-    reply = {
-        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS" if private else "GET, POST, OPTIONS",
-        "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
-    }
-    if names := headers.get("access-control-request-headers"):
-        reply["access-control-allow-headers"] = names
-    if not private and headers.get("access-control-request-private-network") == "true":
-        reply["access-control-allow-private-network"] = "true"  # only older Chromium forks ask for it
-    return reply
-
-
 class CallerMiddleware:
-    """Checks the key of a request, and counts REST calls against the caller's rate. MCP and the routes of
-    packs count their calls themselves, with `Access.spend`.
+    """Finds out who calls: the key, the bank or pack, and the session. Counts REST calls against the caller's
+    rate. MCP and the routes of packs count their calls themselves, with `Access.spend`.
 
     Refuses a wrong key, a missing key where one is needed, and callers that the zone does not admit.
     """
 
-    def __init__(self, app: ASGIApp, policy: Policy, window: Window) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._policy = policy
-        self._window = window
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access: Access = scope[ACCESS]
-        match: Match = scope[MATCH]
-        access.identify(match.zone, match.parameters)
-        access.closed = self._policy.closed_to(access.headers)
-        shown = match.zone.shown and scope["method"] in ("GET", "HEAD")
-        self._check_key(access, _bearer(access.headers), shown=shown)
-        if access.foreign and access.grant is None:
-            # The sandbox limits each session. All pages of other sites share one session.
-            access.session_id = PAGES
-        elif access.foreign and match.zone.private:
+        headers, zone = access.headers, access.zone
+        named = scope["path_params"] if zone.rpc else {}
+        access.pack = named.get("pack")
+        access.bank = named.get("bank") or headers.get("x-bank-id")
+        access.bank_fixed = access.bank is not None  # a request with a bank uses it for every tool
+        if access.bank == "":
+            raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
+        if access.bank is not None and not BANK.fullmatch(access.bank):
+            raise BadRequest(f"a bank's name has {BANK_RULE}")
+        access.closed = access.policy.closed_to(headers)
+        key, shown = _bearer(headers), zone.shown and scope["method"] in ("GET", "HEAD")
+        grant = access.grant = access.policy.grant(key) if key else None
+        if grant is None and not shown:
+            if key and access.policy.has_keys:
+                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
+            if access.closed:
+                raise Unauthorized("send 'Authorization: Bearer KEY'")
+        # The sandbox limits each session. All pages of other sites without a key share one session.
+        session_id = PAGES if access.foreign and grant is None else headers.get("x-session-id", "")[:128]
+        access.session_id = session_id or None
+        if access.foreign and grant is not None and zone.private:
             # The page was admitted because of its key, so it gets only the access of that key.
             access.closed = True
-        access.settle(scope.get("client"))
-        match.zone.admit(access)
-        access.window = self._window
-        if match.zone.counted:
+        if access.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
+            access.bank = next(iter(grant.banks))
+        zone.admit(access)
+        if zone.counted:
             access.spend()
         await self._app(scope, receive, send)
 
-    def _check_key(self, access: Access, key: str, *, shown: bool) -> None:
-        """Stores the grant of the key. Raises `Unauthorized`, but not for what anybody may read (`shown`)."""
-        if key:
-            access.grant = self._policy.grant(key)
-            if access.grant is None and self._policy.has_keys and not shown:
-                raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
-        if access.closed and access.grant is None and not shown:
-            raise Unauthorized("send 'Authorization: Bearer KEY'")
-
 
 def _bearer(headers: Headers) -> str:
-    authorization = headers.get("authorization", "")
-    scheme, space, key = authorization.strip().partition(" ")
+    scheme, space, key = headers.get("authorization", "").strip().partition(" ")
     if not space:  # some clients of Hindsight send the key without "Bearer"
         return "" if scheme.lower() == "bearer" else scheme
     return key.strip() if scheme.lower() == "bearer" else ""
@@ -424,18 +366,6 @@ class BodySizeMiddleware:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._read(scope[ACCESS].headers, receive)
-        await self._app(scope, replay(body, receive), send)
-
-    async def _read(self, headers: Headers, receive: Receive) -> bytes:
-        """The body. Raises `PayloadTooLarge`, or `ClientDisconnect` if the client disconnects."""
-        too_large = PayloadTooLarge(
-            f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
-        )
-        length = headers.get("content-length", "")
-        announced = int(length) if length.isdecimal() else 0
-        if announced > self._max_bytes and headers.get("expect", "").lower() == "100-continue":
-            raise too_large  # the client has not sent the body: it waits for "100 Continue"
         body, size, more = bytearray(), 0, True
         while more and size <= self._max_bytes + DRAIN_BYTES:
             message = await receive()
@@ -447,5 +377,15 @@ class BodySizeMiddleware:
                 body += piece
             more = message.get("more_body", False)
         if size > self._max_bytes:
-            raise too_large
-        return bytes(body)
+            raise PayloadTooLarge(
+                f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
+            )
+        scope[ACCESS].body = bytes(body)
+        unread = [bytes(body)]
+
+        async def replayed() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            return await receive()
+
+        await self._app(scope, replayed, send)

@@ -1,4 +1,5 @@
-"""The OpenAPI 3.1 description, with one operation for each registered tool and agent.
+"""Descriptions of the server for clients of REST: `/llms.txt`, and OpenAPI 3.1 with one operation for each
+registered tool and agent.
 
 FastAPI describes the fixed endpoints. The rest is generated from the registered tools and agents, so it
 always matches what the server offers.
@@ -10,28 +11,12 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from ctx import __version__
-from ctx.models import JSON, as_table
+from ctx.models import AUTO, JSON
 from ctx.text.strings import cut
 from ctx.tools.toolbox import Agent, Tool
 
 SUMMARY_CHARACTERS = 300  # the limit of GPT actions
 _EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}
-
-_ERRORS = {
-    400: "The request or its arguments are not valid",
-    401: "A key is missing or wrong",
-    403: "Web pages of this origin may not call this route",
-    404: "No such tool, document or agent",
-    405: "The path does not accept this method",
-    408: "The script took too long",
-    409: "The resource was changed or already exists",
-    413: "The body is too large",
-    421: "The server does not accept this Host",
-    429: "Too many calls; see Retry-After",
-    500: "The tool failed",
-    503: "The server is busy or its store cannot answer; see Retry-After",
-}
-_READING = (401, 403, 405, 421, 429, 500, 503)
 
 
 def _object(**properties: JSON) -> dict[str, JSON]:
@@ -40,14 +25,20 @@ def _object(**properties: JSON) -> dict[str, JSON]:
 
 
 _TEXT: JSON = {"type": "string"}
-_TEXTS: JSON = {"type": "array", "items": _TEXT}
 _OBJECT: JSON = {"type": "object"}
-_OBJECTS: JSON = {"type": "array", "items": _OBJECT}
 _ERROR = {
     **_object(error=_object(code=_TEXT, message=_TEXT)),
     "examples": [{"error": {"code": "bad_request", "message": "missing required parameter: query"}}],
 }
-_PROMPT = _object(system=_TEXT, tools=_TEXTS, messages=_OBJECTS)
+FAILURES: dict[int | str, dict[str, JSON]] = {
+    "default": {
+        "description": "The request failed; the status and `code` say why",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+}
+_PROMPT = _object(
+    system=_TEXT, tools={"type": "array", "items": _TEXT}, messages={"type": "array", "items": _OBJECT}
+)
 
 
 def describe(
@@ -74,9 +65,6 @@ def describe(
     )
     schemas: dict[str, JSON] = {**document.pop("components", {}).get("schemas", {}), "Error": _ERROR}
     paths: dict[str, JSON] = document.pop("paths")
-    for operations in paths.values():
-        for operation in operations.values():
-            operation["responses"] = {"200": operation["responses"]["200"], **_failures(_READING)}
     paths |= {f"/tools/{tool.name}": _tool_path(tool, schemas) for tool in tools}
     paths |= {f"/agents/{agent.name}/prompt": {"post": _agent_operation(agent)} for agent in agents}
     return {
@@ -86,41 +74,16 @@ def describe(
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": schemas,
-            "responses": {
-                f"Error{status}": {
-                    "description": text,
-                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-                }
-                for status, text in _ERRORS.items()
-            },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _example(tool: Tool) -> JSON:
-    """Example arguments for a tool.
-
-    None if a required parameter has no example, default or list of values, or if the tool has alternative
-    sets of parameters.
-    """
-    if tool.builtin and tool.name in _EXAMPLES:
-        return _EXAMPLES[tool.name]
-    arguments = {}
-    for name in tool.parameters.get("required", ()):
-        rule = as_table(as_table(tool.parameters.get("properties")).get(name))
-        single = [rule[key] for key in ("example", "default", "const") if key in rule]
-        values = rule.get("examples") or single or rule.get("enum")
-        if not isinstance(values, list) or not values:
-            return None
-        arguments[name] = values[0]
-    return arguments if not tool.alternatives else None
-
-
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     """The operations of a tool. Adds the schemas of its parameters and its result to `schemas`."""
     name, result_name = f"{tool.name}_parameters", f"{tool.name}_result"
-    schemas[name] = _rooted(_with_nulls(tool.parameters) | _choices(tool.alternatives), name)
+    sets = [{"required": list(names)} for names in tool.alternatives]
+    schemas[name] = _rooted({**tool.parameters, **({"anyOf": sets} if sets else {})}, name)
     answer: JSON = _OBJECT if tool.bare else {}
     if tool.output_schema is not None:
         schemas[result_name] = _rooted(tool.output_schema, result_name)
@@ -131,9 +94,11 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
     reading = _operation(tool.name, summary, "tools", "The tool's result", answer)
     reading["description"] = tool.description
     content: dict[str, JSON] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    if (arguments := _example(tool)) is not None:
-        content["example"] = arguments
     required = bool(tool.parameters.get("required") or tool.alternatives)
+    if tool.builtin and tool.name in _EXAMPLES:
+        content["example"] = _EXAMPLES[tool.name]
+    elif not required:
+        content["example"] = {}
     operation = {**reading, "requestBody": _request_body(content, required)}
     if tool.name != "sources" or not tool.builtin:
         return {"post": operation}
@@ -165,40 +130,12 @@ def _operation(id: str, summary: str, tag: str, reply: str, schema: JSON) -> dic
         "operationId": id,
         "summary": cut(first, SUMMARY_CHARACTERS, "..."),
         "tags": [tag],
-        "responses": {"200": answered, **_failures(_ERRORS)},
+        "responses": {"200": answered, **FAILURES},
     }
-
-
-def _failures(statuses: Iterable[int]) -> dict[str, JSON]:
-    """The error replies of an operation."""
-    return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
 
 
 def _request_body(content: dict[str, JSON], required: bool) -> JSON:
     return {"required": required, "content": {"application/json": content}}
-
-
-def _choices(alternatives: Sequence[Sequence[str]]) -> dict[str, JSON]:
-    """A JSON Schema that requires at least one of these sets of parameters. Null counts as absent."""
-    absent: JSON = {"not": {"type": "null"}}
-    sets = [{"required": list(names), "properties": dict.fromkeys(names, absent)} for names in alternatives]
-    return {"anyOf": sets} if sets else {}
-
-
-def _or_null(rule: dict[str, JSON]) -> dict[str, JSON]:
-    notes: dict[str, JSON] = {key: rule[key] for key in ("title", "description", "default") if key in rule}
-    rules = {key: value for key, value in rule.items() if key not in notes}
-    return {**notes, "anyOf": [rules, {"type": "null"}]}
-
-
-def _with_nulls(parameters: JSON) -> JSON:
-    # The Toolbox accepts null for an optional parameter, so the schema allows null too.
-    required = parameters.get("required", ())
-    properties: dict[str, JSON] = {}
-    for name, rule in parameters.get("properties", {}).items():
-        inner = _with_nulls(rule) if isinstance(rule, dict) and rule.get("type") == "object" else rule
-        properties[name] = inner if name in required or not isinstance(inner, dict) else _or_null(inner)
-    return {**parameters, "properties": properties} if properties else parameters
 
 
 def _rooted(schema: JSON, name: str) -> JSON:
@@ -212,3 +149,49 @@ def _rooted(schema: JSON, name: str) -> JSON:
     if isinstance(reference, str) and reference.startswith("#"):
         moved["$ref"] = f"#/components/schemas/{name}{reference[1:]}"
     return moved
+
+
+# -- the tools as REST lists them ----------------------------------------------------------------------------
+
+
+def listed_over_rest(tool: Tool, semantic: bool) -> Tool:
+    """The tool as REST lists it. `search` lists no `auto` mode, and without embeddings only `keyword`."""
+    properties = tool.parameters.get("properties", {})
+    if not tool.builtin or "enum" not in properties.get("mode", {}):
+        return tool
+    unlisted = (AUTO,) if semantic else (AUTO, "semantic", "hybrid")
+    mode = {**properties["mode"], "enum": [m for m in properties["mode"]["enum"] if m not in unlisted]}
+    description = tool.description
+    if not semantic:
+        mode["description"] = "keyword: words and identifiers"
+        description = description.replace("keyword, semantic, or hybrid query", "keyword")
+    parameters = {**tool.parameters, "properties": {**properties, "mode": mode}}
+    return tool._replace(description=description, parameters=parameters)
+
+
+LLMS_TXT = """\
+# ctx
+
+> A context server: search the documents of this machine and its team, read them, and call tools.
+
+Search with `POST /tools/search`, body `{"query": "...", "mode": "MODE"}`; read a
+document with `POST /tools/get`, body `{"id": "..."}`. Every tool is `POST /tools/{name}` with a
+JSON object, and an MCP tool at `/mcp`.
+
+## Tools
+
+TOOLS
+
+## Descriptions
+
+- [OpenAPI](/openapi.json): every tool with its parameters
+- [Tools](/tools/list)
+- [Sources](/tools/sources): what is indexed, and how fresh it is
+"""
+
+
+def llms_txt(tools: Iterable[Tool], semantic: bool) -> str:
+    """The text of `/llms.txt`; `tools` are as REST lists them."""
+    lines = [f"- `{tool.name}`: {' '.join(tool.description.split())}" for tool in tools]
+    mode = "hybrid" if semantic else "keyword"
+    return LLMS_TXT.replace("MODE", mode).replace("TOOLS", "\n".join(lines))

@@ -2,10 +2,9 @@
 runs, ages of documents, search times, clients and log of calls."""
 
 import os
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from math import nan
@@ -21,11 +20,9 @@ from ctx.tools.toolbox import Call, Toolbox
 from ctx.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ctx.memory.activity import Activity
     from ctx.memory.dialects.pack import Pack
 
 _LEAST_FREE_BYTES = 256 << 10  # one write of memories or documents may need this much
-_MINUTES = 60  # how far back the page shows search times
 MONTHS = 12  # of 30 days each: how far back the page shows when documents changed
 _LOGGED = 500  # calls that the page shows
 _SEARCHES = 20_000  # whose times are kept: five a second for an hour
@@ -39,7 +36,6 @@ class Overview:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._lock = threading.Lock()
         self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)  # ended_s (monotonic), ms
         # Cached document ages. The key is the catalog's seq and the day.
         self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = None
@@ -47,8 +43,7 @@ class Overview:
 
     def _note(self, call: Call) -> None:
         if call.tool == "search" and call.outcome == "ok":
-            with self._lock:
-                self._searches.append((time.monotonic(), call.duration_s * 1000))
+            self._searches.append((time.monotonic(), call.duration_s * 1000))
 
     def activity(self) -> JSON:
         """The current work of the indexer, the last run of each source, search times of the last hour, ages
@@ -72,18 +67,17 @@ class Overview:
 
         return {"clients": connectable(client_name(self._workspace.config.root), url)}
 
-    def log(self) -> JSON:
-        """The latest calls of clients. Raises `NotFound` if calls are not logged, and `StoreError`."""
-        return {"entries": [record_json(entry) for entry in self._kept_log().entries(_LOGGED)]}
+    def log(self, *, clear: bool = False) -> JSON:
+        """The latest calls of clients, or with `clear` the number of deleted calls.
 
-    def clear_log(self) -> JSON:
-        return {"cleared": self._kept_log().clear()}
-
-    def _kept_log(self) -> "Activity":
+        Raises `NotFound` if calls are not logged, and `StoreError`.
+        """
         activity = self._workspace.activity
         if activity is None:
             raise NotFound("calls are not logged: [server] activity is false")
-        return activity
+        if clear:
+            return {"cleared": activity.clear()}
+        return {"entries": [record_json(entry) for entry in activity.entries(_LOGGED)]}
 
     def _document_ages(self) -> dict[str, list[int]]:
         """For each source, the number of documents by age of their last change.
@@ -104,9 +98,8 @@ class Overview:
         """
         now_s = time.monotonic()
         by_minute: dict[int, list[float]] = {}
-        with self._lock:
-            for ended_s, duration_ms in self._searches:
-                by_minute.setdefault(int((now_s - ended_s) // 60), []).append(duration_ms)
+        for ended_s, duration_ms in self._searches.copy():  # calls in other threads add to it
+            by_minute.setdefault(int((now_s - ended_s) // 60), []).append(duration_ms)
         return [
             {
                 "minutes_ago": minute,
@@ -115,7 +108,7 @@ class Overview:
                 "slowest_ms": round(max(durations), 1),
             }
             for minute, durations in sorted(by_minute.items())
-            if minute < _MINUTES
+            if minute < 60
         ]
 
     def pack_at_banks(self) -> "Pack | None":
@@ -162,7 +155,15 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         problems.append(f"index: {error.message}")
     if missing := workspace.memory_loss():
         problems.append(f"memory: {missing}")
-    problems += _full_disks(workspace)
+    folders = [workspace.config.folder]
+    if not workspace.config.store.url:
+        with suppress(StoreError):
+            folders.append(workspace.location.place.folder)
+    for folder in folders:
+        with suppress(OSError):
+            if files.free_bytes(folder) < _LEAST_FREE_BYTES:
+                name = os.path.basename(folder)
+                problems.append(f"disk: the disk is full, nothing can be stored in {name}")
     answer["uptime_s"] = round(time.monotonic() - workspace.started_s, 1)
     state = workspace.indexer_state()
     if state is not None:
@@ -171,20 +172,6 @@ def health(workspace: Workspace) -> dict[str, JSON]:
     if state is not None or problems:
         answer["degraded"] = problems
     return answer
-
-
-def _full_disks(workspace: Workspace) -> list[str]:
-    """A message for each folder of ctx whose disk is full."""
-    folders = [workspace.config.folder]
-    if not workspace.config.store.url:
-        with suppress(StoreError):
-            folders.append(workspace.location.place.folder)
-    lines = []
-    for folder in folders:
-        with suppress(OSError):
-            if files.free_bytes(folder) < _LEAST_FREE_BYTES:
-                lines.append(f"disk: the disk is full, nothing can be stored in {os.path.basename(folder)}")
-    return lines
 
 
 # -- metrics -------------------------------------------------------------------------------------------------
@@ -196,7 +183,7 @@ class Metrics:
     With several worker processes, the metrics are summed through files in a shared folder.
     """
 
-    def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], Mapping[str, JSON]]) -> None:
+    def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], dict[str, JSON]]) -> None:
         """`health` returns the state of `/health`. Each `render` calls it for the freshness of the index.
 
         Raises `ConfigError` if prometheus-client is not installed.
@@ -216,10 +203,7 @@ class Metrics:
             self._shown = prometheus.CollectorRegistry()
             MultiProcessCollector(self._shown)  # type: ignore[no-untyped-call]
         own: dict[str, Any] = {"registry": self._registry}
-
-        def fresh(name: str, about: str) -> Any:
-            return prometheus.Gauge(name, about, multiprocess_mode="mostrecent", **own)
-
+        fresh: Any = partial(prometheus.Gauge, multiprocess_mode="mostrecent", **own)
         prometheus.ProcessCollector(**own)
         prometheus.Info("ctx", "The server", **own).info({"version": __version__})
         self._calls = prometheus.Counter(
@@ -235,18 +219,18 @@ class Metrics:
         self._fresh = {
             "pending": fresh("ctx_pending_chunks", "Chunks without an embedding"),
             "index_behind": fresh("ctx_index_behind", "Writes that the index has not applied yet"),
+            "degraded": fresh("ctx_degraded", "Parts of the server that do not work"),
         }
-        self._degraded = fresh("ctx_degraded", "Parts of the server that do not work")
         self._toolbox = toolbox
         toolbox.observe(self._count)
 
     def render(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         health = self._health()
+        health = {**health, "degraded": len(health.get("degraded") or ())}
         for key, gauge in self._fresh.items():
             value = health.get(key)
             gauge.set(value if isinstance(value, int) else nan)  # unknown while the store is unavailable
-        self._degraded.set(len(health.get("degraded") or ()))
         return self._render(self._shown)
 
     def _count(self, call: Call) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ctx.config.settings import LOOPBACK_HOSTS, Server
-from ctx.errors import BadRequest, ConfigError, NotFound, OriginNotAllowed, Unauthorized
+from ctx.errors import ConfigError, NotFound, OriginNotAllowed, Unauthorized
 from ctx.http import is_everywhere, is_loopback, split_bind, url_host
-from ctx.models import BANK, BANK_RULE, RESERVED_BANKS, Caller
+from ctx.models import RESERVED_BANKS, Caller
 from ctx.server import errors
 from ctx.server.keys import Grant, Keys, digest
 from ctx.server.keys import match as match_key
@@ -24,8 +24,6 @@ from ctx.tools.toolbox import Agent, Tool, Window
 ACCESS = "ctx.access"  # the key of the `Access` in the ASGI scope
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
-# Editors and extensions of browsers have schemes of their own: vscode-webview://, chrome-extension://.
-_ANY_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/]+")
 
 
 class PackPolicy(NamedTuple):
@@ -52,13 +50,7 @@ class ServerSettings(Server):
 
 def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
     """Raises `ConfigError` if the server would be open to a network without a key."""
-    host, _ = split_bind(settings.bind)
-    if (
-        is_loopback(host)
-        or settings.insecure_no_auth
-        or settings.api_keys
-        or (ring is not None and ring.candidates())
-    ):
+    if not closed(settings) or settings.api_keys or (ring is not None and ring.candidates()):
         return
     raise ConfigError(
         f'[server] bind = "{settings.bind}" accepts other machines, but there is no key. '
@@ -80,24 +72,24 @@ def closed(settings: ServerSettings) -> bool:
 _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
 
-def own_hosts(bind: str) -> frozenset[str]:
-    """The host names that reach a server at `bind` from this machine."""
-    host, _ = split_bind(bind)
-    bound = () if is_everywhere(host) else (url_host(host),)
-    return frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
-
-
 class Policy:
-    """The keys of a server, and the rules for what needs a key."""
+    """The keys of a server, the rules for what needs a key, and `window`, which counts the calls of each
+    caller.
+    """
 
-    def __init__(self, settings: ServerSettings, *, ring: Keys | None = None) -> None:
-        host, _ = split_bind(settings.bind)
+    def __init__(
+        self, settings: ServerSettings, *, ring: Keys | None = None, window: Window | None = None
+    ) -> None:
         self.settings = settings
+        self.window = window
+        host, _ = split_bind(settings.bind)
         self.loopback = is_loopback(host)
+        bound = () if is_everywhere(host) else (url_host(host),)
+        # The host names that reach this server from this machine.
+        self.own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
         self.closed = closed(settings)
         self._ring = ring
-        self._own_hosts = own_hosts(settings.bind)
         self._fixed = [(digest(key), Grant("key:server")) for key in settings.api_keys]
         self._fixed += [
             (digest(key), Grant(f"key:{pack.name}", pack=pack.name))
@@ -123,17 +115,45 @@ class Policy:
         """
         if self.closed or not self.ring_closed or not self.loopback:
             return self.closed
-        elsewhere = host_name(headers.get("host", "")) not in self._own_hosts
+        elsewhere = host_name(headers.get("host", "")) not in self.own_hosts
         return elsewhere or any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in headers)
 
     def grant(self, key: str) -> Grant | None:
         """The access that a key gives; None if the key is unknown."""
-        made = self._ring.candidates() if self._ring else ()
-        return match_key(key, (*self._owner, *self._fixed, *made))
+        of_ring = self._ring.candidates() if self._ring else ()
+        return match_key(key, (*self._owner, *self._fixed, *of_ring))
 
     def locked(self, pack: PackPolicy) -> bool:
         """Whether the pack's tools need a key."""
         return bool(pack.keys) or pack.key_required or self.closed or self.ring_closed or not self.loopback
+
+
+# -- zones ---------------------------------------------------------------------------------------------------
+
+
+class Zone(NamedTuple):
+    """A group of routes, and who may call them.
+
+    `private`: a web page of another site must be listed in `allowed_origins` or send a key; if false, CORS
+    decides. `admit` raises an error for a caller that may not use these routes.
+    """
+
+    private: bool
+    admit: Callable[["Access"], None] = lambda access: None
+    shown: bool = False  # may be read without a key, even on a closed server
+    counted: bool = False  # every request counts against the caller's rate
+    rpc: bool = False  # MCP: errors of a POST are in JSON-RPC format, and the path may name a bank or pack
+    interface: str = "rest"
+
+
+OPEN = Zone(private=False)
+CALLS = Zone(private=False, counted=True)
+SHOWN = Zone(private=False, shown=True)
+# Used by the server's own page and by Prometheus.
+PAGE = Zone(private=True, admit=lambda access: access.admit_documents())
+LOG = Zone(private=True, admit=lambda access: access.admit_log())
+MCP = Zone(private=True, admit=lambda access: access.admit_mcp(), rpc=True, interface="mcp")
+PACK = Zone(private=True)  # each route checks its caller itself
 
 
 @dataclass(slots=True)
@@ -146,55 +166,31 @@ class Access:
     policy: Policy
     request_id: str
     headers: Mapping[str, str]
-    window: Window | None = None  # counts the calls of each caller
-    closed: bool = True  # to callers without a key
-    interface: str = "rest"
+    address: str = "local"  # of the client
+    zone: Zone = OPEN
     error_body: errors.Shape = errors.body  # of the route
+    body: bytes = b""
+    closed: bool = True  # to callers without a key
     foreign: bool = False  # the request comes from a web page of another site
     grant: Grant | None = None
     bank: str | None = None
     bank_fixed: bool = False
     pack: str | None = None  # the pack, if the request is for a pack's own MCP endpoint
     session_id: str | None = None
-    spender: str = ""
 
-    def identify(self, zone: "Zone", parameters: Mapping[str, str]) -> None:
-        """Stores the interface, pack, bank and session of a request. `parameters` are those of its path.
-
-        Raises `BadRequest` for a bad bank name.
-        """
-        self.interface = zone.interface
-        self.session_id = self.headers.get("x-session-id", "")[:128] or None
-        named = parameters if zone.rpc else {}
-        self.pack = named.get("pack")
-        self.bank = bank = named.get("bank") or self.headers.get("x-bank-id")
-        self.bank_fixed = bank is not None  # a request with a bank uses it for every tool
-        if bank == "":
-            raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
-        if bank is not None and not BANK.fullmatch(bank):
-            raise BadRequest(f"a bank's name has {BANK_RULE}")
-
-    def settle(self, client: tuple[str, int] | None) -> None:
-        """Sets the name that calls are counted under, and the bank if the key is for a single one.
-
-        Call it after the key was checked.
-        """
-        grant = self.grant
-        address = client[0] if client else "local"
-        # Pages of other sites are counted together, apart from the programs on the machine.
-        keyless = f"pages at {address}" if self.foreign else address
-        self.spender = keyless if grant is None else grant.name
-        if self.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
-            self.bank = next(iter(grant.banks))
-
-    def admit(self, tool: Tool) -> None:
-        """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not call this tool."""
-        if tool.pack is not None:
-            self.admit_pack(tool.pack)
+    def admit(self, entry: Tool | Agent) -> None:
+        """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not call this tool or agent."""
+        if entry.pack is not None:
+            self.admit_pack(entry.pack)
             return
         self.admit_documents()
-        if not open_to_pages(tool, self.policy.settings):
-            self._admit_effect(f"tool '{tool.name}'")
+        whole = self.grant is not None and self.grant.whole
+        if self.foreign and not whole and not open_to_pages(entry, self.policy.settings):
+            kind = "tool" if isinstance(entry, Tool) else "agent"
+            raise OriginNotAllowed(
+                f"web pages of other sites may not call {kind} '{entry.name}': it is not named in the "
+                'configuration, or [server] cross_site_tools is "read_only"'
+            )
 
     def admit_documents(self) -> None:
         """Raises `Unauthorized` if this caller may not see the documents.
@@ -204,10 +200,9 @@ class Access:
         grant = self.grant
         if grant is None or self.shows(None):
             return
-        if grant.pack is not None:
-            raise Unauthorized(f"this key is only for the pack {grant.pack}", presented=True)
         banks = ", ".join(sorted(grant.banks or ()))
-        raise Unauthorized(f"this key is only for memories of the bank {banks}", presented=True)
+        scope = f"the pack {grant.pack}" if grant.pack else f"memories of the bank {banks}"
+        raise Unauthorized(f"this key is only for {scope}", presented=True)
 
     def shows(self, pack: str | None) -> bool:
         """Whether lists show this caller the tools and agents of a pack, or with None everything else.
@@ -218,15 +213,6 @@ class Access:
         if not self.closed or grant is None or grant.whole:
             return True
         return pack is not None and grant.pack in (None, pack)
-
-    def admit_agent(self, agent: Agent) -> None:
-        """As `admit`, for an agent: agents of packs read memories, agents of scripts run code."""
-        if agent.pack is not None:
-            self.admit_pack(agent.pack)
-            return
-        self.admit_documents()
-        if agent.source != "toml" and not _effect_open(agent.named, self.policy.settings):
-            self._admit_effect(f"agent '{agent.name}'")
 
     def admit_pack(self, name: str, *, required: bool = False) -> None:
         """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not use this pack.
@@ -241,7 +227,7 @@ class Access:
                 f"{name}: web pages of other sites need a key, or their origin in [server] allowed_origins"
             )
         if required or self.policy.locked(self.policy.packs.get(name, PackPolicy(name))):
-            if self.grant is not None:
+            if grant is not None:
                 raise Unauthorized(f"{name}: this key is not valid for this pack or bank", presented=True)
             if self.policy.has_keys:
                 raise Unauthorized(f"{name}: send 'Authorization: Bearer KEY'")
@@ -272,9 +258,9 @@ class Access:
             return
         if self.bank_fixed and self.bank in RESERVED_BANKS:
             raise NotFound(f"/mcp/{self.bank} is not a bank: the name is reserved")
-        if self.grant is not None and not self.grant.covers(self.bank):
-            raise Unauthorized("this key is not valid for this bank", presented=True)
         if self.grant is not None:
+            if not self.grant.covers(self.bank):
+                raise Unauthorized("this key is not valid for this bank", presented=True)
             return
         at_banks = [pack for pack in self.policy.packs.values() if pack.at_banks]
         if self.bank_fixed and (self.policy.ring_closed or any(map(self.policy.locked, at_banks))):
@@ -283,23 +269,18 @@ class Access:
         if not self.bank_fixed and any(pack.keys for pack in at_banks):
             raise Unauthorized("send 'Authorization: Bearer KEY'")
 
-    def _admit_effect(self, subject: str) -> None:
-        if self.foreign and (self.grant is None or not self.grant.whole):
-            raise OriginNotAllowed(
-                f"web pages of other sites may not call {subject}: it is not named in the configuration, or "
-                '[server] cross_site_tools is "read_only"'
-            )
-
     def spend(self) -> None:
         """Counts one call against the caller's rate. Raises `RateLimited`."""
-        if self.window is not None:
-            self.window.spend(self.spender)
+        # Pages of other sites are counted together, apart from the programs on the machine.
+        keyless = f"pages at {self.address}" if self.foreign else self.address
+        if self.policy.window is not None:
+            self.policy.window.spend(keyless if self.grant is None else self.grant.name or "")
 
     def caller(self, *, pack: str | None = None) -> Caller:
         """The `Caller` to pass to tools. `pack`: the pack whose own REST route was called."""
         grant = self.grant
         return Caller(
-            interface=self.interface,
+            interface=self.zone.interface,
             principal=None if grant is None else grant.name,
             bank=self.bank,
             bank_fixed=self.bank_fixed,
@@ -322,45 +303,21 @@ def client_name(headers: Mapping[str, str]) -> str | None:
     return "browser" if name == "Mozilla" else one_line(name)[:80]
 
 
-def open_to_pages(tool: Tool, settings: ServerSettings) -> bool:
-    """Whether web pages of other sites, if CORS allows them, may call this tool without a key.
+def open_to_pages(entry: Tool | Agent, settings: ServerSettings) -> bool:
+    """Whether web pages of other sites, if CORS allows them, may call this tool or agent without a key.
 
-    True for tools that only read and for tools named in the configuration. False for `refresh`, and for
-    other tools that are only files in a folder of tools.
+    True for tools that only read, for inline agents, and for what the configuration names. False for
+    `refresh`, and for other tools that are only files in a folder of tools.
     """
-    if tool.pack is not None:
+    if entry.pack is not None:
         return False
-    return tool.annotations.read_only or _effect_open(tool.named, settings)
+    harmless = entry.annotations.read_only if isinstance(entry, Tool) else entry.source == "toml"
+    return harmless or (entry.named and settings.cross_site_tools == "all")
 
 
 def plain_origin(origin: str) -> str:
-    """The normalized form of an origin, for comparisons."""
-    return origin.lower().rstrip("/")
-
-
-def _effect_open(named: bool, settings: ServerSettings) -> bool:
-    return named and settings.cross_site_tools == "all"
-
-
-def setting_doubts(server: Server) -> list[str]:
-    """Warnings about entries in the lists of `[server]` that can never match a request."""
-    lines = [
-        f"[server] allowed_hosts: '{one_line(host)}' is not a host (write it as box.lan)"
-        for host in server.allowed_hosts
-        if not host_name(host)
-    ]
-    if "*" in server.allowed_origins:
-        lines.append(
-            "[server] allowed_origins: '*' is not allowed; list the origins that may call MCP and the "
-            "memory packs, or give them a key"
-        )
-    lines += [
-        f"[server] {key}: '{one_line(entry)}' is not an origin (write it as https://example.org)"
-        for key in ("cors_origins", "allowed_origins")
-        for entry in getattr(server, key)
-        if entry not in ("*", "null") and not _ANY_ORIGIN.fullmatch(plain_origin(entry))
-    ]
-    return lines
+    """The normalized form of an origin, for comparisons. A path after the origin is left out."""
+    return "/".join(origin.lower().split("/")[:3])
 
 
 def host_name(host: str) -> str:
@@ -369,30 +326,3 @@ def host_name(host: str) -> str:
     """
     match = _HOST.fullmatch(host.strip())
     return match[1].lower().rstrip(".") if match else ""
-
-
-# -- zones ---------------------------------------------------------------------------------------------------
-
-
-class Zone(NamedTuple):
-    """A group of routes, and who may call them.
-
-    `private`: a web page of another site must be listed in `allowed_origins` or send a key; if false, CORS
-    decides. `admit` raises an error for a caller that may not use these routes.
-    """
-
-    private: bool
-    admit: Callable[[Access], None] = lambda access: None
-    shown: bool = False  # may be read without a key, even on a closed server
-    counted: bool = False  # every request counts against the caller's rate
-    rpc: bool = False  # MCP: errors of a POST are in JSON-RPC format, and the path may name a bank or pack
-    interface: str = "rest"
-
-
-OPEN = Zone(private=False)
-CALLS = Zone(private=False, counted=True)
-SHOWN = Zone(private=False, shown=True)
-PAGE = Zone(private=True, admit=Access.admit_documents)  # used by the server's own page and by Prometheus
-LOG = Zone(private=True, admit=Access.admit_log)
-MCP = Zone(private=True, admit=Access.admit_mcp, rpc=True, interface="mcp")
-PACK = Zone(private=True)  # each route checks its caller itself

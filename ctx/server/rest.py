@@ -8,47 +8,40 @@ because pydantic rejects lone surrogates, which come from file names that are no
 """
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qs
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from ctx import __version__
 from ctx.errors import BadRequest, CtxError, NotFound
 from ctx.models import JSON, Caller
-from ctx.server.errors import encode, json_reply, method_not_allowed
+from ctx.server.errors import json_reply, method_not_allowed
 from ctx.server.middleware import Entry
-from ctx.server.model_tools import listed_over_rest, llms_txt
-from ctx.server.openapi import describe
+from ctx.server.openapi import FAILURES, describe, listed_over_rest, llms_txt
 from ctx.server.overview import Metrics, Overview
 from ctx.server.policy import ACCESS, CALLS, LOG, OPEN, PACK, PAGE, SHOWN, Access, Zone
-from ctx.server.work import Lane, Work
+from ctx.server.work import Work
 from ctx.tools.toolbox import Agent, Tool
 
 if TYPE_CHECKING:
     from ctx.server.app import Services
 
-T = TypeVar("T")
-
 MAX_DEPTH = 64  # of nested values in a body
 MAX_BANKS = 500  # shown by the page
-PAGE_FOLDER = os.path.join(os.path.dirname(__file__), "page")
+PAGE_FOLDER = Path(__file__).parent / "page"
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
 }
 _DESCRIPTOR = {
     "name": "ctx",
@@ -81,16 +74,12 @@ ZONES: Mapping[str, Zone] = {
 class Endpoint(APIRoute):
     """A FastAPI route with our 405 error and with HEAD: it runs as GET, and the server drops the body."""
 
-    def __init__(
-        self, path: str, endpoint: Callable[..., Any], *, methods: list[str], **options: Any
-    ) -> None:
-        super().__init__(path, endpoint, methods=methods, **options)
-        self.allowed = (*methods, "HEAD") if "GET" in methods else tuple(methods)
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        if method not in self.allowed:
-            raise method_not_allowed(scope["path"], method, self.allowed)
+        methods = self.methods or set()
+        allowed = sorted({*methods, "HEAD"} if "GET" in methods else methods)
+        if method not in allowed:
+            raise method_not_allowed(scope["path"], method, allowed)
         await super().handle({**scope, "method": "GET"} if method == "HEAD" else scope, receive, send)
 
 
@@ -122,7 +111,9 @@ class HealthState(BaseModel):
     status: str
 
 
-router = APIRouter(route_class=Endpoint, generate_unique_id_function=lambda route: route.name)
+router = APIRouter(
+    route_class=Endpoint, generate_unique_id_function=lambda route: route.name, responses=FAILURES
+)
 # For the page, other formats, and what openapi.py describes.
 hidden_router = APIRouter(route_class=Endpoint, include_in_schema=False)
 
@@ -140,23 +131,20 @@ def entries(*, metrics: bool) -> list[Entry]:
 
 
 def _services(request: Request) -> "Services":
-    services: Services = request.app.state.services
-    return services
+    return cast("Services", request.app.state.services)
 
 
 def _work(request: Request) -> Work:
-    work: Work = request.app.state.work
-    return work
+    return cast(Work, request.app.state.work)
 
 
 def _access(request: Request) -> Access:
-    access: Access = request.scope[ACCESS]
-    return access
+    return cast(Access, request.scope[ACCESS])
 
 
-async def _arguments(request: Request) -> dict[str, JSON]:
+def _arguments(request: Request) -> dict[str, JSON]:
     """The JSON object in the body; `{}` if there is no body. Raises `BadRequest`."""
-    body = await request.body()
+    body = _access(request).body
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
     # Web pages may send forms and text/plain without a preflight, so these must never run a tool.
@@ -179,25 +167,6 @@ def _deeper_than(value: JSON, depth: int) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
     return isinstance(value, list) and (not depth or any(_deeper_than(item, depth - 1) for item in value))
-
-
-async def _while_connected(request: Request, lane: Lane, answer: Awaitable[T]) -> T:
-    """Awaits `answer` and returns its result.
-
-    While the lane is crowded, a call is cancelled if its client disconnects.
-    """
-    if not lane.crowded:
-        return await answer
-    calling = asyncio.ensure_future(answer)
-    leaving = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait((calling, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if calling.done():
-            return calling.result()
-        raise ClientDisconnect
-    finally:
-        calling.cancel()
-        leaving.cancel()
 
 
 # -- tools and agents ----------------------------------------------------------------------------------------
@@ -224,16 +193,10 @@ async def list_tools(request: Request) -> Response:
 
 @router.get("/agents/list", response_model=AgentList, summary="List the agents", tags=["agents"])
 async def list_agents(request: Request) -> Response:
-    rows = [
-        {
-            "name": agent.name,
-            "description": agent.description,
-            "tools": list(agent.tools),
-            "source": agent.source,
-            "arguments": [argument._asdict() for argument in agent.arguments],
-        }
-        for agent in _agents(request)
-    ]
+    agents = _agents(request)
+    rows = [{name: getattr(agent, name) for name in AgentRow.model_fields} for agent in agents]
+    for row in rows:
+        row["arguments"] = [argument._asdict() for argument in row["arguments"]]
     return json_reply({"agents": rows})
 
 
@@ -243,8 +206,7 @@ async def call_tool(request: Request) -> Response:
     toolbox, work, access = _services(request).toolbox, _work(request), _access(request)
     tool = toolbox.get(request.path_params.get("name", "sources"))
     access.admit(tool)
-    answer = work.call(toolbox, tool, await _arguments(request), access.caller())
-    result = await _while_connected(request, work.lane(tool), answer)
+    result = await work.call(toolbox, tool, _arguments(request), access.caller())
     return json_reply(result if tool.bare else {"result": result})
 
 
@@ -253,9 +215,8 @@ async def prompt(request: Request, name: str) -> Response:
     agents, work, access = _services(request).agents, _work(request), _access(request)
     agent = next((agent for agent in agents.list() if agent.name == name), None)
     if agent is not None:
-        access.admit_agent(agent)
-    answer = work.prompt(agents, agent, name, await _arguments(request), access.caller())
-    resolved = await _while_connected(request, work.agent_lane(agent), answer)
+        access.admit(agent)
+    resolved = await work.prompt(agents, agent, name, _arguments(request), access.caller())
     return json_reply(resolved._asdict())
 
 
@@ -289,9 +250,8 @@ async def clients(request: Request, url: str = "") -> Response:
 @hidden_router.api_route("/log", methods=["DELETE", "GET"])
 async def log(request: Request) -> Response:
     """The latest calls of clients; `DELETE` clears the log."""
-    overview = _overview(request)
-    answer = overview.clear_log if request.method == "DELETE" else overview.log
-    return json_reply(await _work(request).probes.run(answer))
+    log_of = partial(_overview(request).log, clear=request.method == "DELETE")
+    return json_reply(await _work(request).probes.run(log_of))
 
 
 @hidden_router.get("/banks")
@@ -320,12 +280,10 @@ def _overview(request: Request) -> Overview:
 
 @hidden_router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    tools, agents, key_needed = _tools(request), _agents(request), request.app.state.key_needed
+    tools, agents, key_needed = _tools(request), _agents(request), _access(request).policy.closed
 
-    def text() -> bytes:
-        return encode(describe(tools, agents, router.routes, key_needed=key_needed))
-
-    return Response(await _work(request).probes.run(text), media_type="application/json")
+    described = partial(describe, tools, agents, router.routes, key_needed=key_needed)
+    return json_reply(await _work(request).probes.run(described))
 
 
 @hidden_router.get("/llms.txt")
@@ -337,36 +295,32 @@ async def llms(request: Request) -> Response:
 @hidden_router.get("/")
 async def root(request: Request) -> Response:
     # Browsers get the page, other clients a short description. MCP requests never come here (app.py).
-    page: Mapping[str, bytes] = request.app.state.page
-    browser = "text/html" in request.headers.get("accept", "") and "index.html" in page
-    response = _page_reply(page, "index.html") if browser else json_reply(_DESCRIPTOR)
+    browser = "text/html" in request.headers.get("accept", "")
+    response = _page_reply("index.html") if browser else json_reply(_DESCRIPTOR)
     response.headers["vary"] = "Accept"
     return response
 
 
 @hidden_router.get("/page/{name}")
-async def page_file(request: Request, name: str) -> Response:
-    page: Mapping[str, bytes] = request.app.state.page
-    if name not in page:
+async def page_file(name: str) -> Response:
+    if name not in read_page():
         raise NotFound(f"the page has no file called {name[:80]}")
-    return _page_reply(page, name)
+    return _page_reply(name)
 
 
-def _page_reply(page: Mapping[str, bytes], name: str) -> Response:
-    return Response(page[name], headers={"content-type": _PAGE_TYPES[os.path.splitext(name)[1]]})
+def _page_reply(name: str) -> Response:
+    return Response(read_page()[name], headers={"content-type": _PAGE_TYPES[Path(name).suffix]})
 
 
-def read_page(folder: str) -> dict[str, bytes]:
+@cache
+def read_page() -> dict[str, bytes]:
     """The contents of the page's files, by file name.
 
     Requests are looked up in this dictionary, so a request path cannot reach files outside of the folder.
     """
-    page: dict[str, bytes] = {}
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        if os.path.splitext(name)[1] in _PAGE_TYPES:
-            with open(os.path.join(folder, name), "rb") as file:
-                page[name] = file.read()
-    return page
+    return {
+        path.name: path.read_bytes() for path in sorted(PAGE_FOLDER.iterdir()) if path.suffix in _PAGE_TYPES
+    }
 
 
 @hidden_router.get("/metrics")  # served if `[server] metrics` is on
@@ -396,15 +350,11 @@ class PackRoute(NamedTuple):
 
 def pack_entries(routes: Iterable[PackRoute], work: Work) -> list[Entry]:
     """The routes of packs, with one entry for each path."""
-    by_path: dict[str, list[PackRoute]] = {}
+    by_path: dict[str, dict[str, PackRoute]] = {}
     for route in routes:
-        by_path.setdefault(route.path, []).append(route)
+        by_path.setdefault(route.path, {})[route.method] = route
     return [
-        Entry(
-            _pack_endpoint(path, {route.method: route for route in group}, work),
-            PACK,
-            error_body=next((route.error_body for route in group if route.error_body), None),
-        )
+        Entry(_pack_endpoint(path, group, work), PACK, error_body=next(iter(group.values())).error_body)
         for path, group in by_path.items()
     ]
 
@@ -414,7 +364,7 @@ def _pack_endpoint(path: str, by_method: Mapping[str, PackRoute], work: Work) ->
         route, access = by_method[request.method], _access(request)
         access.admit_pack(route.pack, required=route.keyed)
         access.spend()
-        arguments = await _arguments(request)
+        arguments = _arguments(request)
         caller = access.caller(pack=route.pack)
         # The parameters of the path take precedence over those of the query string.
         texts = parse_qs(request.scope["query_string"].decode("latin-1"))

@@ -7,11 +7,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from ctx.errors import ConfigError, CtxError
@@ -26,7 +26,6 @@ KEEP_ALIVE_S = 15
 GRACE_S = 1  # for running requests to finish when the server is asked to stop
 LEAVE_S = 2.0  # the process ends this long after a signal, whatever still runs
 START_S = 60  # for a worker process to start, even on a busy machine
-CANNOT_START = STARTUP_FAILURE  # the exit code of a worker that would fail the same way again
 PORTS_TRIED = 20  # to find a free port to suggest
 
 
@@ -75,11 +74,9 @@ def next_vacant(bind: str) -> str | None:
     """`HOST:PORT` with the next free port of that host; None if none of the next 20 is free."""
     host, port = split_bind(bind)
     for candidate in range(port + 1, min(port + 1 + PORTS_TRIED, 65536)):
-        try:
+        with suppress(OSError):
             _open(host, candidate).close()
-        except OSError:
-            continue
-        return f"{url_host(host)}:{candidate}"
+            return f"{url_host(host)}:{candidate}"
     return None
 
 
@@ -120,7 +117,8 @@ def uvicorn_config(app: Any, **options: Any) -> uvicorn.Config:
 
 
 class HttpServer(uvicorn.Server):
-    """A server process on open sockets. `run` blocks until SIGINT, SIGTERM or `stop`, then returns."""
+    """A server process on open sockets. `run` blocks until SIGINT or SIGTERM, or until
+    `should_exit` is set (in any thread), then returns."""
 
     def __init__(
         self, app: RequestMiddleware, sockets: Sequence[socket.socket], *, announce: Callable[[str], None]
@@ -151,10 +149,6 @@ class HttpServer(uvicorn.Server):
             leave_in_time(lambda: os._exit(0))
         self.should_exit = True
 
-    def stop(self) -> None:
-        """Asks the server to stop. Can be called from any thread."""
-        self.should_exit = True
-
 
 def serve(app: RequestMiddleware, bind: str, *, announce: Callable[[str], None]) -> None:
     """Runs the server until a signal. Raises `ConfigError` if `bind` cannot be used.
@@ -162,12 +156,7 @@ def serve(app: RequestMiddleware, bind: str, *, announce: Callable[[str], None])
     `announce` is called with HOST:PORT when the server is ready. After a signal, the process ends within
     `LEAVE_S`.
     """
-    sockets = open_sockets(bind)
-    try:
-        HttpServer(app, sockets, announce=announce).run()
-    finally:
-        for opened in sockets:
-            opened.close()
+    HttpServer(app, open_sockets(bind), announce=announce).run()
 
 
 def leave_in_time(end: Callable[[], None]) -> None:
@@ -179,11 +168,9 @@ def leave_in_time(end: Callable[[], None]) -> None:
 
     def leave() -> None:
         logger.info("the stop took too long; unfinished work continues at the next start")
-        try:
+        with suppress(OSError, ValueError):  # closed, or no longer read
             sys.stdout.flush()
             sys.stderr.flush()
-        except (OSError, ValueError):
-            pass  # closed, or no longer read
         end()
 
     backstop = threading.Timer(LEAVE_S, leave)

@@ -44,23 +44,17 @@ class Lane:
         self._threads = threads
         self._capacity = threads + waiting
         self._started = 0
-        self._closed = False
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._shares = Shares(threads)  # of calls in the queue or a thread
         self._aside = Shares(waiting)  # of calls whose share of the threads is used up
-        self._freed = asyncio.Event()  # a share was given back, or the lane was closed
-
-    @property
-    def crowded(self) -> bool:
-        """Whether a call made now might have to wait: one tool can use half of the threads."""
-        return self.unfinished >= self._threads // 2
+        self._freed = asyncio.Event()  # a share was given back
 
     async def run(self, function: Callable[[], T], share: Share = NO_SHARE) -> T:
         """Calls `function` in a thread and returns its result. Raises `Busy` if the queue is full.
 
         If the caller is cancelled, a waiting call is not made, and the result of a running call is dropped.
         """
-        if self._closed or self.unfinished >= self._capacity:
+        if self.unfinished >= self._capacity:
             raise Busy("the server is busy; try again shortly")
         if not (self._shares.allow(*share) or self._aside.allow(*share)):
             raise Busy("too many calls of this tool or by this caller are already waiting; try again shortly")
@@ -94,8 +88,6 @@ class Lane:
                 while not self._shares.allow(*share):
                     self._freed.clear()
                     await self._freed.wait()
-                    if self._closed:
-                        raise Busy("the server is stopping")
             finally:
                 self._aside.release(*share)
         self._shares.acquire(*share)
@@ -119,8 +111,6 @@ class Lane:
 
     def close(self) -> None:
         """Ends the idle threads. Running calls are not interrupted."""
-        self._closed = True
-        self._freed.set()
         for _ in range(self._started):
             self._jobs.put(None)
 
@@ -140,31 +130,26 @@ class Work:
         self.scripts = Lane("script", script_threads, waiting)
         self.probes = Lane("probe", 1, waiting)
 
-    def lane(self, tool: Tool) -> Lane:
-        """The lane for a tool.
+    async def call(self, toolbox: Toolbox, tool: Tool, arguments: JSON, caller: Caller) -> JSON:
+        """Runs `toolbox.call` in a lane. Also raises `Busy`.
 
         Built-in tools that only read are fast, so they use `searches`; those that return whole documents use
         `documents`, and all others `scripts`.
         """
+        lane = self.documents if tool.lengthy else self.searches
         if not (tool.builtin and tool.annotations.read_only):
-            return self.scripts
-        return self.documents if tool.lengthy else self.searches
-
-    def agent_lane(self, agent: Agent | None) -> Lane:
-        """The lane for an agent; None for an unknown one, whose script may not be loaded yet."""
-        return self.searches if agent is not None and agent.source == "toml" else self.scripts
-
-    async def call(self, toolbox: Toolbox, tool: Tool, arguments: JSON, caller: Caller) -> JSON:
-        """Runs `toolbox.call` in the tool's lane. Also raises `Busy`."""
-        lane = self.lane(tool)
+            lane = self.scripts
         share = (tool.name, caller.share) if lane is self.scripts else NO_SHARE
         return await lane.run(lambda: toolbox.call(tool.name, arguments, caller), share)
 
     async def prompt(
         self, agents: Agents, agent: Agent | None, name: str, arguments: JSON, caller: Caller
     ) -> Prompt:
-        """Runs `agents.prompt` in the agent's lane. Also raises `Busy`."""
-        lane = self.agent_lane(agent)
+        """Runs `agents.prompt` in a lane. Also raises `Busy`.
+
+        `agent` is None for an unknown one, whose script may not be loaded yet.
+        """
+        lane = self.searches if agent is not None and agent.source == "toml" else self.scripts
         share = (f"agent {name}", caller.share) if lane is self.scripts else NO_SHARE
         return await lane.run(lambda: agents.prompt(name, arguments, caller), share)
 

@@ -53,16 +53,6 @@ def test_doctor_says_of_web_pages_what_the_server_does(tmp_path: Path) -> None:
     assert finding() == "web pages of other sites may call nothing without a key"
 
 
-def test_doctor_names_what_no_request_can_fit(tmp_path: Path) -> None:
-    config = project(tmp_path, {"a.md": "alpha"})
-    config.write_text(config.read_text() + '\n[server]\ncors_origins = ["a"]\n')
-    assert ctx("index", "--no-embed", cwd=tmp_path).returncode == 0
-    findings = json.loads(ctx("doctor", "--json", cwd=tmp_path).stdout)["findings"]
-    assert [row["detail"] for row in findings if row["what"] == "setting"] == [
-        "[server] cors_origins: 'a' is not an origin (write it as https://example.org)"
-    ]
-
-
 class _Stranger(PieceByPiece):
     """What listens where the server of the project would, and notes what it is told."""
 

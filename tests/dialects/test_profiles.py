@@ -8,8 +8,6 @@ from kit import workspace
 
 from ctx.errors import ConfigError
 from ctx.memory.dialects import DIALECTS
-from ctx.models import Caller
-from ctx.server.mcp import profiles
 
 SEED = "".join(f'[packs.{name}]\nprofile = "seed"\n' for name in DIALECTS)
 AT_A_BANK = ["retain", "recall", "reflect"]
@@ -27,9 +25,7 @@ CLAUDE_LIMIT, CURSOR_LIMIT = 64, 60  # of `mcp__SERVER__TOOL`, and of server and
 def test_the_profile_seed_serves_the_seeds_tools_and_no_others(tmp_path: Path) -> None:
     with workspace(pack_project(tmp_path, CONFIG + SEED)) as space:
         assert {pack.name: set(pack.tools) for pack in space.packs} == SEED_TOOLS
-        choose = profiles(space.toolbox, space.packs)
-        shown = choose(Caller("mcp", bank="alice", bank_fixed=True)).tools()
-        assert [tool.name for tool in shown] == AT_A_BANK
+        assert [tool.name for pack in space.packs for tool in pack.bank_tools] == AT_A_BANK
         hint = space.packs[0].hint()
         assert "supersedes = [its id]" in hint
         assert "supersede_memory" not in hint + space.packs[0].instructions

@@ -57,7 +57,7 @@ BUDGETS = {
     "memory": 7800,
     "scripts": 1575,
     "search": 1775,
-    "server": 3225,
+    "server": 2725,
     "store": 2750,
     "text": 450,
     "tools": 1500,

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 
 from ctx.models import JSON
+from ctx.server.app import McpEndpoint, http_access
 from ctx.server.mcp import MODERN, McpServer
-from ctx.server.mcp_http import McpEndpoint, http_auth
 from ctx.server.work import Work
 from ctx.store.base import Catalog
 from ctx.tools.toolbox import Agents, Toolbox
@@ -31,7 +31,7 @@ def mcp_over(
     toolbox: Toolbox, agents: Agents, catalog: Callable[[], Catalog] = no_catalog
 ) -> Callable[[Work], McpEndpoint]:
     """MCP for `Services.mcp`."""
-    return lambda work: McpEndpoint(McpServer(toolbox, agents, catalog, work, auth=http_auth))
+    return lambda work: McpEndpoint(McpServer(toolbox, agents, catalog, work, access=http_access))
 
 
 def message(method: str, params: JSON = None, id: int | None = 1) -> dict[str, JSON]:

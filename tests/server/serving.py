@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from ctx.models import JSON, Caller
 from ctx.server.app import Services
+from ctx.server.errors import method_not_allowed
 from ctx.server.middleware import RequestMiddleware
 from ctx.server.overview import Overview, health
 from ctx.server.policy import ACCESS
@@ -56,7 +57,7 @@ class Served:
         return len(self.server.server_state.tasks)
 
     def stop(self) -> None:
-        self.server.stop()
+        self.server.should_exit = True
         self.thread.join(60)
         assert not self.thread.is_alive(), "the server did not stop"
 
@@ -92,7 +93,9 @@ class EchoEndpoint:
     def __init__(self, work: Work) -> None:
         pass
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            raise method_not_allowed(scope["path"], scope["method"], ("POST",))
         size = 0
         while True:
             message = await receive()

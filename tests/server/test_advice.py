@@ -10,7 +10,7 @@ from kit import project, workspace
 from mcp_doors import ACCEPT, HELLO, answered, message
 from serving import Serve, Served
 
-from ctx.server.app import mcp_endpoint, services
+from ctx.server.app import services
 from ctx.workspace import Workspace
 
 BODY = "# Authentication\n\nJWT tokens are signed.\n"
@@ -26,8 +26,7 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def served(serve: Serve, space: Workspace) -> Served:
-    mcp = mcp_endpoint(space)
-    return serve(services(space)._replace(mcp=mcp, start=lambda: None, stop=lambda: None))
+    return serve(services(space)._replace(start=lambda: None, stop=lambda: None))
 
 
 def _call(served: Served, name: str, arguments: dict[str, Any]) -> Any:

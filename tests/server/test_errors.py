@@ -1,10 +1,10 @@
-"""The table of errors matches the documentation and OpenAPI."""
+"""The table of errors matches the documentation."""
 
 import re
 from pathlib import Path
 
 from ctx.errors import CtxError
-from ctx.server import errors, openapi
+from ctx.server import errors
 
 
 def _classes(kind: type[CtxError]) -> list[type[CtxError]]:
@@ -19,8 +19,3 @@ def test_the_documentation_has_the_same_table() -> None:
     rows = re.findall(r"^\| (\d{3}) \| ((?:`\w+`(?:, )?)+) \|", page.read_text(), re.MULTILINE)
     documented = {(int(status), word) for status, words in rows for word in re.findall(r"\w+", words)}
     assert documented == {(errors.row_of(kind).status, kind.word) for kind in OURS}
-
-
-def test_openapi_describes_every_status_that_can_come() -> None:
-    described = openapi.describe([], [])["components"]["responses"]
-    assert set(described) == {f"Error{row.status}" for row in errors.TABLE.values()}

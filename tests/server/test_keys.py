@@ -1,6 +1,5 @@
 """The key ring: how keys are stored, what they open, when changes take effect."""
 
-import json
 import multiprocessing
 import sqlite3
 import stat
@@ -99,32 +98,6 @@ def test_a_key_of_an_earlier_version_that_has_the_name_of_another_stops_the_star
     assert (tmp_path / "keys.json").exists()
 
 
-@pytest.mark.parametrize(
-    "oddity",
-    [
-        {"banks": "ab"},  # not the banks a and b
-        {"banks": {"*": 1}},
-        {"banks": ["bad bank!"]},
-        {"name": "two words"},
-        {"name": None},
-        {"id": 5},
-        {"sha256": "00"},
-        {"created_ms": None},
-        {"created_ms": 10**30},
-        {"revoked_ms": "yesterday"},
-        {"more": 1},
-    ],
-)
-def test_a_record_that_no_ctx_has_written_is_refused(tmp_path: Path, oddity: dict[str, object]) -> None:
-    path = tmp_path / "keys.json"
-    write_key_file(path)
-    content = json.loads(path.read_text())
-    content["keys"][0].update(oddity)
-    path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="not a key file; restore it"):
-        KeyRing(str(tmp_path / "memory.db"), str(path))
-
-
 def test_keys_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path) -> None:
     ring = KeyRing(str(tmp_path / "memory.db"))
     ring.create("laptop")
@@ -161,7 +134,7 @@ def test_a_name_that_no_list_could_show_is_refused(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "[" * 200_000, '{"version": 1, "keys": [{}]}', '{"version": 9, "keys": []}']
+    "content", ["", "[]", "[" * 200_000, '{"version": 1, "keys": [{}]}', '{"version": 1}']
 )
 def test_a_file_that_is_no_key_file_stops_the_start(tmp_path: Path, content: str) -> None:
     (tmp_path / "keys.json").write_text(content)
@@ -180,11 +153,12 @@ def test_keys_are_written_into_no_folder_that_is_a_link(tmp_path: Path) -> None:
 def test_keys_from_another_ring_are_added_and_revoked(tmp_path: Path) -> None:
     local, distant = KeyRing(str(tmp_path / "local.db")), KeyRing(str(tmp_path / "distant.db"))
     key, _ = distant.create("laptop", ["alice"])
-    assert local.add(distant.list()) == 1
-    assert match(key, local.candidates()) == Grant("key:laptop", frozenset(["alice"]))
-    assert local.add(distant.list()) == 0
+    for _ in range(2):  # the second time changes nothing
+        local.add(distant.list())
+        assert match(key, local.candidates()) == Grant("key:laptop", frozenset(["alice"]))
+        assert len(local.list()) == 1
     distant.revoke("laptop", clock=lambda: 7)
-    assert local.add(distant.list()) == 1
+    local.add(distant.list())
     assert match(key, local.candidates()) is None
     assert [record.revoked_ms for record in local.list()] == [7]
     local.create("desk")
@@ -192,7 +166,7 @@ def test_keys_from_another_ring_are_added_and_revoked(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="another key called 'desk'"):
         local.add(distant.list())
     distant.revoke("desk")
-    assert local.add(distant.list()) == 1
+    local.add(distant.list())
     assert len(local.list()) == 3
 
 

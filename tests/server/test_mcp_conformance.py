@@ -10,8 +10,7 @@ from mcp_doors import no_catalog
 from real_clients import SCRIPTS, node_run, package_program
 from serving import Serve
 
-from ctx.server.app import Services
-from ctx.server.mcp_http import McpEndpoint, http_auth
+from ctx.server.app import McpEndpoint, Services, http_access
 from ctx.server.work import Work
 
 pytestmark = [pytest.mark.full, pytest.mark.clients, pytest.mark.timeout(600)]
@@ -20,7 +19,7 @@ pytestmark = [pytest.mark.full, pytest.mark.clients, pytest.mark.timeout(600)]
 def _door(services: Services) -> Callable[[Work], McpEndpoint]:
     def make(work: Work) -> McpEndpoint:
         return McpEndpoint(
-            ConformanceServer(services.toolbox, services.agents, no_catalog, work, auth=http_auth)
+            ConformanceServer(services.toolbox, services.agents, no_catalog, work, access=http_access)
         )
 
     return make

@@ -7,13 +7,13 @@ from kit import project, workspace
 from serving import Serve, failure, whole
 
 from ctx.server.policy import ServerSettings
-from ctx.server.rest import PAGE_FOLDER, read_page
+from ctx.server.rest import read_page
 
 FOREIGN = {"origin": "https://evil.example"}
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_has_nothing_inline() -> None:
-    files = {name: data.decode() for name, data in read_page(PAGE_FOLDER).items()}
+    files = {name: data.decode() for name, data in read_page().items()}
     assert sum(map(len, files.values())) < 200_000
     assert re.findall(r"""(?:src|href)=["'](?!page/|#)[^"']*["']""", files["index.html"]) == []
     assert re.findall(r"""<style|\sstyle=|\son\w+=|<script(?![^>]*src=)""", files["index.html"]) == []

@@ -21,8 +21,7 @@ from ctx.errors import ConfigError
 from ctx.http import Upstream, remote
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
-from ctx.server.proxy import Proxy
-from ctx.server.stdio import client_streams
+from ctx.server.stdio import Proxy, client_streams
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -209,7 +208,7 @@ class _Hostile(PieceByPiece):
 def test_a_hostile_reply_is_an_error_of_its_request_and_no_more(
     monkeypatch: pytest.MonkeyPatch, method: str, reason: str
 ) -> None:
-    monkeypatch.setattr("ctx.server.proxy.MAX_REPLY_BYTES", 1 << 20)
+    monkeypatch.setattr("ctx.server.stdio.MAX_REPLY_BYTES", 1 << 20)
     with http_server(_Hostile) as port:
         error = _carried(port, method)["error"]
     assert reason in error["message"]

@@ -91,8 +91,7 @@ import time
 
 from ctx.tools.toolbox import Agents
 from ctx.server import run
-from ctx.server.app import begin_behind_answers, create_app
-from ctx.server.app import Services
+from ctx.server.app import Services, create_app
 from ctx.server.policy import ServerSettings
 from ctx.tools.toolbox import Toolbox
 

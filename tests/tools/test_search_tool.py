@@ -9,7 +9,7 @@ from kit import project, workspace
 
 from ctx.errors import BadRequest, NotFound
 from ctx.models import JSON, Caller
-from ctx.server.model_tools import translated
+from ctx.server.mcp_shapes import translated
 from ctx.workspace import Workspace
 
 FILES = {
