@@ -5,31 +5,44 @@ entry. ctx never writes a key: the entry names the environment variable that hol
 variables, its entry starts `ctx mcp --url`, which can.
 """
 
+import base64
+import difflib
+import json
 import os
 import re
 import shutil
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import quote
 
+import tomlkit
+
+from ctx import files
 from ctx.cli import Parser
 from ctx.cli.clients import (
+    ADDRESSES,
     BUDGET_TOKENS,
     CLIENTS,
+    STRING_OR_COMMENT,
     Client,
     ClientFile,
-    Edit,
+    Entry,
     Project,
     Server,
+    client_rows,
     expanded,
     installed,
     own_command,
     project_here,
+    server_file,
+    target,
 )
 from ctx.cli.output import Columns, plain, print_json, tell, tell_table
 from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
-from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
 from ctx.http import Upstream, local, remote
 from ctx.memory.records import check_nameable
 from ctx.models import JSON
@@ -87,31 +100,27 @@ class Outcome:
     notes: list[str] = field(default_factory=list)  # for standard error
     code: int = 0
 
-    def row(self) -> dict[str, JSON]:
-        row = {"client": self.client, "state": self.state, "file": self.file}
-        return {**row, "text": self.text.rstrip(), "notes": self.notes}
-
 
 def run_connect(args: Namespace) -> int:
     _check(args)
     project = project_here(args.config)
     if args.list:
         return _list(project, args.json)
-    if args.memory:
-        from ctx.cli.hooks import connect_memory
-
-        outcomes = [connect_memory(project, args)]
-    elif args.all:
+    if args.all:
         outcomes = [_one_of_all(key, project, args) for key, client in CLIENTS.items() if installed(client)]
+    elif args.memory:
+        from ctx.cli.hooks import connect_memory  # imports the memory store: 200 ms
+
+        outcomes = [connect_memory(args.client, project, args)]
     else:
         outcomes = [_connect(args.client, project, args)]
     if args.json:
-        rows = [outcome.row() for outcome in outcomes]
+        rows = [{key: value for key, value in asdict(row).items() if key != "code"} for row in outcomes]
         print_json({"clients": rows} if args.all else rows[0])
     elif not outcomes:
         print("No known client is installed here. `ctx connect --list` shows the clients ctx knows.")
     for outcome in [] if args.json else outcomes:
-        tell(False, None, *filter(None, [outcome.text.rstrip()]), notes=outcome.notes)
+        tell(False, None, *filter(None, [outcome.text]), notes=outcome.notes)
     return max((outcome.code for outcome in outcomes), default=0)
 
 
@@ -134,7 +143,79 @@ def _check(args: Namespace) -> None:
         check_nameable(args.bank)
 
 
-# -- entries -------------------------------------------------------------------------------------------------
+# -- changing a file -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a client's file to the text `after`. None deletes the file."""
+
+    file: ClientFile
+    after: str | None
+
+    def apply(self) -> None:
+        """Writes the file in one step and keeps the old text as `.bak`. Raises `ConfigError`."""
+        path, before = self.file.path, self.file.before
+        with files.writing(path, ConfigError):
+            if self.file.shared:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            else:
+                files.make_folder(os.path.dirname(path))
+            mode = 0o644 if self.file.shared else 0o600
+            if before is not None:
+                mode = os.stat(path).st_mode & 0o777
+                if not mode & 0o222:
+                    raise ConfigError(f"{path} is write-protected: `chmod u+w` it first")
+                if self.after is None:
+                    os.unlink(path)
+                    return
+                files.replace(path + ".bak", before.encode(), mode=mode)
+            files.replace(path, (self.after or "").encode(), mode=mode)
+
+    def diff(self) -> str:
+        """The change as a unified diff."""
+        texts = ((text or "").splitlines(keepends=True) for text in (self.file.before, self.after))
+        return "".join(difflib.unified_diff(*texts, self.file.path, f"{self.file.path} (new)"))
+
+
+def apply(key: str, state: str, file: ClientFile, edits: Iterable[Edit], args: Namespace) -> Outcome:
+    """Applies the edits of a client's files, or shows them (`--dry-run`)."""
+    if args.dry_run:
+        return Outcome(key, "shown", file.path, "".join(edit.diff() for edit in edits).rstrip())
+    outcome = Outcome(key, state, file.path)
+    for edit in edits:
+        edit.apply()
+        path = edit.file.path
+        comments = any(not match[1] for match in STRING_OR_COMMENT.finditer(edit.file.before or ""))
+        if edit.file.form == "json" and comments:
+            backup = f"{os.path.basename(path)}.bak"
+            outcome.notes.append(f"Note: the comments in {path} were removed; {backup} still has them")
+    return outcome
+
+
+def backup_remark(file: ClientFile) -> str:
+    return "" if file.before is None else f" (backup: {os.path.basename(file.path)}.bak)"
+
+
+def config_text(form: str, document: Mapping[str, Any], before: str | None = None) -> str:
+    """Serializes a JSON or TOML document. JSON keeps the indent of `before`, the file's old text."""
+    if form == "toml":
+        return tomlkit.dumps(document)
+    indent = re.search(r'^([ \t]+)"', before or "", re.MULTILINE)
+    return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+
+
+def by_hand(key: str, file: ClientFile, snippet: str) -> Outcome | None:
+    """The outcome if the file cannot be parsed: the user adds the text `snippet` to it. Else None."""
+    try:
+        _ = file.document
+    except ConfigError as error:
+        reason = f"{error.message}, so it was not changed. Add this to it:\n"
+        return Outcome(key, "by hand", file.path, snippet, [reason], code=1)
+    return None
+
+
+# -- servers -------------------------------------------------------------------------------------------------
 
 
 def _server(client: Client, project: Project, args: Namespace, *, shared: bool) -> Server:
@@ -154,7 +235,7 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
 
 
 def _connect(key: str, project: Project, args: Namespace) -> Outcome:
-    """Writes, shows or removes the entry of one client."""
+    """Writes, shows or removes a client's entry of this project's server."""
     client = CLIENTS[key]
     if args.scope == "project" and client.project is None:
         raise BadRequest(f"{client.title} has no project configuration; use --user")
@@ -165,68 +246,98 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     name = args.name or ("ctx" if shared or project.own else client_name(project.root))
     server = _server(client, project, args, shared=shared)
     entry = client.entry(server)
-    snippet = client.snippet(name, entry)
-    if (client.project if shared else client.user) is None:
+    snippet = _snippet(client, name, entry)
+    file = server_file(client, project, shared=shared)
+    if file is None:
         preface = f"{client.title} is configured by hand: {client.then}\n"
         return Outcome(key, "by hand", None, snippet, [preface, *_server_notes(project, args)])
-    file = ClientFile(client, project, shared)
-    link = client.install_link(name, entry)
+    link = _install_link(client, name, entry)
     if args.print:
-        click = f"# One click: {link}\n" if link else ""
+        click = f"\n# One click: {link}" if link else ""
         return Outcome(key, "shown", file.path, f"# {file.path}\n{snippet}{click}")
     if args.remove:
-        return _remove(key, file, name, args)
-    try:
-        file.document  # noqa: B018
-    except ConfigError as error:
-        reason = f"{error.message}, so it was not changed. Add this to it:\n"
-        return Outcome(key, "by hand", file.path, snippet, [reason], code=1)
-    edit = file.put(name, entry, replace=args.replace)
+        names = [name] if args.name or args.replace or args.url else file.ours
+        names = [label for label in file.entries if label in names]
+        if not names:
+            others = f" (it has: {', '.join(sorted(file.entries))})" if file.entries else ""
+            raise NotFound(f"{client.title} has no entry for this project in {file.path}{plain(others)}")
+        outcome = apply(key, "removed", file, [_changed(file, names, {})], args)
+        outcome.text = outcome.text or f"{client.title}: removed '{', '.join(names)}' from {file.path}"
+        return outcome
+    if outcome := by_hand(key, file, snippet):
+        return outcome
+    edit = _put(client, file, name, entry, replace=args.replace)
     edits = [edit] if edit else []
     if not args.name:
         edits += _earlier(client, project, shared=not shared)
+    outcome = apply(key, "written" if edits else "unchanged", file, edits, args)
     if args.dry_run:
-        return Outcome(key, "shown", file.path, "".join(change.diff() for change in edits))
-    for change in edits:
-        change.apply()
+        return outcome
     if edit:
-        head = f"{client.title}: wrote '{name}' into {file.path}{edit.backup_remark}"
+        head = f"{client.title}: wrote '{name}' into {file.path}{backup_remark(file)}"
     else:
         head = f"{client.title} is already connected: '{name}' in {file.path}"
-    notes = [note for change in edits for note in change.comment_notes]
-    connected, further, code = _shake_hands(server, name, project, args)
-    notes += further + _server_notes(project, args)
+    connected, notes, outcome.code = _shake_hands(server, name, project, args)
+    outcome.notes += notes + _server_notes(project, args)
     links = [f"One click, for every folder: {link}"] if link and not shared else []
-    text = "\n".join([head, connected, client.then, *links])
-    return Outcome(key, "written" if edits else "unchanged", file.path, text, notes, code)
+    outcome.text = "\n".join([head, connected, client.then, *links])
+    return outcome
+
+
+def _snippet(client: Client, name: str, entry: Entry) -> str:
+    """The text of a configuration file with this entry alone."""
+    return config_text(client.form, {client.key: {name: entry}}).rstrip("\n")
+
+
+def _install_link(client: Client, name: str, entry: Entry) -> str | None:
+    """The link that installs the entry; None if the client has no such links."""
+    config = base64.b64encode(json.dumps(entry).encode()).decode()
+    values = {"base64": quote(config), "json": quote(json.dumps({"name": name, **entry}))}
+    return client.link.format(name=name, **values) if client.link else None
+
+
+def _put(client: Client, file: ClientFile, name: str, entry: Entry, *, replace: bool) -> Edit | None:
+    """The edit that replaces ctx's entries for this project with `entry`; None if nothing changes.
+
+    Raises `Conflict` if the name belongs to another server, unless `replace` is set.
+    """
+    ours, old = file.ours, file.entries.get(name)
+    if old is not None and name not in ours and target(old) != target(entry) and not replace:
+        raise Conflict(
+            f"{client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
+            "Use --replace to replace it, or --name NAME for another name"
+        )
+    if isinstance(old, dict):  # keep the user's own settings of the entry
+        ways = {*ADDRESSES, "command", "args", "type", "headers", *client.stdio, *client.keyed}
+        entry = {**{key: value for key, value in old.items() if key not in ways}, **entry}
+    if entry == old and ours in ([], [name]):
+        return None
+    return _changed(file, {*ours, name} & file.entries.keys(), {name: entry})
+
+
+def _changed(file: ClientFile, removed: Iterable[str], added: Mapping[str, Entry]) -> Edit:
+    """The edit that removes and adds entries. It deletes the file if nothing is left in it."""
+    # Only tomlkit keeps the comments of a TOML file.
+    document: Any = tomlkit.parse(file.before or "") if file.form == "toml" else {**file.document}
+    table = document.get(file.key, {})
+    for name in removed:
+        del table[name]
+    table |= added
+    document[file.key] = table
+    if not table:
+        del document[file.key]
+    return Edit(file, config_text(file.form, document, file.before) if document else None)
 
 
 def _earlier(client: Client, project: Project, *, shared: bool) -> list[Edit]:
     """Returns the edit that removes this project's entries from the client's file of the other scope
     (`shared`: the project's). Empty if there are none.
     """
-    if (client.project if shared else client.user) is None:
-        return []
     try:
-        file = ClientFile(client, project, shared)
-        return [file.remove(file.ours)] if file.ours else []
+        file = server_file(client, project, shared=shared)
+        return [_changed(file, file.ours, {})] if file and file.ours else []
     except ConfigError:
         return []
-
-
-def _remove(key: str, file: ClientFile, name: str, args: Namespace) -> Outcome:
-    names = [name] if args.name or args.replace or args.url else file.ours
-    names = [label for label in file.entries if label in names]
-    title = CLIENTS[key].title
-    if not names:
-        others = f" (it has: {', '.join(sorted(file.entries))})" if file.entries else ""
-        raise NotFound(f"{title} has no entry for this project in {file.path}{plain(others)}")
-    edit = file.remove(names)
-    if args.dry_run:
-        return Outcome(key, "shown", file.path, edit.diff())
-    edit.apply()
-    text = f"{title}: removed '{', '.join(names)}' from {file.path}"
-    return Outcome(key, "removed", file.path, text, edit.comment_notes)
 
 
 def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
@@ -328,42 +439,12 @@ def connectable(name: str, url: str) -> list[dict[str, JSON]]:
                 "title": client.title,
                 "installed": installed(client),
                 "file": client.project or (_short(expanded(client.user)) if client.user else None),
-                "text": client.snippet(name, entry).rstrip("\n"),
+                "text": _snippet(client, name, entry),
                 "then": client.then,
-                "link": client.install_link(name, entry),
+                "link": _install_link(client, name, entry),
             }
         )
     return sorted(rows, key=lambda row: (not row["installed"], row["title"].lower()))
-
-
-def client_rows(project: Project) -> list[dict[str, JSON]]:
-    """One JSON row per client: whether it is installed and connected, and the names of its ctx entries."""
-    return [_client_row(key, client, project) for key, client in sorted(CLIENTS.items())]
-
-
-def _client_row(key: str, client: Client, project: Project) -> dict[str, JSON]:
-    scopes = [True] if client.project and not project.own else []
-    scopes += [False] if client.user else []
-    names, connected, notes, paths = [], False, [], []
-    for shared in scopes:
-        try:
-            file = ClientFile(client, project, shared)
-            paths.append(file.path)
-            names += sorted({*file.ours, *(name for name in file.entries if name.split("-")[0] == "ctx")})
-            connected = connected or bool(file.ours)
-        except ConfigError as error:
-            notes.append(plain(error.message))
-    return {
-        "client": key,
-        "title": client.title,
-        "installed": installed(client),
-        "connected": connected,
-        "entries": names,
-        "file": paths[0] if paths else None,
-        "notes": notes,
-        "source": client.source,
-        "checked": client.checked,
-    }
 
 
 def _list(project: Project, as_json: bool) -> int:

@@ -15,23 +15,11 @@ import stat
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ctx.cli.clients import (
-    BUDGET_TOKENS,
-    CLIENTS,
-    HOOKED,
-    Edit,
-    Hooks,
-    Project,
-    expanded,
-    own_command,
-    parsed,
-    read_text,
-    written,
-)
-from ctx.cli.configuration import configuration_at, file_at, memory_configuration
-from ctx.cli.connect import Outcome
+from ctx.cli.clients import BUDGET_TOKENS, CLIENTS, HOOKED, ClientFile, Hooks, Project, own_command
+from ctx.cli.configuration import configuration_at, memory_configuration
+from ctx.cli.connect import Edit, Outcome, apply, backup_remark, by_hand, config_text
 from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -46,8 +34,8 @@ from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import Workspace, open_workspace
 
 _OURS = re.compile(r"\bmemory (?:recall|capture) --hook\b")
-TAG = "captured"
 _TIMEOUT_S = {"recall": 10, "capture": 20}
+TAG = "captured"
 MAX_INPUT_BYTES = 8 << 20  # limit of a hook's JSON
 MAX_TRANSCRIPT_BYTES = 16 << 20  # to read from the end of a transcript
 MAX_RECALLED = 200  # memories to consider without a query
@@ -66,11 +54,11 @@ _HEADING = (
 # -- writing hooks -------------------------------------------------------------------------------------------
 
 
-def connect_memory(project: Project, args: Namespace) -> Outcome:
+def connect_memory(key: str, project: Project, args: Namespace) -> Outcome:
     """Writes, shows or removes a client's hooks, as the options say. Raises `BadRequest` for a client without
     hooks.
     """
-    title, hooks = CLIENTS[args.client].title, CLIENTS[args.client].hooks
+    title, hooks = CLIENTS[key].title, CLIENTS[key].hooks
     if hooks is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(HOOKED)}")
     if args.http:
@@ -78,51 +66,50 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
     shared = args.scope == "project"  # the default is the user's file, because memories are the user's
     if project.location is not None and not shared:
         configuration_at(project.location)  # check trust: the hook will name this file and skip the check
-    template = os.path.join(project.root, hooks.project) if shared else expanded(hooks.user)
-    path = file_at(template, shared=shared, root=project.root)
-    before = read_text(path)
-    additions = {
-        hooks.recall: _entry(hooks, "recall", project, args, shared=shared),
-        hooks.capture: _entry(hooks, "capture", project, args, shared=shared),
+    file = ClientFile(project, hooks.project if shared else hooks.user, shared, "hooks")
+    added = {
+        hooks.recall: _hook(hooks, "recall", project, args, shared=shared),
+        hooks.capture: _hook(hooks, "capture", project, args, shared=shared),
     }
-    snippet = written("json", {**hooks.header, "hooks": {k: [v] for k, v in additions.items()}}, None)
+    snippet = config_text("json", {**hooks.header, "hooks": {event: [hook] for event, hook in added.items()}})
     if args.print:
-        return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
-    try:
-        document = parsed("json", before)
-        present = _remove_ours(document)
-    except ValueError as error:
-        reason = f"{path} cannot be parsed ({plain(str(error))[:100]}), so it was not changed"
-        if args.remove:
-            raise ConfigError(f"{reason}; delete the hooks with 'ctx memory' in it") from error
-        return Outcome(args.client, "by hand", path, snippet, [f"{reason}. Add this to it:\n"], code=1)
+        return Outcome(key, "shown", file.path, f"# {file.path}\n{snippet.rstrip()}")
+    if not args.remove and (outcome := by_hand(key, file, snippet.rstrip())):
+        return outcome
+    commands = [command for rows in file.entries.values() for command in map(_command_of, rows) if command]
+    events = {
+        event: [row for row in rows if not _command_of(row)]
+        for event, rows in file.entries.items()
+        if not rows or not all(map(_command_of, rows))
+    }
     if args.remove:
-        if not present:
-            raise NotFound(f"{title} has no hooks of ctx in {path}")
-        alone = document in ({}, hooks.header)
-        edit = Edit(path, before, None if alone else written("json", document, before), not shared)
-        text = f"{title}: removed the hooks of ctx from {path}"
-    else:
-        if sorted(present) == sorted(map(_command_of, additions.values())):
-            return Outcome(args.client, "unchanged", path, f"{title} already has the hooks: {path}")
-        if present and not args.replace:
-            raise Conflict(
-                f"{title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes them"
-            )
-        document = {**hooks.header, **document}
-        for event, entry in additions.items():
-            document.setdefault("hooks", {}).setdefault(event, []).append(entry)
-        edit = Edit(path, before, written("json", document, before), not shared)
-        text = f"{title}: wrote {', '.join(additions)} into {path}{edit.backup_remark}\n{hooks.then}\n"
-        text += "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
-    if args.dry_run:
-        return Outcome(args.client, "shown", path, edit.diff())
-    edit.apply()
-    state = "removed" if args.remove else "written"
-    return Outcome(args.client, state, path, text, edit.comment_notes)
+        if not commands:
+            raise NotFound(f"{title} has no hooks of ctx in {file.path}")
+        document = {**file.document, "hooks": events}
+        if not events:
+            del document["hooks"]
+        after = None if document in ({}, hooks.header) else config_text("json", document, file.before)
+        outcome = apply(key, "removed", file, [Edit(file, after)], args)
+        outcome.text = outcome.text or f"{title}: removed the hooks of ctx from {file.path}"
+        return outcome
+    if sorted(commands) == sorted(map(_command_of, added.values())):
+        return Outcome(key, "unchanged", file.path, f"{title} already has the hooks: {file.path}")
+    if commands and not args.replace:
+        raise Conflict(
+            f"{title} has other hooks of ctx already: {plain(commands[0])[:200]}: --replace changes them"
+        )
+    for event, hook in added.items():
+        events[event] = [*events.get(event, []), hook]
+    document = {**hooks.header, **file.document, "hooks": events}
+    outcome = apply(key, "written", file, [Edit(file, config_text("json", document, file.before))], args)
+    outcome.text = outcome.text or (
+        f"{title}: wrote {', '.join(added)} into {file.path}{backup_remark(file)}\n{hooks.then}\n"
+        "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
+    )
+    return outcome
 
 
-def _entry(hooks: Hooks, action: str, project: Project, args: Namespace, *, shared: bool) -> JSON:
+def _hook(hooks: Hooks, action: str, project: Project, args: Namespace, *, shared: bool) -> JSON:
     """A hook in the client's JSON form. In the user's own file, it names the project's configuration."""
     words = ["ctx" if shared else own_command(), "memory", action, "--hook", args.client]
     if action == "recall":
@@ -146,21 +133,6 @@ def _command_of(entry: JSON) -> str:
     row = inner[0] if isinstance(inner, list) and len(inner) == 1 and isinstance(inner[0], dict) else entry
     command = row.get("command")
     return command if isinstance(command, str) and _OURS.search(command) else ""
-
-
-def _remove_ours(document: Any) -> list[str]:
-    """Removes ctx's hooks from a parsed file and returns their commands. Raises `ValueError`."""
-    events = document.get("hooks", {})
-    if not isinstance(events, dict) or not all(isinstance(rows, list) for rows in events.values()):
-        raise ValueError("'hooks' is not a table of lists")
-    commands = [command for rows in events.values() for command in map(_command_of, rows) if command]
-    for event, rows in list(events.items()):
-        events[event] = [row for row in rows if not _command_of(row)]
-        if rows and not events[event]:
-            del events[event]
-    if "hooks" in document and not events:
-        del document["hooks"]
-    return commands
 
 
 # -- running hooks -------------------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ from argparse import Namespace
 from datetime import datetime
 
 from ctx.cli import Parser, amount
-from ctx.cli.clients import project_here
+from ctx.cli.clients import client_rows, project_here
 from ctx.cli.configuration import NO_PROJECT, NO_SOURCES, configuration
-from ctx.cli.connect import client_rows
 from ctx.cli.index import replaced_models, share_line, shares_json
 from ctx.cli.output import Columns, ago, plain, table, tell, tell_table
 from ctx.cli.running import servers
