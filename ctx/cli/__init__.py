@@ -91,19 +91,6 @@ EXAMPLES = """\
   ctx connect claude-code
   ctx serve"""
 
-# Command names that other tools have -> the hint to print.
-ELSEWHERE = {
-    "ls": "`ctx status` lists the sources, `ctx export` every document",
-    "list": "`ctx status` lists the sources, `ctx tool list` the tools",
-    "open": "`ctx get PATH` prints a document; `ctx serve` has a page for browsing",
-    "query": "`ctx search WORDS` searches",
-    "find": "`ctx search WORDS` searches",
-    "start": "`ctx serve` serves here, `ctx service install` in the background",
-    "update": "`ctx index` brings the index up to date",
-    "version": "`ctx --version` prints it",
-    "ps": "`ctx status` lists the servers that run",
-}
-
 # Options of other programs -> our option.
 ALIASES = {"--port": "--bind", "--host": "--bind", "--top-k": "--limit", "-k": "--limit", "-o": "--output"}
 CONFIG_HELP = "the configuration file (else $CTX_CONFIG, then ctx.toml here or in a folder above)"
@@ -359,8 +346,6 @@ def _command_name(name: str) -> str:
     """An argparse type: returns `name` if it is a command, else raises `ArgumentTypeError` with a hint."""
     if name in COMMANDS or name in OLDER:
         return name
-    if name in ELSEWHERE:
-        raise ArgumentTypeError(f"unknown command '{name}'; {ELSEWHERE[name]}")
     match = nearest(name, COMMANDS)
     hint = f"; did you mean `ctx {match}`?" if match else ""
     raise ArgumentTypeError(f"unknown command '{plain(name)}'{hint}")

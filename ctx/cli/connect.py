@@ -174,8 +174,8 @@ class Edit:
 
     def diff(self) -> str:
         """The change as a unified diff."""
-        texts = ((text or "").splitlines(keepends=True) for text in (self.file.before, self.after))
-        return "".join(difflib.unified_diff(*texts, self.file.path, f"{self.file.path} (new)"))
+        before, after = ((text or "").splitlines(keepends=True) for text in (self.file.before, self.after))
+        return "".join(difflib.unified_diff(before, after, self.file.path, f"{self.file.path} (new)"))
 
 
 def apply(key: str, state: str, file: ClientFile, edits: Iterable[Edit], args: Namespace) -> Outcome:
@@ -264,8 +264,8 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
         outcome = apply(key, "removed", file, [_changed(file, names, {})], args)
         outcome.text = outcome.text or f"{client.title}: removed '{', '.join(names)}' from {file.path}"
         return outcome
-    if outcome := by_hand(key, file, snippet):
-        return outcome
+    if unchanged := by_hand(key, file, snippet):
+        return unchanged
     edit = _put(client, file, name, entry, replace=args.replace)
     edits = [edit] if edit else []
     if not args.name:
@@ -402,20 +402,11 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
         notes.append(f"Note: {args.key_env} is not set here; export it where you start the client")
     if not args.http or args.url or project.config is None:
         return notes
-    own, other = of_project(servers(), project.root), at_address(servers(), project.bind)
-    if own is not None and own != other:
-        notes.append(
-            f"Note: this project is served at {own.address}, but ctx.toml says {project.bind}. Set "
-            f'bind = "{own.address}" under [server] so that the address stays the same'
-        )
-    elif other is not None and own is None:
-        from ctx.server.run import next_vacant  # 100 ms
-
-        vacant = next_vacant(project.bind)
-        port = f', such as bind = "{vacant}",' if vacant else ""
+    other = at_address(servers(), project.bind)
+    if other is not None and not of_project([other], project.root):
         notes.append(
             f"Note: this entry reaches {plain(other.root)}, which is served at {project.bind}. Give "
-            f"this project its own port{port} under [server] in ctx.toml, and connect again"
+            "this project its own [server] bind in ctx.toml, and connect again"
         )
     variable = project.config.server.api_key_env
     if variable and not args.key_env:

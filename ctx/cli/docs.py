@@ -26,11 +26,10 @@ def docs_options(options: Parser) -> None:
     ctx docs
     ctx docs configuration --print
     """
-    add = options.add_argument
-    add("page", nargs="?", help="a page such as lua-api or howto/backup (default: the first)")
+    page = "a page such as lua-api or howto/backup (default: the first)"
+    options.add_argument("page", nargs="?", help=page)
     options.flag("--print", "print the page here instead of opening the browser")
     options.flag("--list", "list the pages")
-    add("--port", type=int, default=0, help="the port of the site (default: a free one)")
     options.flag("--no-open", "serve the site and open no browser")
 
 
@@ -71,7 +70,7 @@ def run_docs(args: Namespace) -> int:
         else:
             print(text, end="")
         return 0
-    return _serve(site, page, args.port, opening=not args.no_open)
+    return _serve(site, page, opening=not args.no_open)
 
 
 def pages(folder: str) -> dict[str, str]:
@@ -95,18 +94,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.send_error(404)
 
 
-def _serve(site: str, page: str, port: int, *, opening: bool) -> int:
+def _serve(site: str, page: str, *, opening: bool) -> int:
     try:
         with open(os.path.join(site, "404.html"), encoding="utf-8") as file:
             _Handler.error_message_format = file.read().replace("%", "%%")
     except FileNotFoundError:
         pass  # use Python's own error page
-    try:
-        server = http.server.ThreadingHTTPServer((LOOPBACK, port), partial(_Handler, directory=site))
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or "a port is 0 to 65535"
-        hint = "leave it out to use any free port"
-        raise BadRequest(f"--port {port} cannot be used: {reason}; {hint}") from error
+    server = http.server.ThreadingHTTPServer((LOOPBACK, 0), partial(_Handler, directory=site))
     address = f"http://{LOOPBACK}:{server.server_address[1]}/" + ("" if page == "index" else f"{page}/")
     print(f"The documentation is at {address} (Ctrl-C stops)", flush=True)
     with server:

@@ -11,12 +11,12 @@ import json
 import os
 import re
 import shlex
-import stat
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ctx import files
 from ctx.cli.clients import BUDGET_TOKENS, CLIENTS, HOOKED, ClientFile, Hooks, Project, own_command
 from ctx.cli.configuration import configuration_at, memory_configuration
 from ctx.cli.connect import Edit, Outcome, apply, backup_remark, by_hand, config_text
@@ -296,12 +296,11 @@ def said(payload: JSON) -> Iterator[Message]:
 
 def _transcript(path: str) -> Iterator[JSON]:
     """Yields the objects in the last MAX_TRANSCRIPT_BYTES of a JSONL file."""
-    descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadRequest(f"transcript_path: {path} is not a file")
-        file.seek(max(0, status.st_size - MAX_TRANSCRIPT_BYTES))
+    path = os.path.expanduser(path)
+    if files.irregular(path):
+        raise BadRequest(f"transcript_path: {path} is not a file")
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - MAX_TRANSCRIPT_BYTES))
         content = file.read(MAX_TRANSCRIPT_BYTES)
     yield from map(_object, content.split(b"\n"))
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from ctx.background import Background
-from ctx.cli import Parser, command_parser, log_option
+from ctx.cli import Parser, amount, command_parser, log_option
 from ctx.cli.configuration import configuration, configuration_at, memory_configuration
 from ctx.cli.output import log_to_stderr, plain, print_json, warn
 from ctx.cli.running import Running, at_address, of_project, registered, servers, tools_over_http
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_WORKERS = 64
 STATE_FILE = "state.json"
 
 
@@ -58,16 +57,10 @@ def serve_options(options: Parser) -> None:
     no_auth = "bind beyond this machine without a key: anyone who reaches the port can use it"
     options.flag("--insecure-no-auth", no_auth)
     workers = "for teams: use N processes for requests and one more to index and embed"
-    add("--workers", type=_worker_count, default=1, metavar="N", help=workers)
+    add("--workers", type=amount, default=1, metavar="N", help=workers)
     levels = ("debug", "info", "warning", "error")
     add("--log-level", choices=levels, help="(default: warning on a terminal, else info)")
     add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
-
-
-def _worker_count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
-        raise ArgumentTypeError(f"must be 1 to {MAX_WORKERS}")
-    return int(text)
 
 
 def run_serve(args: Namespace) -> int:
