@@ -101,7 +101,6 @@ def _read_clients() -> dict[str, Client]:
 
 CLIENTS: Mapping[str, Client] = _read_clients()
 HOOKED = sorted(name for name, client in CLIENTS.items() if client.hooks)
-BUDGET_TOKENS = 1000  # the default limit of what a hook recalls at the start of a session
 
 
 def expanded(path: str) -> str:

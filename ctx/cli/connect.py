@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +23,6 @@ from ctx import files
 from ctx.cli import Parser
 from ctx.cli.clients import (
     ADDRESSES,
-    BUDGET_TOKENS,
     CLIENTS,
     STRING_OR_COMMENT,
     Client,
@@ -39,10 +38,10 @@ from ctx.cli.clients import (
     server_file,
     target,
 )
-from ctx.cli.output import Columns, plain, print_json, tell, tell_table
+from ctx.cli.output import Columns, plain, tell, tell_table
 from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
-from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.http import Upstream, local, remote
 from ctx.memory.records import check_nameable
 from ctx.models import JSON
@@ -62,7 +61,6 @@ def connect_options(options: Parser) -> None:
     clients = sorted(CLIENTS)
     add("client", nargs="?", type=_client, choices=clients, metavar="CLIENT", help=", ".join(clients))
     options.flag("--list", "list the clients, and which are connected")
-    options.flag("--all", "connect every client that is installed here")
     options.flag("--remove", "remove this project's entry")
     add("--user", action="store_const", const="user", dest="scope", help="connect in every folder")
     options.flag("--http", "connect to a running server instead of starting one")
@@ -70,8 +68,6 @@ def connect_options(options: Parser) -> None:
     add("--key-env", metavar="NAME", help="the environment variable that holds its key")
     add("--bank", help="a memory bank")
     options.flag("--memory", "write hooks that recall and capture memories instead")
-    budget = f"with --memory: most tokens to recall (default: {BUDGET_TOKENS})"
-    add("--budget-tokens", type=int, metavar="N", help=budget)
     add("--name", help="the server's name in the client (default: ctx; with --user ctx-PROJECT)")
     options.flag("--replace", "replace another project's entry of that name")
     options.flag("--print", "print the entry and its file; write nothing")
@@ -89,53 +85,39 @@ def _client(name: str) -> str:
     )
 
 
-@dataclass
-class Outcome:
-    """The result for one client. `state`: written, unchanged, removed, shown, by hand or failed."""
-
-    client: str
-    state: str
-    file: str | None = None
-    text: str = ""  # for standard output
-    notes: list[str] = field(default_factory=list)  # for standard error
-    code: int = 0
-
-
 def run_connect(args: Namespace) -> int:
     _check(args)
     project = project_here(args.config)
     if args.list:
         return _list(project, args.json)
-    if args.all:
-        outcomes = [_one_of_all(key, project, args) for key, client in CLIENTS.items() if installed(client)]
-    elif args.memory:
+    if args.memory:
         from ctx.cli.hooks import connect_memory  # imports the memory store: 200 ms
 
-        outcomes = [connect_memory(args.client, project, args)]
-    else:
-        outcomes = [_connect(args.client, project, args)]
-    if args.json:
-        rows = [{key: value for key, value in asdict(row).items() if key != "code"} for row in outcomes]
-        print_json({"clients": rows} if args.all else rows[0])
-    elif not outcomes:
-        print("No known client is installed here. `ctx connect --list` shows the clients ctx knows.")
-    for outcome in [] if args.json else outcomes:
-        tell(False, None, *filter(None, [outcome.text]), notes=outcome.notes)
-    return max((outcome.code for outcome in outcomes), default=0)
+        return connect_memory(args.client, project, args)
+    return _connect(args.client, project, args)
+
+
+def report(
+    args: Namespace,
+    state: str,
+    file: str | None,
+    text: str,
+    notes: Sequence[str] = (),
+    code: int = 0,
+) -> int:
+    """Prints the result, and returns `code`. `state`: written, unchanged, removed, shown or by hand."""
+    row = {"client": args.client, "state": state, "file": file, "text": text, "notes": list(notes)}
+    return tell(args.json, row, *filter(None, [text]), notes=notes, code=code)
 
 
 def _check(args: Namespace) -> None:
     """Raises `BadRequest` for options that contradict each other."""
-    if not (args.client or args.list or args.all):
-        raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
+    if not (args.client or args.list):
+        raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list")
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
         raise BadRequest("--name may have up to 64 letters, digits, '-' and '_'")
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
         raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
-    if args.memory and not args.client:
-        raise BadRequest("--memory needs a client's name")
-    if args.budget_tokens is not None and not (args.memory and 50 <= args.budget_tokens <= 20_000):
-        raise BadRequest("--budget-tokens needs --memory and a number from 50 to 20,000")
     args.http = args.http or bool(args.url or args.key_env)
     if args.url:
         remote(args.url)
@@ -153,8 +135,10 @@ class Edit:
     file: ClientFile
     after: str | None
 
-    def apply(self) -> None:
-        """Writes the file in one step and keeps the old text as `.bak`. Raises `ConfigError`."""
+    def apply(self) -> list[str]:
+        """Writes the file in one step and keeps the old text as `.bak`. Returns a note if comments were lost.
+        Raises `ConfigError`.
+        """
         path, before = self.file.path, self.file.before
         with files.writing(path, ConfigError):
             if self.file.shared:
@@ -168,9 +152,14 @@ class Edit:
                     raise ConfigError(f"{path} is write-protected: `chmod u+w` it first")
                 if self.after is None:
                     os.unlink(path)
-                    return
+                    return []
                 files.replace(path + ".bak", before.encode(), mode=mode)
             files.replace(path, (self.after or "").encode(), mode=mode)
+        comments = any(not match[1] for match in STRING_OR_COMMENT.finditer(before or ""))
+        if comments and self.file.form == "json":
+            backup = f"{os.path.basename(path)}.bak"
+            return [f"Note: the comments in {path} were removed; {backup} still has them"]
+        return []
 
     def diff(self) -> str:
         """The change as a unified diff."""
@@ -178,19 +167,9 @@ class Edit:
         return "".join(difflib.unified_diff(before, after, self.file.path, f"{self.file.path} (new)"))
 
 
-def apply(key: str, state: str, file: ClientFile, edits: Iterable[Edit], args: Namespace) -> Outcome:
-    """Applies the edits of a client's files, or shows them (`--dry-run`)."""
-    if args.dry_run:
-        return Outcome(key, "shown", file.path, "".join(edit.diff() for edit in edits).rstrip())
-    outcome = Outcome(key, state, file.path)
-    for edit in edits:
-        edit.apply()
-        path = edit.file.path
-        comments = any(not match[1] for match in STRING_OR_COMMENT.finditer(edit.file.before or ""))
-        if edit.file.form == "json" and comments:
-            backup = f"{os.path.basename(path)}.bak"
-            outcome.notes.append(f"Note: the comments in {path} were removed; {backup} still has them")
-    return outcome
+def shown(args: Namespace, file: ClientFile, edits: Iterable[Edit]) -> int:
+    """Prints the edits as a diff."""
+    return report(args, "shown", file.path, "".join(edit.diff() for edit in edits).rstrip())
 
 
 def backup_remark(file: ClientFile) -> str:
@@ -205,14 +184,10 @@ def config_text(form: str, document: Mapping[str, Any], before: str | None = Non
     return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
 
 
-def by_hand(key: str, file: ClientFile, snippet: str) -> Outcome | None:
-    """The outcome if the file cannot be parsed: the user adds the text `snippet` to it. Else None."""
-    try:
-        _ = file.document
-    except ConfigError as error:
-        reason = f"{error.message}, so it was not changed. Add this to it:\n"
-        return Outcome(key, "by hand", file.path, snippet, [reason], code=1)
-    return None
+def by_hand(args: Namespace, file: ClientFile, snippet: str, error: ConfigError) -> int:
+    """Says that the file cannot be parsed, and that the user should add the text `snippet` to it."""
+    reason = f"{error.message}, so it was not changed. Add this to it:\n"
+    return report(args, "by hand", file.path, snippet, [reason], code=1)
 
 
 # -- servers -------------------------------------------------------------------------------------------------
@@ -234,7 +209,7 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
     return Server(command, arguments + (("--bank", args.bank) if args.bank else ()))
 
 
-def _connect(key: str, project: Project, args: Namespace) -> Outcome:
+def _connect(key: str, project: Project, args: Namespace) -> int:
     """Writes, shows or removes a client's entry of this project's server."""
     client = CLIENTS[key]
     if args.scope == "project" and client.project is None:
@@ -250,38 +225,42 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     file = server_file(client, project, shared=shared)
     if file is None:
         preface = f"{client.title} is configured by hand: {client.then}\n"
-        return Outcome(key, "by hand", None, snippet, [preface, *_server_notes(project, args)])
+        return report(args, "by hand", None, snippet, [preface, *_server_notes(project, args)])
     link = _install_link(client, name, entry)
     if args.print:
         click = f"\n# One click: {link}" if link else ""
-        return Outcome(key, "shown", file.path, f"# {file.path}\n{snippet}{click}")
+        return report(args, "shown", file.path, f"# {file.path}\n{snippet}{click}")
     if args.remove:
         names = [name] if args.name or args.replace or args.url else file.ours
         names = [label for label in file.entries if label in names]
         if not names:
             others = f" (it has: {', '.join(sorted(file.entries))})" if file.entries else ""
             raise NotFound(f"{client.title} has no entry for this project in {file.path}{plain(others)}")
-        outcome = apply(key, "removed", file, [_changed(file, names, {})], args)
-        outcome.text = outcome.text or f"{client.title}: removed '{', '.join(names)}' from {file.path}"
-        return outcome
-    if unchanged := by_hand(key, file, snippet):
-        return unchanged
-    edit = _put(client, file, name, entry, replace=args.replace)
-    edits = [edit] if edit else []
+        edit = _changed(file, names, {})
+        if args.dry_run:
+            return shown(args, file, [edit])
+        notes = edit.apply()
+        text = f"{client.title}: removed '{', '.join(names)}' from {file.path}"
+        return report(args, "removed", file.path, text, notes)
+    try:
+        put = _put(client, file, name, entry, replace=args.replace)
+    except ConfigError as error:
+        return by_hand(args, file, snippet, error)
+    edits = [put] if put else []
     if not args.name:
         edits += _earlier(client, project, shared=not shared)
-    outcome = apply(key, "written" if edits else "unchanged", file, edits, args)
     if args.dry_run:
-        return outcome
-    if edit:
+        return shown(args, file, edits)
+    notes = [note for edit in edits for note in edit.apply()]
+    if put:
         head = f"{client.title}: wrote '{name}' into {file.path}{backup_remark(file)}"
     else:
         head = f"{client.title} is already connected: '{name}' in {file.path}"
-    connected, notes, outcome.code = _shake_hands(server, name, project, args)
-    outcome.notes += notes + _server_notes(project, args)
+    connected, further, code = _shake_hands(server, name, project, args)
+    notes += further + _server_notes(project, args)
     links = [f"One click, for every folder: {link}"] if link and not shared else []
-    outcome.text = "\n".join([head, connected, client.then, *links])
-    return outcome
+    text = "\n".join([head, connected, client.then, *links])
+    return report(args, "written" if edits else "unchanged", file.path, text, notes, code)
 
 
 def _snippet(client: Client, name: str, entry: Entry) -> str:
@@ -338,15 +317,6 @@ def _earlier(client: Client, project: Project, *, shared: bool) -> list[Edit]:
         return [_changed(file, file.ours, {})] if file and file.ours else []
     except ConfigError:
         return []
-
-
-def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
-    try:
-        return _connect(key, project, args)
-    except CtxError as error:
-        missing = args.remove and isinstance(error, NotFound)
-        note = f"{CLIENTS[key].title}: {plain(error.message)}"
-        return Outcome(key, "unchanged" if missing else "failed", notes=[note], code=0 if missing else 1)
 
 
 # -- checking the connection ---------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ctx import files
-from ctx.cli.clients import BUDGET_TOKENS, CLIENTS, HOOKED, ClientFile, Hooks, Project, own_command
+from ctx.cli.clients import CLIENTS, HOOKED, ClientFile, Hooks, Project, own_command
 from ctx.cli.configuration import configuration_at, memory_configuration
-from ctx.cli.connect import Edit, Outcome, apply, backup_remark, by_hand, config_text
+from ctx.cli.connect import Edit, backup_remark, by_hand, config_text, report, shown
 from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -54,9 +53,9 @@ _HEADING = (
 # -- writing hooks -------------------------------------------------------------------------------------------
 
 
-def connect_memory(key: str, project: Project, args: Namespace) -> Outcome:
-    """Writes, shows or removes a client's hooks, as the options say. Raises `BadRequest` for a client without
-    hooks.
+def connect_memory(key: str, project: Project, args: Namespace) -> int:
+    """Writes, shows or removes a client's hooks, as the options say. Returns the exit code. Raises
+    `BadRequest` for a client without hooks.
     """
     title, hooks = CLIENTS[key].title, CLIENTS[key].hooks
     if hooks is None:
@@ -73,13 +72,17 @@ def connect_memory(key: str, project: Project, args: Namespace) -> Outcome:
     }
     snippet = config_text("json", {**hooks.header, "hooks": {event: [hook] for event, hook in added.items()}})
     if args.print:
-        return Outcome(key, "shown", file.path, f"# {file.path}\n{snippet.rstrip()}")
-    if not args.remove and (outcome := by_hand(key, file, snippet.rstrip())):
-        return outcome
-    commands = [command for rows in file.entries.values() for command in map(_command_of, rows) if command]
+        return report(args, "shown", file.path, f"# {file.path}\n{snippet.rstrip()}")
+    try:
+        entries = file.entries
+    except ConfigError as error:
+        if args.remove:
+            raise
+        return by_hand(args, file, snippet.rstrip(), error)
+    commands = [command for rows in entries.values() for command in map(_command_of, rows) if command]
     events = {
         event: [row for row in rows if not _command_of(row)]
-        for event, rows in file.entries.items()
+        for event, rows in entries.items()
         if not rows or not all(map(_command_of, rows))
     }
     if args.remove:
@@ -89,31 +92,25 @@ def connect_memory(key: str, project: Project, args: Namespace) -> Outcome:
         if not events:
             del document["hooks"]
         after = None if document in ({}, hooks.header) else config_text("json", document, file.before)
-        outcome = apply(key, "removed", file, [Edit(file, after)], args)
-        outcome.text = outcome.text or f"{title}: removed the hooks of ctx from {file.path}"
-        return outcome
-    if sorted(commands) == sorted(map(_command_of, added.values())):
-        return Outcome(key, "unchanged", file.path, f"{title} already has the hooks: {file.path}")
-    if commands and not args.replace:
-        raise Conflict(
-            f"{title} has other hooks of ctx already: {plain(commands[0])[:200]}: --replace changes them"
-        )
-    for event, hook in added.items():
-        events[event] = [*events.get(event, []), hook]
-    document = {**hooks.header, **file.document, "hooks": events}
-    outcome = apply(key, "written", file, [Edit(file, config_text("json", document, file.before))], args)
-    outcome.text = outcome.text or (
-        f"{title}: wrote {', '.join(added)} into {file.path}{backup_remark(file)}\n{hooks.then}\n"
-        "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
-    )
-    return outcome
+        text = f"{title}: removed the hooks of ctx from {file.path}"
+    elif sorted(commands) == sorted(map(_command_of, added.values())):
+        return report(args, "unchanged", file.path, f"{title} already has the hooks: {file.path}")
+    else:
+        for event, hook in added.items():
+            events[event] = [*events.get(event, []), hook]
+        document = {**hooks.header, **file.document, "hooks": events}
+        after = config_text("json", document, file.before)
+        text = f"{title}: wrote {', '.join(added)} into {file.path}{backup_remark(file)}\n{hooks.then}\n"
+        text += "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
+    edit = Edit(file, after)
+    if args.dry_run:
+        return shown(args, file, [edit])
+    return report(args, "removed" if args.remove else "written", file.path, text, edit.apply())
 
 
 def _hook(hooks: Hooks, action: str, project: Project, args: Namespace, *, shared: bool) -> JSON:
     """A hook in the client's JSON form. In the user's own file, it names the project's configuration."""
     words = ["ctx" if shared else own_command(), "memory", action, "--hook", args.client]
-    if action == "recall":
-        words += ["--budget-tokens", str(args.budget_tokens or BUDGET_TOKENS)]
     if args.bank:
         words += ["--bank", args.bank]
     if project.location is not None and not shared:
@@ -138,11 +135,8 @@ def _command_of(entry: JSON) -> str:
 # -- running hooks -------------------------------------------------------------------------------------------
 
 
-class Message(NamedTuple):
-    """A user's message to an agent. `timestamp` is in ISO 8601; None if the transcript has no time."""
-
-    text: str
-    timestamp: str | None
+Message = tuple[str, str | None]
+"""A user's message to an agent, and its time in ISO 8601; None if the transcript has no time."""
 
 
 def run_session(args: Namespace) -> int:
@@ -242,9 +236,9 @@ def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
     bank = workspace.memory.bank(args.bank, source)
     count = sum(
-        _store(bank, statement, message, payload)
-        for message in said(payload)
-        for statement in lasting(message.text)
+        _store(bank, statement, timestamp, payload)
+        for text, timestamp in said(payload)
+        for statement in lasting(text)
     )
     if args.hook is not None:
         return 0
@@ -259,7 +253,7 @@ def _session(payload: JSON) -> str | None:
     return None
 
 
-def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) -> bool:
+def _store(bank: MemoryBank, statement: str, timestamp: str | None, payload: JSON) -> bool:
     """Stores a statement once per session. Returns whether it is new. A statement that was forgotten since
     then is not stored again.
     """
@@ -273,7 +267,7 @@ def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) ->
             type="world",
             context=sound(project)[:200] or None,
             birth_tags=[TAG],
-            timestamp=message.timestamp,
+            timestamp=timestamp,
             idempotency_key=f"{TAG}:{key}",
         )
     except Conflict:  # the key has another timestamp, or its memory was erased
@@ -287,7 +281,7 @@ def said(payload: JSON) -> Iterator[Message]:
     """
     prompt, messages, path = (payload.get(name) for name in ("prompt", "messages", "transcript_path"))
     if isinstance(prompt, str):
-        yield Message(sound(prompt), None)
+        yield sound(prompt), None
     elif isinstance(messages, list):
         yield from filter(None, map(_message, messages))
     elif isinstance(path, str) and path:
@@ -326,9 +320,9 @@ def _message(row: JSON) -> Message | None:
         return None
     try:
         said_ms = moment_ms("timestamp", row["timestamp"]) if isinstance(row.get("timestamp"), str) else None
-        return Message(sound(text), None if said_ms is None else iso_utc(said_ms))
+        return sound(text), None if said_ms is None else iso_utc(said_ms)
     except (BadRequest, OverflowError):
-        return Message(sound(text), None)
+        return sound(text), None
 
 
 def _typed_in_codex(payload: dict[str, JSON]) -> JSON:

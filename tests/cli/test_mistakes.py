@@ -126,7 +126,7 @@ COMMANDS = [
         ["export", "-o", "/nowhere/at/all.json"],
         ("/nowhere/at/all.json cannot be written", "a file that you can write"),
     ),
-    (["connect"], ("name a client", "cursor", "--list or --all")),
+    (["connect"], ("name a client", "cursor", "or --list")),
     (["connect", "cursr"], ("unknown client 'cursr'", "did you mean 'cursor'?", "http://127.0.0.1:7331/mcp")),
     (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
     (["service", "remove"], ("this project has no unit installed", "`ctx service install`")),
