@@ -245,7 +245,8 @@ def _prune(workspace: Workspace, args: Namespace) -> int:
         shares = prune_models(workspace, args.models)
     verb = "would drop" if args.dry_run else "dropped"
     lines = [f"{verb} {share_line(share)}" for share in shares]
-    reply = {"models": shares_json(shares), "dry_run": args.dry_run}
+    models = [record_json(share, omit=("filling",)) for share in shares]
+    reply = {"models": models, "dry_run": args.dry_run}
     return tell(args.json, reply, *(lines or ["no embeddings of a replaced model are kept"]))
 
 
@@ -253,10 +254,6 @@ def share_line(share: ModelShare) -> str:
     """Formats the count and size of a model's stored embeddings as one line."""
     size = f"about {share.size_bytes / 1e6:,.1f} MB"
     return f"{counted(share.embeddings, 'embedding')} of {plain(share.model)}, {size}"
-
-
-def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
-    return [record_json(share, omit=("filling",)) for share in shares]
 
 
 @contextmanager

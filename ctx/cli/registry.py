@@ -154,10 +154,13 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
         f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.",
         *(f"  left out: {plain(problem)}" for problem in problems),
     ]
+    reply = {**_registry_json(installed, registry), "left_out": list(problems)}
     if registry.scripts:
-        lines += [f"  {script.reference}: {plain(script.description)}" for script in registry.scripts]
+        lines += [
+            f"  {row['script']}  {_state(row)}  {plain(row['description'])}" for row in reply["scripts"]
+        ]
         lines += ["\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0])]
-    return tell(args.json, {**_registry_json(installed, registry), "left_out": list(problems)}, *lines)
+    return tell(args.json, reply, *lines)
 
 
 def _trust_lines(script: RegistryScript) -> list[str]:
