@@ -26,15 +26,7 @@ from typing import Any, NoReturn
 from ctx import __version__
 from ctx.cli.output import format_unhandled_logs, plain, print_json, warn
 from ctx.clock import parse_ms
-from ctx.errors import (
-    BadRequest,
-    ConfigError,
-    CtxError,
-    NotFound,
-    ScriptTimeout,
-    StoreError,
-    ToolError,
-)
+from ctx.errors import BadRequest, ConfigError, CtxError, NotFound, ScriptTimeout, StoreError, ToolError
 from ctx.text.strings import nearest
 
 # name -> (module, purpose)

@@ -246,11 +246,8 @@ def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
 
 
 def _session(payload: JSON) -> str | None:
-    for name in ("session_id", "conversation_id"):
-        value = payload.get(name)
-        if isinstance(value, str) and value:
-            return sound(value)[:200]
-    return None
+    session = payload.get("session_id") or payload.get("conversation_id")
+    return sound(session)[:200] if isinstance(session, str) else None
 
 
 def _store(bank: MemoryBank, statement: str, timestamp: str | None, payload: JSON) -> bool:

@@ -8,18 +8,7 @@ from collections.abc import Callable
 
 from ctx.cli.configuration import NO_PROJECT, memory_configuration
 from ctx.cli.memory import DEFAULT_BANK
-from ctx.cli.output import (
-    Columns,
-    ago,
-    cell,
-    export_form,
-    open_output,
-    plain,
-    table,
-    tell,
-    tell_table,
-    warn,
-)
+from ctx.cli.output import Columns, ago, cell, export_form, open_output, plain, table, tell, tell_table, warn
 from ctx.clock import iso_utc, parse_ms
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder

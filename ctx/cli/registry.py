@@ -267,14 +267,8 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
     config = configuration_at(location)
     entries = _sections(location.path, script.kind).items()
     named = [name for name, entry in entries if as_table(entry).get("path") == script.reference]
-    # A tool or agent of one file needs no entry in ctx.toml: ctx finds it in `.ctx`.
-    discovered = len(script.files) == 1 and script.kind != "connector" and not named
-    main = f"{script.kind}.lua"
-    if discovered:
-        copies = {main: os.path.join(config.root, ".ctx", f"{script.kind}s", f"{script.name}.lua")}
-    else:
-        folder = os.path.join(config.root, f"{script.kind}s", script.name)
-        copies = {name: os.path.join(folder, name) for name in script.files}
+    folder = os.path.join(config.root, f"{script.kind}s", script.name)
+    copies = {name: os.path.join(folder, name) for name in script.files}
     for path in copies.values():
         if os.path.lexists(path):
             raise BadRequest(f"{os.path.relpath(path, config.root)} is there already; nothing was written")
@@ -284,12 +278,10 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=config.root)
             files.replace(path, texts[name], mode=0o644, beneath=config.root)
-    target = os.path.relpath(copies[main], config.root)
+    target = os.path.relpath(copies[f"{script.kind}.lua"], config.root)
     lines = [f"Copied {script.reference} to {target}."]
-    if discovered:
-        lines.append(f"It replaces the registry's script. After each change: ctx trust {script.name}")
     instead = f"  # instead of {script.reference}" if named else ""
-    for name in [] if discovered else named or [script.name]:
+    for name in named or [script.name]:
         lines.append(f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}')
     return tell(args.json, {"copied": script.reference, "to": target}, *lines)
 

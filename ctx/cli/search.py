@@ -121,9 +121,8 @@ def run_search(args: Namespace) -> int:
     for remark in ("partial", "note", "cut"):
         if reply.get(remark):
             warn(f"Note: {plain(reply[remark])}")
-    return tell(
-        False, reply, *(list(_result_lines(reply["results"], explain=args.explain)) or ["No results."])
-    )
+    lines = list(_result_lines(reply["results"], explain=args.explain))
+    return tell(False, reply, *(lines or ["No results."]))
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
@@ -227,11 +226,8 @@ def run_get(args: Namespace) -> int:
         if (document.source, document.source_id) in gone:
             raise NotFound(f"{document.source_id} was deleted; `ctx index` removes it from the index")
         limits = {"start_line": place.first, "end_line": place.last, "max_tokens": args.max_tokens}
-        limits |= {"symbol": place.symbol, "query": args.query}
-        arguments = {
-            "id": document.id,
-            **{name: value for name, value in limits.items() if value is not None},
-        }
+        limits |= {"symbol": place.symbol, "query": args.query, "id": document.id}
+        arguments = {name: value for name, value in limits.items() if value is not None}
         labels = {"start_line": "the first line", "end_line": "the last line"}
         _print_document(_call(workspace, "get", arguments, labels), args)
     return 0
@@ -249,10 +245,8 @@ def _print_document(document: JSON, args: Namespace) -> None:
             span = f"{document['start_line']}-{document['end_line']} of {document['total_lines']}"
             print(f"{'lines:':<13} {span}")
         print()
-    body = prose(document["body"])
-    print(
-        body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n", flush=True
-    )
+    body = prose(document["body"]).encode("utf-8", "replace").decode("utf-8")
+    print(body, end="" if body.endswith("\n") else "\n", flush=True)
     if cut := document.get("cut"):
         path = document["source_id"].replace("\\", r"\\")
         cut = re.sub(r"(\d+) to (\d+) (.*)start_line = \1", rf"\1 to \2 \3`ctx get {path}:\1-\2`", cut)
@@ -433,9 +427,8 @@ def _read_textless(config: Config) -> dict[str, dict[str, str]]:
     source -> source_id -> fingerprint. Such files need not be read again before each command.
     """
     try:
-        data = files.read_file(
-            os.path.join(config.folder, _TEXTLESS), beneath=config.folder, most=_MAX_TEXTLESS_BYTES
-        )
+        path = os.path.join(config.folder, _TEXTLESS)
+        data = files.read_file(path, beneath=config.folder, most=_MAX_TEXTLESS_BYTES)
         rows: dict[str, dict[str, str]] = json.loads(data)
     except (OSError, ValueError):
         return {}

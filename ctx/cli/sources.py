@@ -115,6 +115,10 @@ def run_add(args: Namespace) -> int:
         _write(location.path, USER_TEMPLATE, private=True)
     config = configuration_at(location)
     kind, keys = source_at(args.place)
+    place = keys.get("root") or args.place
+    if kind in ("web", "s3"):
+        place = urlsplit(place).hostname or place
+    name = args.name or name_of(place)
     if kind == "filesystem":
         for folder in config.filesystems:
             _check_overlap(keys["root"], os.path.realpath(folder.root), folder.name)
@@ -122,12 +126,6 @@ def run_add(args: Namespace) -> int:
     elif args.place in [*(row.url for row in config.gits), *(row.url for row in config.webs)]:
         raise Conflict(f"{plain(args.place)} is already a source")
     rows: tuple[Any, ...] = (*config.filesystems, *config.gits, *config.webs, *config.buckets)
-    place = args.place
-    if kind == "filesystem":
-        place = os.path.realpath(os.path.expanduser(place))
-    elif kind in ("web", "s3"):
-        place = urlsplit(place).hostname or place
-    name = args.name or name_of(place)
     if any(row.name == f"{kind}:{name}" for row in rows):
         raise Conflict(f"a source called '{kind}:{plain(name)}' exists; use --name for another name")
     shown, root = shown_path(location.path), project_root(location.path)
