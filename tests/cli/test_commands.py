@@ -462,7 +462,6 @@ def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path)
         (("connect", "cursor", "--print"), {"state": "shown"}),
         (("connect", "goose"), {"state": "by hand", "file": None}),
         (("connect", "cursor", "--memory"), {"client": "cursor", "state": "written"}),
-        (("connect", "--all", "--remove"), {}),
         (("docs", "--list"), {}),
     ],
     ids=" ".join,
