@@ -46,7 +46,6 @@ ORDER = [
 BUDGETS = {
     "(top)": 1950,
     "cli": 5000,
-    "cli": 5000,
     "cluster": 2175,
     "code": 600,
     "config": 1425,
