@@ -243,19 +243,21 @@ def _settle(folder: Path) -> None:
 def on_a_terminal(
     *arguments: str,
     cwd: Path,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     columns: int = 80,
     errors: bool = True,
 ) -> tuple[int, str]:
-    """Runs `ctx` on a terminal. Returns the exit code and the text on the screen. `errors`: standard error is
-    the terminal, too.
+    """Runs `ctx` on a terminal. Returns the exit code and the text on the screen.
+
+    None in `env` removes a variable. `errors`: standard error is the terminal, too.
     """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    taken = {name: text for name, text in {**os.environ, **(env or {})}.items() if text is not None}
     with subprocess.Popen(
         [sys.executable, "-m", "ctx", *arguments],
         cwd=cwd,
-        env={**os.environ, **(env or {})},
+        env=taken,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs if errors else None,
