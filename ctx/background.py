@@ -18,7 +18,6 @@ from ctx.scripts.sources import intervals_s
 from ctx.store.base import Catalog, SearchIndex
 
 if TYPE_CHECKING:
-    from ctx.indexing.status import IndexReport
     from ctx.memory.store import MemoryStore
     from ctx.tools.toolbox import Call
     from ctx.workspace import Workspace
@@ -45,7 +44,16 @@ class Background:
         space.scripts.watch()
         if space.state is not None:
             return
-        self._follow_sources(None, patience_s)
+        self.watcher = Watcher(
+            space.indexer,
+            intervals_s(space.config),
+            debounce_ms=space.config.watch.debounce_ms,
+            ignored=(space.config.folder,),
+            follow=space.config.watch.enabled,
+            before=self._log_unconfigured,
+            patience_s=patience_s,
+        )
+        self.watcher.start()
         space.toolbox.observe(self._look_after_store_error)
         if space.config.path is not None:
             watch = partial(watch_configuration, space.indexer, space.config.path)
@@ -70,17 +78,6 @@ class Background:
         if self.watcher is not None:
             self.watcher.begin()
 
-    def follow(self, on_report: "Callable[[IndexReport], None]", stop: Event) -> None:
-        """Runs only the watcher until `stop` is set, then closes the workspace (`ctx index --watch`).
-
-        `on_report` is called with the report of every run, in another thread.
-        """
-        self._follow_sources(on_report, 0.0)
-        try:
-            stop.wait()
-        finally:
-            self._workspace.close()
-
     def close(self) -> None:
         """Stops all threads and waits for them."""
         if self.watcher is not None:
@@ -90,22 +87,6 @@ class Background:
             stopping.set()
         while self._jobs:
             self._jobs.pop()[0].join()
-
-    def _follow_sources(
-        self, on_report: "Callable[[IndexReport], None] | None", patience_s: float | None
-    ) -> None:
-        config = self._workspace.config
-        self.watcher = Watcher(
-            self._workspace.indexer,
-            intervals_s(config),
-            debounce_ms=config.watch.debounce_ms,
-            ignored=(config.folder,),
-            follow=config.watch.enabled,
-            before=self._log_unconfigured,
-            on_report=on_report,
-            patience_s=patience_s,
-        )
-        self.watcher.start()
 
     def _log_unconfigured(self) -> None:
         # In a shared database, unconfigured sources may belong to other machines.

@@ -140,23 +140,6 @@ def hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def watching(folder: Path, *program: str) -> "subprocess.Popen[str]":
-    """Starts `ctx index --watch` in a folder, and returns the process once it follows the sources. `program`
-    are Python's arguments in place of `-m ctx`.
-    """
-    child = subprocess.Popen(
-        [sys.executable, *(program or ("-m", "ctx")), "index", "--watch"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
-    )
-    assert child.stdout is not None
-    assert any("Ctrl-C" in line for line in child.stdout)
-    return child
-
-
 def project(folder: Path, files: dict[str, str] | None = None, config: str | None = None) -> Path:
     """Creates a project with these files in its docs folder, and returns the path of its ctx.toml. `config`
     is the text of ctx.toml; by default it indexes the docs folder without embeddings.
@@ -263,9 +246,8 @@ def on_a_terminal(
     env: Mapping[str, str | None] | None = None,
     columns: int = 80,
     errors: bool = True,
-    keys: str = "",
 ) -> tuple[int, str]:
-    """Runs `ctx` on a terminal and types `keys`. Returns the exit code and the text on the screen.
+    """Runs `ctx` on a terminal. Returns the exit code and the text on the screen.
 
     None in `env` removes a variable. `errors`: standard error is the terminal, too.
     """
@@ -281,7 +263,6 @@ def on_a_terminal(
         stderr=theirs if errors else None,
     ) as process:
         os.close(theirs)
-        os.write(ours, keys.encode())
         screen = b""
         try:
             while part := os.read(ours, 65536):

@@ -26,15 +26,7 @@ from typing import Any, NoReturn
 from ctx import __version__
 from ctx.cli.output import format_unhandled_logs, plain, print_json, warn
 from ctx.clock import parse_ms
-from ctx.errors import (
-    BadRequest,
-    ConfigError,
-    CtxError,
-    NotFound,
-    ScriptTimeout,
-    StoreError,
-    ToolError,
-)
+from ctx.errors import BadRequest, ConfigError, CtxError, NotFound, ScriptTimeout, StoreError, ToolError
 from ctx.text.strings import nearest
 
 # name -> (module, purpose)
@@ -54,7 +46,7 @@ COMMANDS = {
     "connect": ("ctx.cli.connect", "connect an editor or an agent"),
     "memory": ("ctx.cli.memory", "read, correct, forget and move memories"),
     "log": ("ctx.cli.status", "show what clients asked"),
-    "docs": ("ctx.cli.docs", "read this documentation offline"),
+    "docs": ("ctx.cli.serve", "read this documentation offline"),
     "eval": ("ctx.cli.eval", "measure search with questions of your own"),
     "backup": ("ctx.cli.stores", "write the store to one file"),
     "restore": ("ctx.cli.stores", "replace the store with a backup"),
@@ -70,7 +62,7 @@ COMMANDS = {
     "export": ("ctx.cli.exchange", "write every document as JSON or Parquet"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
     "service": ("ctx.cli.running", "run the server in the background"),
-    "completions": ("ctx.cli.docs", "print a completion script for your shell"),
+    "completions": ("ctx.cli.serve", "print a completion script for your shell"),
     "embed": ("ctx.cli.index", "compute missing embeddings, or all of them again"),
     "pack": ("ctx.cli.extensions", "list the memory packs"),
 }
@@ -90,19 +82,6 @@ EXAMPLES = """\
   ctx add ~/notes && ctx search "how do we release"
   ctx connect claude-code
   ctx serve"""
-
-# Command names that other tools have -> the hint to print.
-ELSEWHERE = {
-    "ls": "`ctx status` lists the sources, `ctx export` every document",
-    "list": "`ctx status` lists the sources, `ctx tool list` the tools",
-    "open": "`ctx get PATH` prints a document; `ctx serve` has a page for browsing",
-    "query": "`ctx search WORDS` searches",
-    "find": "`ctx search WORDS` searches",
-    "start": "`ctx serve` serves here, `ctx service install` in the background",
-    "update": "`ctx index` brings the index up to date",
-    "version": "`ctx --version` prints it",
-    "ps": "`ctx status` lists the servers that run",
-}
 
 # Options of other programs -> our option.
 ALIASES = {"--port": "--bind", "--host": "--bind", "--top-k": "--limit", "-k": "--limit", "-o": "--output"}
@@ -359,8 +338,6 @@ def _command_name(name: str) -> str:
     """An argparse type: returns `name` if it is a command, else raises `ArgumentTypeError` with a hint."""
     if name in COMMANDS or name in OLDER:
         return name
-    if name in ELSEWHERE:
-        raise ArgumentTypeError(f"unknown command '{name}'; {ELSEWHERE[name]}")
     match = nearest(name, COMMANDS)
     hint = f"; did you mean `ctx {match}`?" if match else ""
     raise ArgumentTypeError(f"unknown command '{plain(name)}'{hint}")

@@ -1,7 +1,6 @@
 """Finds and reads the configuration of a command, and checks that the user trusts it."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ NO_PROJECT = (
     "`ctx add FOLDER` works without one, `--config PATH` names another"
 )
 NO_SOURCES = "No sources are configured. `ctx add FOLDER` adds one."
-ASKED_REQUESTS = 20  # with more, ctx does not ask on the terminal; `ctx trust` shows them
 SHOWN_REQUESTS = 3  # requests that an error lists
 MAX_LINE = 400  # characters of one request
 
@@ -103,28 +101,19 @@ def file_at(path: str, *, shared: bool, root: str | None = None) -> str:
 
 
 def require_trust(location: Location, content: bytes, lines: Sequence[str]) -> None:
-    """Returns if the user has trusted `content` (from `asked`) for this file, or agrees on the terminal now.
-    `lines` are the requests to show. Raises `ConfigError` otherwise.
+    """Raises `ConfigError` if the user has not trusted `content` (from `asked`) for this file. `lines` are
+    the requests to show.
     """
-    file, path = TrustFile(trust_path(os.environ)), location.path
-    if file.vouches(trusted_as(path), content):
+    path = location.path
+    if TrustFile(trust_path(os.environ)).vouches(trusted_as(path), content):
         return
     name = one_line(shown_path(path), MAX_LINE)
-    asking = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    if asking and len(lines) <= ASKED_REQUESTS:
-        warn(f"{name} is not trusted yet and asks for more than reading its own folder:", bullets(lines))
-        print("Trust it? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            file.record({trusted_as(path): digest_of(content), **_script_digests(location)})
-            return
     excess = len(lines) - SHOWN_REQUESTS
-    summary = "; ".join(map(one_line, lines[:SHOWN_REQUESTS])) + (
-        f"; and {excess} more" if excess > 0 else ""
-    )
+    shown = [*map(one_line, lines[:SHOWN_REQUESTS]), *([f"and {excess} more"] if excess > 0 else [])]
     look = "Review it (`ctx trust --list`)" if excess > 0 else "Review it"
     command = f"ctx trust {os.path.relpath(path, project_root(path))}"
     raise ConfigError(
-        f"{name} is not trusted yet and asks for more than reading its own folder: it {summary}. "
+        f"{name} is not trusted yet and asks for more than reading its own folder: it {'; '.join(shown)}. "
         f"{look}, then run `{command}`"
     )
 
@@ -169,17 +158,13 @@ def scripts_of(location: Location, digests: Mapping[str, str]) -> Sequence[Proje
         return []  # loading the configuration reports the reason
 
 
-def _script_digests(location: Location) -> dict[str, str]:
-    return {script.path: script.digest for script in scripts_of(location, {})}
-
-
 def trust_as_written(path: str) -> list[str]:
     """Trusts a configuration that ctx has just written, and its scripts. Returns its requests."""
     location = Location(path, False)
     written = requests_of(location)
     if written.lines:
-        changes = {trusted_as(path): written.digest, **_script_digests(location)}
-        TrustFile(trust_path(os.environ)).record(changes)
+        scripts = {script.path: script.digest for script in scripts_of(location, {})}
+        TrustFile(trust_path(os.environ)).record({trusted_as(path): written.digest, **scripts})
     return written.lines
 
 

@@ -5,31 +5,43 @@ entry. ctx never writes a key: the entry names the environment variable that hol
 variables, its entry starts `ctx mcp --url`, which can.
 """
 
+import base64
+import difflib
+import json
 import os
 import re
 import shutil
 from argparse import SUPPRESS, ArgumentTypeError, Namespace
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
 
+import tomlkit
+
+from ctx import files
 from ctx.cli import Parser
 from ctx.cli.clients import (
-    BUDGET_TOKENS,
+    ADDRESSES,
     CLIENTS,
+    STRING_OR_COMMENT,
     Client,
     ClientFile,
-    Edit,
+    Entry,
     Project,
     Server,
+    client_rows,
     expanded,
     installed,
     own_command,
     project_here,
+    server_file,
+    target,
 )
-from ctx.cli.output import Columns, plain, print_json, tell, tell_table
+from ctx.cli.output import Columns, plain, tell, tell_table
 from ctx.cli.running import at_address, of_project, servers, tools_over_http, tools_over_stdio
 from ctx.config.find import PLACES, client_name
-from ctx.errors import BadRequest, ConfigError, CtxError, NotFound
+from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.http import Upstream, local, remote
 from ctx.memory.records import check_nameable
 from ctx.models import JSON
@@ -49,7 +61,6 @@ def connect_options(options: Parser) -> None:
     clients = sorted(CLIENTS)
     add("client", nargs="?", type=_client, choices=clients, metavar="CLIENT", help=", ".join(clients))
     options.flag("--list", "list the clients, and which are connected")
-    options.flag("--all", "connect every client that is installed here")
     options.flag("--remove", "remove this project's entry")
     add("--user", action="store_const", const="user", dest="scope", help="connect in every folder")
     options.flag("--http", "connect to a running server instead of starting one")
@@ -57,8 +68,6 @@ def connect_options(options: Parser) -> None:
     add("--key-env", metavar="NAME", help="the environment variable that holds its key")
     add("--bank", help="a memory bank")
     options.flag("--memory", "write hooks that recall and capture memories instead")
-    budget = f"with --memory: most tokens to recall (default: {BUDGET_TOKENS})"
-    add("--budget-tokens", type=int, metavar="N", help=budget)
     add("--name", help="the server's name in the client (default: ctx; with --user ctx-PROJECT)")
     options.flag("--replace", "replace another project's entry of that name")
     options.flag("--print", "print the entry and its file; write nothing")
@@ -76,57 +85,39 @@ def _client(name: str) -> str:
     )
 
 
-@dataclass
-class Outcome:
-    """The result for one client. `state`: written, unchanged, removed, shown, by hand or failed."""
-
-    client: str
-    state: str
-    file: str | None = None
-    text: str = ""  # for standard output
-    notes: list[str] = field(default_factory=list)  # for standard error
-    code: int = 0
-
-    def row(self) -> dict[str, JSON]:
-        row = {"client": self.client, "state": self.state, "file": self.file}
-        return {**row, "text": self.text.rstrip(), "notes": self.notes}
-
-
 def run_connect(args: Namespace) -> int:
     _check(args)
     project = project_here(args.config)
     if args.list:
         return _list(project, args.json)
     if args.memory:
-        from ctx.cli.hooks import connect_memory
+        from ctx.cli.hooks import connect_memory  # imports the memory store: 200 ms
 
-        outcomes = [connect_memory(project, args)]
-    elif args.all:
-        outcomes = [_one_of_all(key, project, args) for key, client in CLIENTS.items() if installed(client)]
-    else:
-        outcomes = [_connect(args.client, project, args)]
-    if args.json:
-        rows = [outcome.row() for outcome in outcomes]
-        print_json({"clients": rows} if args.all else rows[0])
-    elif not outcomes:
-        print("No known client is installed here. `ctx connect --list` shows the clients ctx knows.")
-    for outcome in [] if args.json else outcomes:
-        tell(False, None, *filter(None, [outcome.text.rstrip()]), notes=outcome.notes)
-    return max((outcome.code for outcome in outcomes), default=0)
+        return connect_memory(args.client, project, args)
+    return _connect(args.client, project, args)
+
+
+def report(
+    args: Namespace,
+    state: str,
+    file: str | None,
+    text: str,
+    notes: Sequence[str] = (),
+    code: int = 0,
+) -> int:
+    """Prints the result, and returns `code`. `state`: written, unchanged, removed, shown or by hand."""
+    row = {"client": args.client, "state": state, "file": file, "text": text, "notes": list(notes)}
+    return tell(args.json, row, *filter(None, [text]), notes=notes, code=code)
 
 
 def _check(args: Namespace) -> None:
     """Raises `BadRequest` for options that contradict each other."""
-    if not (args.client or args.list or args.all):
-        raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list or --all")
+    if not (args.client or args.list):
+        raise BadRequest(f"name a client ({', '.join(sorted(CLIENTS))}), or --list")
     if args.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", args.name):
         raise BadRequest("--name may have up to 64 letters, digits, '-' and '_'")
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
         raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
-    if args.memory and not args.client:
-        raise BadRequest("--memory needs a client's name")
-    if args.budget_tokens is not None and not (args.memory and 50 <= args.budget_tokens <= 20_000):
-        raise BadRequest("--budget-tokens needs --memory and a number from 50 to 20,000")
     args.http = args.http or bool(args.url or args.key_env)
     if args.url:
         remote(args.url)
@@ -134,7 +125,72 @@ def _check(args: Namespace) -> None:
         check_nameable(args.bank)
 
 
-# -- entries -------------------------------------------------------------------------------------------------
+# -- changing a file -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a client's file to the text `after`. None deletes the file."""
+
+    file: ClientFile
+    after: str | None
+
+    def apply(self) -> list[str]:
+        """Writes the file in one step and keeps the old text as `.bak`. Returns a note if comments were lost.
+        Raises `ConfigError`.
+        """
+        path, before = self.file.path, self.file.before
+        with files.writing(path, ConfigError):
+            if self.file.shared:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            else:
+                files.make_folder(os.path.dirname(path))
+            mode = 0o644 if self.file.shared else 0o600
+            if before is not None:
+                mode = os.stat(path).st_mode & 0o777
+                if not mode & 0o222:
+                    raise ConfigError(f"{path} is write-protected: `chmod u+w` it first")
+                if self.after is None:
+                    os.unlink(path)
+                    return []
+                files.replace(path + ".bak", before.encode(), mode=mode)
+            files.replace(path, (self.after or "").encode(), mode=mode)
+        comments = any(not match[1] for match in STRING_OR_COMMENT.finditer(before or ""))
+        if comments and self.file.form == "json":
+            backup = f"{os.path.basename(path)}.bak"
+            return [f"Note: the comments in {path} were removed; {backup} still has them"]
+        return []
+
+    def diff(self) -> str:
+        """The change as a unified diff."""
+        before, after = ((text or "").splitlines(keepends=True) for text in (self.file.before, self.after))
+        return "".join(difflib.unified_diff(before, after, self.file.path, f"{self.file.path} (new)"))
+
+
+def shown(args: Namespace, file: ClientFile, edits: Iterable[Edit]) -> int:
+    """Prints the edits as a diff."""
+    return report(args, "shown", file.path, "".join(edit.diff() for edit in edits).rstrip())
+
+
+def backup_remark(file: ClientFile) -> str:
+    return "" if file.before is None else f" (backup: {os.path.basename(file.path)}.bak)"
+
+
+def config_text(form: str, document: Mapping[str, Any], before: str | None = None) -> str:
+    """Serializes a JSON or TOML document. JSON keeps the indent of `before`, the file's old text."""
+    if form == "toml":
+        return tomlkit.dumps(document)
+    indent = re.search(r'^([ \t]+)"', before or "", re.MULTILINE)
+    return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+
+
+def by_hand(args: Namespace, file: ClientFile, snippet: str, error: ConfigError) -> int:
+    """Says that the file cannot be parsed, and that the user should add the text `snippet` to it."""
+    reason = f"{error.message}, so it was not changed. Add this to it:\n"
+    return report(args, "by hand", file.path, snippet, [reason], code=1)
+
+
+# -- servers -------------------------------------------------------------------------------------------------
 
 
 def _server(client: Client, project: Project, args: Namespace, *, shared: bool) -> Server:
@@ -153,8 +209,8 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
     return Server(command, arguments + (("--bank", args.bank) if args.bank else ()))
 
 
-def _connect(key: str, project: Project, args: Namespace) -> Outcome:
-    """Writes, shows or removes the entry of one client."""
+def _connect(key: str, project: Project, args: Namespace) -> int:
+    """Writes, shows or removes a client's entry of this project's server."""
     client = CLIENTS[key]
     if args.scope == "project" and client.project is None:
         raise BadRequest(f"{client.title} has no project configuration; use --user")
@@ -165,77 +221,102 @@ def _connect(key: str, project: Project, args: Namespace) -> Outcome:
     name = args.name or ("ctx" if shared or project.own else client_name(project.root))
     server = _server(client, project, args, shared=shared)
     entry = client.entry(server)
-    snippet = client.snippet(name, entry)
-    if (client.project if shared else client.user) is None:
+    snippet = _snippet(client, name, entry)
+    file = server_file(client, project, shared=shared)
+    if file is None:
         preface = f"{client.title} is configured by hand: {client.then}\n"
-        return Outcome(key, "by hand", None, snippet, [preface, *_server_notes(project, args)])
-    file = ClientFile(client, project, shared)
-    link = client.install_link(name, entry)
+        return report(args, "by hand", None, snippet, [preface, *_server_notes(project, args)])
+    link = _install_link(client, name, entry)
     if args.print:
-        click = f"# One click: {link}\n" if link else ""
-        return Outcome(key, "shown", file.path, f"# {file.path}\n{snippet}{click}")
+        click = f"\n# One click: {link}" if link else ""
+        return report(args, "shown", file.path, f"# {file.path}\n{snippet}{click}")
     if args.remove:
-        return _remove(key, file, name, args)
+        names = [name] if args.name or args.replace or args.url else file.ours
+        names = [label for label in file.entries if label in names]
+        if not names:
+            others = f" (it has: {', '.join(sorted(file.entries))})" if file.entries else ""
+            raise NotFound(f"{client.title} has no entry for this project in {file.path}{plain(others)}")
+        edit = _changed(file, names, {})
+        if args.dry_run:
+            return shown(args, file, [edit])
+        notes = edit.apply()
+        text = f"{client.title}: removed '{', '.join(names)}' from {file.path}"
+        return report(args, "removed", file.path, text, notes)
     try:
-        file.document  # noqa: B018
+        put = _put(client, file, name, entry, replace=args.replace)
     except ConfigError as error:
-        reason = f"{error.message}, so it was not changed. Add this to it:\n"
-        return Outcome(key, "by hand", file.path, snippet, [reason], code=1)
-    edit = file.put(name, entry, replace=args.replace)
-    edits = [edit] if edit else []
+        return by_hand(args, file, snippet, error)
+    edits = [put] if put else []
     if not args.name:
         edits += _earlier(client, project, shared=not shared)
     if args.dry_run:
-        return Outcome(key, "shown", file.path, "".join(change.diff() for change in edits))
-    for change in edits:
-        change.apply()
-    if edit:
-        head = f"{client.title}: wrote '{name}' into {file.path}{edit.backup_remark}"
+        return shown(args, file, edits)
+    notes = [note for edit in edits for note in edit.apply()]
+    if put:
+        head = f"{client.title}: wrote '{name}' into {file.path}{backup_remark(file)}"
     else:
         head = f"{client.title} is already connected: '{name}' in {file.path}"
-    notes = [note for change in edits for note in change.comment_notes]
     connected, further, code = _shake_hands(server, name, project, args)
     notes += further + _server_notes(project, args)
     links = [f"One click, for every folder: {link}"] if link and not shared else []
     text = "\n".join([head, connected, client.then, *links])
-    return Outcome(key, "written" if edits else "unchanged", file.path, text, notes, code)
+    return report(args, "written" if edits else "unchanged", file.path, text, notes, code)
+
+
+def _snippet(client: Client, name: str, entry: Entry) -> str:
+    """The text of a configuration file with this entry alone."""
+    return config_text(client.form, {client.key: {name: entry}}).rstrip("\n")
+
+
+def _install_link(client: Client, name: str, entry: Entry) -> str | None:
+    """The link that installs the entry; None if the client has no such links."""
+    config = base64.b64encode(json.dumps(entry).encode()).decode()
+    values = {"base64": quote(config), "json": quote(json.dumps({"name": name, **entry}))}
+    return client.link.format(name=name, **values) if client.link else None
+
+
+def _put(client: Client, file: ClientFile, name: str, entry: Entry, *, replace: bool) -> Edit | None:
+    """The edit that replaces ctx's entries for this project with `entry`; None if nothing changes.
+
+    Raises `Conflict` if the name belongs to another server, unless `replace` is set.
+    """
+    ours, old = file.ours, file.entries.get(name)
+    if old is not None and name not in ours and target(old) != target(entry) and not replace:
+        raise Conflict(
+            f"{client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
+            "Use --replace to replace it, or --name NAME for another name"
+        )
+    if isinstance(old, dict):  # keep the user's own settings of the entry
+        ways = {*ADDRESSES, "command", "args", "type", "headers", *client.stdio, *client.keyed}
+        entry = {**{key: value for key, value in old.items() if key not in ways}, **entry}
+    if entry == old and ours in ([], [name]):
+        return None
+    return _changed(file, {*ours, name} & file.entries.keys(), {name: entry})
+
+
+def _changed(file: ClientFile, removed: Iterable[str], added: Mapping[str, Entry]) -> Edit:
+    """The edit that removes and adds entries. It deletes the file if nothing is left in it."""
+    # Only tomlkit keeps the comments of a TOML file.
+    document: Any = tomlkit.parse(file.before or "") if file.form == "toml" else {**file.document}
+    table = document.get(file.key, {})
+    for name in removed:
+        del table[name]
+    table |= added
+    document[file.key] = table
+    if not table:
+        del document[file.key]
+    return Edit(file, config_text(file.form, document, file.before) if document else None)
 
 
 def _earlier(client: Client, project: Project, *, shared: bool) -> list[Edit]:
     """Returns the edit that removes this project's entries from the client's file of the other scope
     (`shared`: the project's). Empty if there are none.
     """
-    if (client.project if shared else client.user) is None:
-        return []
     try:
-        file = ClientFile(client, project, shared)
-        return [file.remove(file.ours)] if file.ours else []
+        file = server_file(client, project, shared=shared)
+        return [_changed(file, file.ours, {})] if file and file.ours else []
     except ConfigError:
         return []
-
-
-def _remove(key: str, file: ClientFile, name: str, args: Namespace) -> Outcome:
-    names = [name] if args.name or args.replace or args.url else file.ours
-    names = [label for label in file.entries if label in names]
-    title = CLIENTS[key].title
-    if not names:
-        others = f" (it has: {', '.join(sorted(file.entries))})" if file.entries else ""
-        raise NotFound(f"{title} has no entry for this project in {file.path}{plain(others)}")
-    edit = file.remove(names)
-    if args.dry_run:
-        return Outcome(key, "shown", file.path, edit.diff())
-    edit.apply()
-    text = f"{title}: removed '{', '.join(names)}' from {file.path}"
-    return Outcome(key, "removed", file.path, text, edit.comment_notes)
-
-
-def _one_of_all(key: str, project: Project, args: Namespace) -> Outcome:
-    try:
-        return _connect(key, project, args)
-    except CtxError as error:
-        missing = args.remove and isinstance(error, NotFound)
-        note = f"{CLIENTS[key].title}: {plain(error.message)}"
-        return Outcome(key, "unchanged" if missing else "failed", notes=[note], code=0 if missing else 1)
 
 
 # -- checking the connection ---------------------------------------------------------------------------------
@@ -291,20 +372,11 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
         notes.append(f"Note: {args.key_env} is not set here; export it where you start the client")
     if not args.http or args.url or project.config is None:
         return notes
-    own, other = of_project(servers(), project.root), at_address(servers(), project.bind)
-    if own is not None and own != other:
-        notes.append(
-            f"Note: this project is served at {own.address}, but ctx.toml says {project.bind}. Set "
-            f'bind = "{own.address}" under [server] so that the address stays the same'
-        )
-    elif other is not None and own is None:
-        from ctx.server.run import next_vacant  # 100 ms
-
-        vacant = next_vacant(project.bind)
-        port = f', such as bind = "{vacant}",' if vacant else ""
+    other = at_address(servers(), project.bind)
+    if other is not None and not of_project([other], project.root):
         notes.append(
             f"Note: this entry reaches {plain(other.root)}, which is served at {project.bind}. Give "
-            f"this project its own port{port} under [server] in ctx.toml, and connect again"
+            "this project its own [server] bind in ctx.toml, and connect again"
         )
     variable = project.config.server.api_key_env
     if variable and not args.key_env:
@@ -328,42 +400,12 @@ def connectable(name: str, url: str) -> list[dict[str, JSON]]:
                 "title": client.title,
                 "installed": installed(client),
                 "file": client.project or (_short(expanded(client.user)) if client.user else None),
-                "text": client.snippet(name, entry).rstrip("\n"),
+                "text": _snippet(client, name, entry),
                 "then": client.then,
-                "link": client.install_link(name, entry),
+                "link": _install_link(client, name, entry),
             }
         )
     return sorted(rows, key=lambda row: (not row["installed"], row["title"].lower()))
-
-
-def client_rows(project: Project) -> list[dict[str, JSON]]:
-    """One JSON row per client: whether it is installed and connected, and the names of its ctx entries."""
-    return [_client_row(key, client, project) for key, client in sorted(CLIENTS.items())]
-
-
-def _client_row(key: str, client: Client, project: Project) -> dict[str, JSON]:
-    scopes = [True] if client.project and not project.own else []
-    scopes += [False] if client.user else []
-    names, connected, notes, paths = [], False, [], []
-    for shared in scopes:
-        try:
-            file = ClientFile(client, project, shared)
-            paths.append(file.path)
-            names += sorted({*file.ours, *(name for name in file.entries if name.split("-")[0] == "ctx")})
-            connected = connected or bool(file.ours)
-        except ConfigError as error:
-            notes.append(plain(error.message))
-    return {
-        "client": key,
-        "title": client.title,
-        "installed": installed(client),
-        "connected": connected,
-        "entries": names,
-        "file": paths[0] if paths else None,
-        "notes": notes,
-        "source": client.source,
-        "checked": client.checked,
-    }
 
 
 def _list(project: Project, as_json: bool) -> int:

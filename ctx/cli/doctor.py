@@ -165,9 +165,8 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
     for suffix in ("", *COMPANIONS):
         if os.path.lexists(path + suffix):
             os.replace(path + suffix, aside + suffix)
-    detail = (
-        f"was damaged ({problems[0]}); set aside as {os.path.basename(aside)}. Run `ctx index` to rebuild it"
-    )
+    name = os.path.basename(aside)
+    detail = f"was damaged ({problems[0]}); set aside as {name}. Run `ctx index` to rebuild it"
     return Finding("catalog", WARNING, detail)
 
 
@@ -318,9 +317,8 @@ def _memory_file(config: Config, *, fix: bool) -> Findings:
         detail = f"those in {config.folder} are not used: {location.waiting}"
         yield Finding("memory", WARNING, f"{detail}; `ctx memory adopt .ctx` takes them over")
     elif os.path.lexists(memory) and (old := holds_old(location.catalog)):
-        detail = (
-            f"{location.catalog} holds {counted(old, 'memory')} of an earlier version, which are not used"
-        )
+        count = counted(old, "memory")
+        detail = f"{location.catalog} holds {count} of an earlier version, which are not used"
         yield Finding("memory", WARNING, detail)
     found = problems(memory)
     if not found:
@@ -334,14 +332,15 @@ def _memory_file(config: Config, *, fix: bool) -> Findings:
             yield Finding("memory", FAILED, f"{detail}. {hint}")
         return
     salvage = restore(memory)
-    parts = [f"had problems ({found[0]})", "there was no copy"]
-    if salvage.copy:
-        parts[1] = f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
-    parts.append(f"{salvage.from_rows:,} more read from the file itself")
+    copied = f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
     unread = f"{counted(salvage.missing, 'memory')} could not be read anywhere"
-    parts.append(unread if salvage.missing else "no memory is missing")
-    if salvage.aside:
-        parts.append(f"the old file is {os.path.basename(salvage.aside)}")
+    parts = [
+        f"had problems ({found[0]})",
+        copied if salvage.copy else "there was no copy",
+        f"{salvage.from_rows:,} more read from the file itself",
+        unread if salvage.missing else "no memory is missing",
+        *([f"the old file is {os.path.basename(salvage.aside)}"] if salvage.aside else []),
+    ]
     yield Finding("memory", WARNING, "; ".join(parts))
     if left := loss(memory):
         yield Finding("memory", FAILED, left)
@@ -392,12 +391,9 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
     yield Finding("web pages", WARNING if every_page else OK, page_access(workspace, settings) + hint)
     near = is_loopback(split_bind(server.bind)[0])
     if server.allowed_hosts and near and not (server.api_key_env or _keys(workspace)):
-        yield Finding(
-            "keys",
-            WARNING,
-            "[server] allowed_hosts lets others reach this server by name, and there is no key: anyone who "
-            "does can read everything. Make a key with `ctx key create NAME`",
-        )
+        detail = "[server] allowed_hosts lets others reach this server by name, and there is no key: anyone "
+        detail += "who does can read everything. Make a key with `ctx key create NAME`"
+        yield Finding("keys", WARNING, detail)
 
 
 def _server(config: Config) -> Findings:

@@ -32,26 +32,6 @@ class Question(NamedTuple):
     source: str | None = None
 
 
-class Outcome(NamedTuple):
-    """The results for a question. `rank` is the first answer's, from 1; None if it is not in the first
-    DEPTH.
-    """
-
-    question: Question
-    rank: int | None
-    results: Sequence[JSON]
-
-
-class Summary(NamedTuple):
-    """The shares of questions answered at rank 1, within 5 and within 12, and the mean of 1 / rank."""
-
-    mode: str
-    first: float
-    in_5: float
-    in_12: float
-    mrr: float
-
-
 def eval_options(options: Parser) -> None:
     """Run your own questions and see which ones search misses, and why.
 
@@ -79,22 +59,22 @@ def run_eval(args: Namespace) -> int:
             if not resolve_sources([name], known):
                 raise BadRequest(f"no source is called '{plain(name)}' (known: {', '.join(known) or 'none'})")
         by_mode = {
-            mode: [outcome(question, ask(workspace.toolbox, question, mode)) for question in questions]
+            mode: [_answer(question, ask(workspace.toolbox, question, mode)) for question in questions]
             for mode in modes
         }
-        missed = [row for outcomes in by_mode.values() for row in outcomes if row.rank is None]
-        absent = {path for row in missed for path in row.question.expect}
+        answers = [answer for answers in by_mode.values() for answer in answers]
+        absent = {path for answer in answers if answer["rank"] is None for path in answer["expect"]}
         for _, source_id in all_paths(workspace) if absent else ():
             absent -= {path for path in absent if fits(source_id, path)}
     rows, misses = [], []
     lines = [f"{'mode':<10}{'first':>8}{'in 5':>8}{'in 12':>8}{'MRR':>8}   of {len(questions)} questions"]
-    for mode, outcomes in by_mode.items():
-        figures = summary(mode, outcomes)
-        below = [_miss(row) for row in outcomes if row.rank is None or row.rank > args.within]
-        rows.append({**figures._asdict(), "misses": below})
-        _, first, in_5, in_12, mrr = figures
+    for mode, answers in by_mode.items():
+        figures = summary([answer["rank"] for answer in answers])
+        below = [answer for answer in answers if not answer["rank"] or answer["rank"] > args.within]
+        rows.append({"mode": mode, **figures, "misses": below})
+        first, in_5, in_12, mrr = figures.values()
         lines.append(f"{mode:<10}{first:>8.2f}{in_5:>8.2f}{in_12:>8.2f}{mrr:>8.3f}")
-        misses += [line for row in below for line in _miss_lines(mode, row)]
+        misses += [line for answer in below for line in _miss_lines(mode, answer)]
     notes = [f"Note: {plain(path)} is not indexed, so it cannot be found" for path in sorted(absent)]
     return tell(args.json, {"modes": rows, "not_indexed": sorted(absent)}, *lines, *misses, notes=notes)
 
@@ -149,14 +129,12 @@ def ask(
 # -- figures -------------------------------------------------------------------------------------------------
 
 
-def outcome(question: Question, results: Sequence[JSON]) -> Outcome:
-    """Finds the rank of the first answer in the results."""
-    ranks = (
-        rank
-        for rank, result in enumerate(results, 1)
-        if any(fits(result["source_id"], path) for path in question.expect)
-    )
-    return Outcome(question, next(ranks, None), results)
+def rank_of(question: Question, results: Sequence[JSON]) -> int | None:
+    """The rank of the first answer in the results, from 1; None if there is none."""
+    for rank, result in enumerate(results, 1):
+        if any(fits(result["source_id"], path) for path in question.expect):
+            return rank
+    return None
 
 
 def fits(source_id: str, path: str) -> bool:
@@ -165,19 +143,19 @@ def fits(source_id: str, path: str) -> bool:
     return source_id == path or source_id.endswith(f"/{path}")
 
 
-def summary(mode: str, outcomes: Sequence[Outcome]) -> Summary:
-    """Computes the figures of one mode."""
-    ranks, count = [row.rank for row in outcomes if row.rank is not None], len(outcomes)
-    first, in_5, in_12 = (sum(rank <= depth for rank in ranks) / count for depth in (1, 5, 12))
-    return Summary(mode, first, in_5, in_12, sum(1 / rank for rank in ranks) / count)
+def summary(ranks: Sequence[int | None]) -> dict[str, float]:
+    """The shares of questions answered at rank 1, within 5 and within 12, and the mean of 1 / rank."""
+    hits, count = [rank for rank in ranks if rank is not None], len(ranks)
+    first, in_5, in_12 = (sum(rank <= depth for rank in hits) / count for depth in (1, 5, 12))
+    return {"first": first, "in_5": in_5, "in_12": in_12, "mrr": sum(1 / rank for rank in hits) / count}
 
 
-def _miss(outcome: Outcome) -> dict[str, JSON]:
-    """A missed question with the results to show: those above the answer, and the answer if it was found."""
-    rank, question = outcome.rank, outcome.question
+def _answer(question: Question, results: Sequence[JSON]) -> dict[str, JSON]:
+    """The rank of a question's answer among the first DEPTH results, the results above it, and the answer."""
+    rank = rank_of(question, results)
     shown = [
         {"source": result["source"], "source_id": result["source_id"], **result["explain"]}
-        for result in outcome.results
+        for result in results
     ]
     above = shown[: ABOVE if rank is None else min(rank - 1, ABOVE)]
     answer = None if rank is None else shown[rank - 1]

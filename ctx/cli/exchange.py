@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 ROWS = 4096  # per row group: 6 MB of vectors at 384 dimensions
+_DOCUMENT_COLUMNS = ("source", "source_id", "title", "source_url")
 _TEXT_COLUMNS = ("title", "heading", "text")
 
 Pair = tuple[bytes, "np.ndarray"]
@@ -127,7 +128,6 @@ def _import_configuration(args: Namespace) -> int:
 
 
 def _script_text(path: str) -> str:
-
     try:
         return files.read_file(path, most=MAX_SCRIPT_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):  # ValueError: not a valid path
@@ -204,15 +204,8 @@ def _write_export(
         out.write('{"documents": [')
         for stored in entries:
             document = stored.document
-            row = {
-                "id": document.id,
-                "source": document.source,
-                "source_id": document.source_id,
-                "source_url": document.source_url,
-                "title": document.title,
-                "updated_at": document.updated_ms // 1000,
-                "body": document.body,
-            }
+            row = {"id": document.id, **{name: getattr(document, name) for name in _DOCUMENT_COLUMNS}}
+            row |= {"updated_at": document.updated_ms // 1000, "body": document.body}
             out.write(("," if documents else "") + "\n" + form(json.dumps(row, ensure_ascii=False)))
             documents += 1
             for chunk in stored.chunks:
@@ -268,7 +261,7 @@ def _schema(arrow: ModuleType) -> Any:
     text, moment = arrow.string(), arrow.timestamp("ms", tz="UTC")
     return arrow.schema(
         [
-            *((name, text) for name in ("document_id", "source", "source_id", "title", "source_url")),
+            *((name, text) for name in ("document_id", *_DOCUMENT_COLUMNS)),
             ("updated_at", moment),
             ("chunk_index", arrow.int32()),
             ("heading", text),
@@ -285,10 +278,7 @@ def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, 
     rows: Iterator[dict[str, JSON]] = (
         {
             "document_id": stored.document.id,
-            "source": stored.document.source,
-            "source_id": stored.document.source_id,
-            "title": stored.document.title,
-            "source_url": stored.document.source_url,
+            **{name: getattr(stored.document, name) for name in _DOCUMENT_COLUMNS},
             "updated_at": stored.document.updated_ms,
             "chunk_index": chunk.ordinal,
             "heading": chunk.heading,

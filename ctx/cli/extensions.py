@@ -5,23 +5,14 @@ import logging
 import os
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import NoneType
 
 from ctx.cli import Parser, action, actions_of
 from ctx.cli.configuration import configuration, file_at
-from ctx.cli.output import (
-    Columns,
-    bars,
-    log_to_stderr,
-    plain,
-    print_json,
-    prose,
-    tell,
-    tell_table,
-)
+from ctx.cli.output import Columns, bars, log_to_stderr, plain, print_json, prose, tell, tell_table
 from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
 from ctx.errors import BadRequest, ConfigError, NotFound
@@ -141,27 +132,19 @@ def _tool(args: Namespace) -> int:
             with _progress_shown(args.tool) as caller:
                 result = workspace.toolbox.call(args.tool, values, caller)
             return _print_answer(result, args.json)
-        rows = [
-            {name: getattr(tool, name) for name in ("name", "description", "builtin", "parameters")}
-            for tool in workspace.toolbox.list()
-        ]
-        origins = {tool.name: tool.pack or tool.origin for tool in workspace.toolbox.list()}
-        return _print_list(
-            "tool",
-            rows,
-            lambda row: "built in" if row["builtin"] else origins[row["name"]],
-            workspace,
-            args.json,
-        )
+        rows = []
+        for tool in workspace.toolbox.list():
+            fields = ("name", "description", "builtin", "parameters")
+            row = {name: getattr(tool, name) for name in fields}
+            rows.append({**row, "source": "built in" if tool.builtin else tool.pack or tool.origin})
+        return _print_list("tool", rows, workspace, args.json)
 
 
-def _print_list(
-    kind: str, rows: Sequence[JSON], origin: str | Callable[[JSON], str], workspace: Workspace, as_json: bool
-) -> int:
-    """Prints tools or agents, and the scripts of the kind that failed to load. `origin`: see `Columns`."""
+def _print_list(kind: str, rows: Sequence[JSON], workspace: Workspace, as_json: bool) -> int:
+    """Prints tools or agents, and the scripts of the kind that failed to load."""
     columns: Columns = {
         kind.upper(): "name",
-        "FROM": origin,
+        "FROM": "source",
         "DESCRIPTION": lambda row: " ".join(row["description"].split()),
     }
     failures, notes = [], []
@@ -267,7 +250,7 @@ def _agent(args: Namespace) -> int:
         if args.action == "list":
             fields = ("name", "description", "tools", "source")
             rows = [{name: getattr(row, name) for name in fields} for row in workspace.agents.list()]
-            return _print_list("agent", rows, "source", workspace, args.json)
+            return _print_list("agent", rows, workspace, args.json)
         with _with_hint(name, workspace.agents):
             prompt = workspace.agents.prompt(name, read_values(args.param), CALLER)
     return tell(

@@ -11,27 +11,14 @@ import json
 import os
 import re
 import shlex
-import stat
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
-from ctx.cli.clients import (
-    BUDGET_TOKENS,
-    CLIENTS,
-    HOOKED,
-    Edit,
-    Hooks,
-    Project,
-    expanded,
-    own_command,
-    parsed,
-    read_text,
-    written,
-)
-from ctx.cli.configuration import configuration_at, file_at, memory_configuration
-from ctx.cli.connect import Outcome
+from ctx import files
+from ctx.cli.clients import CLIENTS, HOOKED, ClientFile, Hooks, Project, own_command
+from ctx.cli.configuration import configuration_at, memory_configuration
+from ctx.cli.connect import Edit, backup_remark, by_hand, config_text, report, shown
 from ctx.cli.output import plain, tell, warn
 from ctx.clock import iso_utc
 from ctx.errors import BadRequest, ConfigError, Conflict, CtxError, NotFound
@@ -46,8 +33,8 @@ from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import Workspace, open_workspace
 
 _OURS = re.compile(r"\bmemory (?:recall|capture) --hook\b")
-TAG = "captured"
 _TIMEOUT_S = {"recall": 10, "capture": 20}
+TAG = "captured"
 MAX_INPUT_BYTES = 8 << 20  # limit of a hook's JSON
 MAX_TRANSCRIPT_BYTES = 16 << 20  # to read from the end of a transcript
 MAX_RECALLED = 200  # memories to consider without a query
@@ -66,11 +53,11 @@ _HEADING = (
 # -- writing hooks -------------------------------------------------------------------------------------------
 
 
-def connect_memory(project: Project, args: Namespace) -> Outcome:
-    """Writes, shows or removes a client's hooks, as the options say. Raises `BadRequest` for a client without
-    hooks.
+def connect_memory(key: str, project: Project, args: Namespace) -> int:
+    """Writes, shows or removes a client's hooks, as the options say. Returns the exit code. Raises
+    `BadRequest` for a client without hooks.
     """
-    title, hooks = CLIENTS[args.client].title, CLIENTS[args.client].hooks
+    title, hooks = CLIENTS[key].title, CLIENTS[key].hooks
     if hooks is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(HOOKED)}")
     if args.http:
@@ -78,55 +65,52 @@ def connect_memory(project: Project, args: Namespace) -> Outcome:
     shared = args.scope == "project"  # the default is the user's file, because memories are the user's
     if project.location is not None and not shared:
         configuration_at(project.location)  # check trust: the hook will name this file and skip the check
-    template = os.path.join(project.root, hooks.project) if shared else expanded(hooks.user)
-    path = file_at(template, shared=shared, root=project.root)
-    before = read_text(path)
-    additions = {
-        hooks.recall: _entry(hooks, "recall", project, args, shared=shared),
-        hooks.capture: _entry(hooks, "capture", project, args, shared=shared),
+    file = ClientFile(project, hooks.project if shared else hooks.user, shared, "hooks")
+    added = {
+        hooks.recall: _hook(hooks, "recall", project, args, shared=shared),
+        hooks.capture: _hook(hooks, "capture", project, args, shared=shared),
     }
-    snippet = written("json", {**hooks.header, "hooks": {k: [v] for k, v in additions.items()}}, None)
+    snippet = config_text("json", {**hooks.header, "hooks": {event: [hook] for event, hook in added.items()}})
     if args.print:
-        return Outcome(args.client, "shown", path, f"# {path}\n{snippet}")
+        return report(args, "shown", file.path, f"# {file.path}\n{snippet.rstrip()}")
     try:
-        document = parsed("json", before)
-        present = _remove_ours(document)
-    except ValueError as error:
-        reason = f"{path} cannot be parsed ({plain(str(error))[:100]}), so it was not changed"
+        entries = file.entries
+    except ConfigError as error:
         if args.remove:
-            raise ConfigError(f"{reason}; delete the hooks with 'ctx memory' in it") from error
-        return Outcome(args.client, "by hand", path, snippet, [f"{reason}. Add this to it:\n"], code=1)
+            raise
+        return by_hand(args, file, snippet.rstrip(), error)
+    commands = [command for rows in entries.values() for command in map(_command_of, rows) if command]
+    events = {
+        event: [row for row in rows if not _command_of(row)]
+        for event, rows in entries.items()
+        if not rows or not all(map(_command_of, rows))
+    }
     if args.remove:
-        if not present:
-            raise NotFound(f"{title} has no hooks of ctx in {path}")
-        alone = document in ({}, hooks.header)
-        edit = Edit(path, before, None if alone else written("json", document, before), not shared)
-        text = f"{title}: removed the hooks of ctx from {path}"
+        if not commands:
+            raise NotFound(f"{title} has no hooks of ctx in {file.path}")
+        document = {**file.document, "hooks": events}
+        if not events:
+            del document["hooks"]
+        after = None if document in ({}, hooks.header) else config_text("json", document, file.before)
+        text = f"{title}: removed the hooks of ctx from {file.path}"
+    elif sorted(commands) == sorted(map(_command_of, added.values())):
+        return report(args, "unchanged", file.path, f"{title} already has the hooks: {file.path}")
     else:
-        if sorted(present) == sorted(map(_command_of, additions.values())):
-            return Outcome(args.client, "unchanged", path, f"{title} already has the hooks: {path}")
-        if present and not args.replace:
-            raise Conflict(
-                f"{title} has other hooks of ctx already: {plain(present[0])[:200]}: --replace changes them"
-            )
-        document = {**hooks.header, **document}
-        for event, entry in additions.items():
-            document.setdefault("hooks", {}).setdefault(event, []).append(entry)
-        edit = Edit(path, before, written("json", document, before), not shared)
-        text = f"{title}: wrote {', '.join(additions)} into {path}{edit.backup_remark}\n{hooks.then}\n"
+        for event, hook in added.items():
+            events[event] = [*events.get(event, []), hook]
+        document = {**hooks.header, **file.document, "hooks": events}
+        after = config_text("json", document, file.before)
+        text = f"{title}: wrote {', '.join(added)} into {file.path}{backup_remark(file)}\n{hooks.then}\n"
         text += "Captured memories have the tag 'captured'. `ctx memory list --tag captured` shows them."
+    edit = Edit(file, after)
     if args.dry_run:
-        return Outcome(args.client, "shown", path, edit.diff())
-    edit.apply()
-    state = "removed" if args.remove else "written"
-    return Outcome(args.client, state, path, text, edit.comment_notes)
+        return shown(args, file, [edit])
+    return report(args, "removed" if args.remove else "written", file.path, text, edit.apply())
 
 
-def _entry(hooks: Hooks, action: str, project: Project, args: Namespace, *, shared: bool) -> JSON:
+def _hook(hooks: Hooks, action: str, project: Project, args: Namespace, *, shared: bool) -> JSON:
     """A hook in the client's JSON form. In the user's own file, it names the project's configuration."""
     words = ["ctx" if shared else own_command(), "memory", action, "--hook", args.client]
-    if action == "recall":
-        words += ["--budget-tokens", str(args.budget_tokens or BUDGET_TOKENS)]
     if args.bank:
         words += ["--bank", args.bank]
     if project.location is not None and not shared:
@@ -148,29 +132,11 @@ def _command_of(entry: JSON) -> str:
     return command if isinstance(command, str) and _OURS.search(command) else ""
 
 
-def _remove_ours(document: Any) -> list[str]:
-    """Removes ctx's hooks from a parsed file and returns their commands. Raises `ValueError`."""
-    events = document.get("hooks", {})
-    if not isinstance(events, dict) or not all(isinstance(rows, list) for rows in events.values()):
-        raise ValueError("'hooks' is not a table of lists")
-    commands = [command for rows in events.values() for command in map(_command_of, rows) if command]
-    for event, rows in list(events.items()):
-        events[event] = [row for row in rows if not _command_of(row)]
-        if rows and not events[event]:
-            del events[event]
-    if "hooks" in document and not events:
-        del document["hooks"]
-    return commands
-
-
 # -- running hooks -------------------------------------------------------------------------------------------
 
 
-class Message(NamedTuple):
-    """A user's message to an agent. `timestamp` is in ISO 8601; None if the transcript has no time."""
-
-    text: str
-    timestamp: str | None
+Message = tuple[str, str | None]
+"""A user's message to an agent, and its time in ISO 8601; None if the transcript has no time."""
 
 
 def run_session(args: Namespace) -> int:
@@ -270,9 +236,9 @@ def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
     bank = workspace.memory.bank(args.bank, source)
     count = sum(
-        _store(bank, statement, message, payload)
-        for message in said(payload)
-        for statement in lasting(message.text)
+        _store(bank, statement, timestamp, payload)
+        for text, timestamp in said(payload)
+        for statement in lasting(text)
     )
     if args.hook is not None:
         return 0
@@ -280,14 +246,11 @@ def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
 
 
 def _session(payload: JSON) -> str | None:
-    for name in ("session_id", "conversation_id"):
-        value = payload.get(name)
-        if isinstance(value, str) and value:
-            return sound(value)[:200]
-    return None
+    session = payload.get("session_id") or payload.get("conversation_id")
+    return sound(session)[:200] if isinstance(session, str) else None
 
 
-def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) -> bool:
+def _store(bank: MemoryBank, statement: str, timestamp: str | None, payload: JSON) -> bool:
     """Stores a statement once per session. Returns whether it is new. A statement that was forgotten since
     then is not stored again.
     """
@@ -301,7 +264,7 @@ def _store(bank: MemoryBank, statement: str, message: Message, payload: JSON) ->
             type="world",
             context=sound(project)[:200] or None,
             birth_tags=[TAG],
-            timestamp=message.timestamp,
+            timestamp=timestamp,
             idempotency_key=f"{TAG}:{key}",
         )
     except Conflict:  # the key has another timestamp, or its memory was erased
@@ -315,7 +278,7 @@ def said(payload: JSON) -> Iterator[Message]:
     """
     prompt, messages, path = (payload.get(name) for name in ("prompt", "messages", "transcript_path"))
     if isinstance(prompt, str):
-        yield Message(sound(prompt), None)
+        yield sound(prompt), None
     elif isinstance(messages, list):
         yield from filter(None, map(_message, messages))
     elif isinstance(path, str) and path:
@@ -324,12 +287,11 @@ def said(payload: JSON) -> Iterator[Message]:
 
 def _transcript(path: str) -> Iterator[JSON]:
     """Yields the objects in the last MAX_TRANSCRIPT_BYTES of a JSONL file."""
-    descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadRequest(f"transcript_path: {path} is not a file")
-        file.seek(max(0, status.st_size - MAX_TRANSCRIPT_BYTES))
+    path = os.path.expanduser(path)
+    if files.irregular(path):
+        raise BadRequest(f"transcript_path: {path} is not a file")
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - MAX_TRANSCRIPT_BYTES))
         content = file.read(MAX_TRANSCRIPT_BYTES)
     yield from map(_object, content.split(b"\n"))
 
@@ -355,9 +317,9 @@ def _message(row: JSON) -> Message | None:
         return None
     try:
         said_ms = moment_ms("timestamp", row["timestamp"]) if isinstance(row.get("timestamp"), str) else None
-        return Message(sound(text), None if said_ms is None else iso_utc(said_ms))
+        return sound(text), None if said_ms is None else iso_utc(said_ms)
     except (BadRequest, OverflowError):
-        return Message(sound(text), None)
+        return sound(text), None
 
 
 def _typed_in_codex(payload: dict[str, JSON]) -> JSON:

@@ -1,6 +1,5 @@
 """`ctx index`, `ctx embed` and `ctx worker`: build the index and keep it up to date."""
 
-import json
 import signal
 import threading
 from argparse import Namespace
@@ -9,12 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from ctx.background import Background
-from ctx.cli import Parser, amount, log_option, progress_options
+from ctx.cli import Parser, amount, log_option, moment, progress_options
 from ctx.cli.configuration import NO_SOURCES, configuration
 from ctx.cli.output import (
     json_line,
-    json_printable,
     log_to_stderr,
     plain,
     print_json,
@@ -39,7 +36,6 @@ from ctx.text.strings import counted
 from ctx.workspace import Workspace, open_workspace
 
 SHOWN = 10  # lines to print of each kind below a report; --json has more
-SHOWN_CHANGES = 20  # documents to name per run of --watch
 
 Unused = TypeVar("Unused")
 
@@ -57,12 +53,11 @@ def index_options(options: Parser) -> None:
     add("sources", nargs="*", metavar="SOURCE", help="names or types (default: all)")
     options.flag("--full", "read everything again")
     options.flag("--dry-run", "show what would change, write nothing")
-    options.flag("--watch", "keep running and follow the sources until Ctrl-C")
     options.flag("--no-embed", "keyword index only; the next run or a server embeds")
     options.flag("--prune", "drop the documents of sources that are not configured (any more)")
     options.flag("--take-over", "take over documents of another configuration or machine")
-    add("--since", metavar="DATE", help="only what was updated at or after this date")
-    add("--until", metavar="DATE", help="only what was updated at or before this date")
+    add("--since", type=moment, metavar="DATE", help="only what was updated at or after this date")
+    add("--until", type=moment, metavar="DATE", help="only what was updated at or before this date")
     add("-n", "--limit", type=amount, metavar="N", help="most new or changed documents to index per source")
     progress_options(options)
 
@@ -70,10 +65,10 @@ def index_options(options: Parser) -> None:
 def run_index(args: Namespace) -> int:
     window = None
     if not (args.since is None and args.until is None and args.limit is None):
-        until = _date("--until", args.until, end_of_day=True)
-        window = Window(_date("--since", args.since), until, args.limit)
-        if args.watch or args.prune:
-            raise BadRequest("--watch and --prune need whole sources: leave out --since, --until and --limit")
+        until = args.until and parse_ms(args.until, end_of_day=True)
+        window = Window(args.since and parse_ms(args.since), until, args.limit)
+        if args.prune:
+            raise BadRequest("--prune needs whole sources: leave out --since, --until and --limit")
     config = configuration(args.config)
     if args.prune and args.sources and not config.store.url:
         raise BadRequest("--prune looks at the whole configuration; leave out the names of sources")
@@ -84,22 +79,11 @@ def run_index(args: Namespace) -> int:
                 workspace.catalog.take_over(connector.name)
         try:
             with without_reported():
-                code = _run_once(workspace, args, window, stop)
+                return _run_once(workspace, args, window, stop)
         except KeyboardInterrupt:
             stop.set()
             warn("\nInterrupted. What was indexed is kept; the next run does the rest.")
             return 130
-        if args.watch and not args.dry_run:
-            _follow(workspace, stop, as_json=args.json)
-            return 0
-    return code
-
-
-def _date(name: str, text: str | None, *, end_of_day: bool = False) -> int | None:
-    try:
-        return None if text is None else parse_ms(text, end_of_day=end_of_day)
-    except ValueError as error:
-        raise BadRequest(f"{name} must be a date such as 2026-01-31, got '{text}'") from error
 
 
 def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop: threading.Event) -> int:
@@ -206,34 +190,6 @@ def _print_lines(label: str, lines: Sequence[Problem], total: int) -> None:
         warn(f"  ... and {total - SHOWN:,} more (--json lists them)")
 
 
-def _follow(workspace: Workspace, stop: threading.Event, *, as_json: bool) -> None:
-    """Follows the sources until Ctrl-C, and prints each change on a line."""
-
-    def show(report: IndexReport) -> None:
-        if as_json and report.changes:
-            print(json_printable(json.dumps(report_json(report), ensure_ascii=False)), flush=True)
-        elif not as_json:
-            for line in change_lines(report):
-                print(line, flush=True)
-
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        # Python's own handler would let a second Ctrl-C interrupt the clean-up after the first.
-        signal.signal(signal.SIGINT, lambda *_: stop.set())
-    (warn if as_json else print)("Following the sources; Ctrl-C stops.")
-    print(end="", flush=True)
-    Background(workspace).follow(show, stop)
-    warn("")  # the terminal shows ^C without a line end
-
-
-def change_lines(report: IndexReport) -> list[str]:
-    """The changes of a run, one line each: `filesystem:docs: added notes/a.md`."""
-    source = plain(report.source)
-    changes = report.changes[:SHOWN_CHANGES]
-    lines = [f"{source}: {change.kind} {plain(change.source_id)}" for change in changes]
-    excess = report.added + report.updated + report.deleted - len(lines)
-    return [*lines, f"{source}: ... and {counted(excess, 'change')} more"] if excess > 0 else lines
-
-
 # -- embed ---------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +245,8 @@ def _prune(workspace: Workspace, args: Namespace) -> int:
         shares = prune_models(workspace, args.models)
     verb = "would drop" if args.dry_run else "dropped"
     lines = [f"{verb} {share_line(share)}" for share in shares]
-    reply = {"models": shares_json(shares), "dry_run": args.dry_run}
+    models = [record_json(share, omit=("filling",)) for share in shares]
+    reply = {"models": models, "dry_run": args.dry_run}
     return tell(args.json, reply, *(lines or ["no embeddings of a replaced model are kept"]))
 
 
@@ -297,10 +254,6 @@ def share_line(share: ModelShare) -> str:
     """Formats the count and size of a model's stored embeddings as one line."""
     size = f"about {share.size_bytes / 1e6:,.1f} MB"
     return f"{counted(share.embeddings, 'embedding')} of {plain(share.model)}, {size}"
-
-
-def shares_json(shares: Sequence[ModelShare]) -> list[JSON]:
-    return [record_json(share, omit=("filling",)) for share in shares]
 
 
 @contextmanager
@@ -417,8 +370,8 @@ def run_worker(args: Namespace) -> int:
     config = configuration(args.config)
     if not config.store.url:
         raise ConfigError(
-            "a worker needs a database that machines share: set [store] url. On one machine `ctx serve` or "
-            "`ctx index --watch` keeps the index up to date"
+            "a worker needs a database that machines share: set [store] url. "
+            "On one machine `ctx serve` keeps the index up to date"
         )
     log_to_stderr(args.log_level)
     stop = threading.Event()

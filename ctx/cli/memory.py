@@ -7,9 +7,10 @@ from argparse import Namespace
 from typing import Any
 
 from ctx.cli import Parser, action, actions_of, amount, moment, output_path
-from ctx.cli.clients import BUDGET_TOKENS, HOOKED
+from ctx.cli.clients import HOOKED
 
 DEFAULT_BANK = "default"
+BUDGET_TOKENS = 1000  # the default limit of what `recall` prints
 # The other products whose memories `ctx memory import --from` reads.
 PRODUCTS = ("basic-memory", "claude-recall", "hindsight", "mem0", "sekha")
 

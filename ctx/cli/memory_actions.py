@@ -8,18 +8,7 @@ from collections.abc import Callable
 
 from ctx.cli.configuration import NO_PROJECT, memory_configuration
 from ctx.cli.memory import DEFAULT_BANK
-from ctx.cli.output import (
-    Columns,
-    ago,
-    cell,
-    export_form,
-    open_output,
-    plain,
-    table,
-    tell,
-    tell_table,
-    warn,
-)
+from ctx.cli.output import Columns, ago, cell, export_form, open_output, plain, table, tell, tell_table, warn
 from ctx.clock import iso_utc, parse_ms
 from ctx.config.settings import SHIPPED_PACKS
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
@@ -41,7 +30,6 @@ NO_MEMORIES = (
     "`ctx memory import FILE` reads those of another product"
 )
 _TEXT_WIDTH = 88
-_PAGE = 50
 _SHOWN = 20  # conflicts or unread entries to print; --json has them all
 _FIELDS = (
     *("id", "kind", "type", "contexts", "folder", "label", "status", "importance", "tags", "metadata"),
@@ -52,15 +40,16 @@ _COUNTED = ("new", "changed", "written", "removed", "unchanged", "missing", "for
 
 
 def run(args: Namespace) -> int:
-    if args.action in _PLACES:
-        return _PLACES[args.action](args)
+    run: Callable[..., int] = globals()[f"run_{args.action.replace('-', '_')}"]
+    if args.action in ("adopt", "gone", "forget-project"):
+        return run(args)
     config = memory_configuration(args.config)
     if config.path is None and not holds_any(config, os.environ):
         raise ConfigError(NO_PROJECT)  # the user has no memories of their own either
     with open_workspace(config) as workspace:
         if missing := workspace.memory_loss():
             warn(f"Some memories are missing: {missing}")
-        return _ACTIONS[args.action](workspace, args)
+        return run(workspace, args)
 
 
 def _bank(store: MemoryStore, id: str) -> MemoryBank:
@@ -75,7 +64,7 @@ def _bank(store: MemoryStore, id: str) -> MemoryBank:
 # -- moved and deleted projects ------------------------------------------------------------------------------
 
 
-def _adopt(args: Namespace) -> int:
+def run_adopt(args: Namespace) -> int:
     config = memory_configuration(args.config)
     if config.store.url:
         raise BadRequest(
@@ -88,7 +77,7 @@ def _adopt(args: Namespace) -> int:
     return tell(args.json, {"memories": count}, f"This project has {counted(count, 'memory')} now.")
 
 
-def _gone(args: Namespace) -> int:
+def run_gone(args: Namespace) -> int:
     rows: list[dict[str, JSON]] = [
         {
             "name": entry.name,
@@ -119,15 +108,14 @@ def _count(entry: Entry) -> int:
         return 0
 
 
-def _forget_project(args: Namespace) -> int:
-    found = [entry_named(projects_folder(os.environ), name) for name in args.name]
-    for entry in found:
+def run_forget_project(args: Namespace) -> int:
+    projects = [entry_named(projects_folder(os.environ), name) for name in args.name]
+    for entry in projects:
         if not entry.gone:
             raise BadRequest(f"the project of '{entry.name}' is still at {entry.record.path}")
-    counts = {entry.name: _count(entry) for entry in found}
-    if args.yes:
-        for entry in found:
-            forget(entry)
+    counts = {entry.name: _count(entry) for entry in projects}
+    for entry in projects if args.yes else ():
+        forget(entry)
     done = "Deleted" if args.yes else "Would delete (--yes does it)"
     lines = [f"{done}: {name}, {counted(count, 'memory')}" for name, count in counts.items()]
     return tell(args.json, {"deleted": bool(args.yes), "projects": counts}, *lines)
@@ -136,7 +124,7 @@ def _forget_project(args: Namespace) -> int:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def _banks(workspace: Workspace, args: Namespace) -> int:
+def run_banks(workspace: Workspace, args: Namespace) -> int:
     counts = workspace.memory.bank_counts()
     rows = [{"bank": name, "memories": count} for name, count in counts.items()][: args.limit]
     excess = len(counts) - len(rows)
@@ -146,29 +134,22 @@ def _banks(workspace: Workspace, args: Namespace) -> int:
     return tell_table(args.json, {"banks": rows, "total": len(counts)}, rows, columns, empty, notes)
 
 
-def _list(workspace: Workspace, args: Namespace) -> int:
+def run_list(workspace: Workspace, args: Namespace) -> int:
     bank = _bank(workspace.memory, args.bank)
-    items: list[JSON] = []
-    cursor = None
-    while len(items) < args.limit:
-        page = bank.browse(
-            _filter(args),
-            order="-timestamp",
-            limit=min(_PAGE, args.limit - len(items)),
-            cursor=cursor,
-            as_of=args.as_of,
-            include_superseded=args.superseded,
-            forgotten=args.forgotten,
-        )
-        items += page["items"]
-        cursor = page["cursor"]
-        if cursor is None:
-            break
-    listing = _records_table([(record, None) for record in items])
-    return tell(args.json, {"bank": bank.id, "memories": items, "cursor": cursor}, listing)
+    page = bank.browse(
+        _filter(args),
+        order="-timestamp",
+        limit=args.limit,
+        as_of=args.as_of,
+        include_superseded=args.superseded,
+        forgotten=args.forgotten,
+    )
+    listing = _records_table([(record, None) for record in page["items"]])
+    reply = {"bank": bank.id, "memories": page["items"], "cursor": page["cursor"]}
+    return tell(args.json, reply, listing)
 
 
-def _search(workspace: Workspace, args: Namespace) -> int:
+def run_search(workspace: Workspace, args: Namespace) -> int:
     bank = _bank(workspace.memory, args.bank)
     reply = bank.search(
         " ".join(args.query),
@@ -182,7 +163,7 @@ def _search(workspace: Workspace, args: Namespace) -> int:
     return tell(args.json, {"bank": bank.id, **reply}, listing)
 
 
-def _show(workspace: Workspace, args: Namespace) -> int:
+def run_show(workspace: Workspace, args: Namespace) -> int:
     bank = _bank(workspace.memory, args.bank)
     record = bank.get(args.id, include_deleted=True)
     if record is None:
@@ -199,7 +180,7 @@ def _value(name: str, value: JSON) -> str:
     return cell(iso(value) if name in MOMENTS and value is not None else value)
 
 
-def _history(workspace: Workspace, args: Namespace) -> int:
+def run_history(workspace: Workspace, args: Namespace) -> int:
     changes = _bank(workspace.memory, args.bank).history(args.id)
     lines = []
     for change in changes:
@@ -239,7 +220,7 @@ def _filter(args: Namespace) -> JSON:
 # -- changing ------------------------------------------------------------------------------------------------
 
 
-def _edit(workspace: Workspace, args: Namespace) -> int:
+def run_edit(workspace: Workspace, args: Namespace) -> int:
     values = {
         "text": args.text,
         "context": args.context,
@@ -256,7 +237,7 @@ def _edit(workspace: Workspace, args: Namespace) -> int:
     return _report(args, reply, f"Changed {changed}; version {reply['record']['version']}.", reply["op_id"])
 
 
-def _forget(workspace: Workspace, args: Namespace) -> int:
+def run_forget(workspace: Workspace, args: Namespace) -> int:
     bank, filter = _bank(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
         raise BadRequest(
@@ -267,34 +248,30 @@ def _forget(workspace: Workspace, args: Namespace) -> int:
         deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
     else:
         deletion = bank.delete_where(filter, dry_run=args.dry_run, reason="ctx memory")
-    op_ids = [deletion["op_id"]] if deletion["op_id"] else []
+    count, op_id = deletion["count"], deletion["op_id"]
     would, did = ("Would erase", "Erased") if args.purge else ("Would forget", "Forgot")
-    reply: JSON = {
-        "count": deletion["count"],
-        "op_ids": op_ids,
-        "dry_run": args.dry_run,
-        "purged": args.purge,
-    }
-    sentence = f"{would if args.dry_run else did} {counted(deletion['count'], 'memory')}."
-    return _report(args, reply, sentence, None if args.purge else deletion["op_id"])
+    op_ids = [op_id] if op_id else []
+    reply = {"count": count, "op_ids": op_ids, "dry_run": args.dry_run, "purged": args.purge}
+    sentence = f"{would if args.dry_run else did} {counted(count, 'memory')}."
+    return _report(args, reply, sentence, None if args.purge else op_id)
 
 
-def _undo(workspace: Workspace, args: Namespace) -> int:
+def run_undo(workspace: Workspace, args: Namespace) -> int:
     reply = _bank(workspace.memory, args.bank).undo(args.op_id)
     return _report(args, reply, f"Undid {counted(reply['count'], 'change')}.", reply["op_id"])
 
 
-def _restore(workspace: Workspace, args: Namespace) -> int:
+def run_restore(workspace: Workspace, args: Namespace) -> int:
     reply = _bank(workspace.memory, args.bank).restore(args.id)
     return _report(args, reply, f"Restored {counted(reply['count'], 'memory')}.", reply["op_id"])
 
 
-def _rename(workspace: Workspace, args: Namespace) -> int:
+def run_rename(workspace: Workspace, args: Namespace) -> int:
     workspace.memory.rename(args.name, args.into)
-    return _report(args, {"bank": args.into}, f"Renamed '{args.name}' to '{args.into}'.", None)
+    return tell(args.json, {"bank": args.into}, f"Renamed '{args.name}' to '{args.into}'.")
 
 
-def _merge(workspace: Workspace, args: Namespace) -> int:
+def run_merge(workspace: Workspace, args: Namespace) -> int:
     _bank(workspace.memory, args.into)  # a mistyped name must not create a bank
     counts = workspace.memory.merge(args.name, args.into, BY_HAND, dry_run=args.dry_run)
     verb = "Would move" if args.dry_run else "Moved"
@@ -305,18 +282,17 @@ def _merge(workspace: Workspace, args: Namespace) -> int:
             f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' already "
             f"belong to other memories in '{args.into}'."
         )
-    _report(args, counts, sentence, None)
-    return 1 if counts["conflicts"] else 0
+    return tell(args.json, counts, sentence, code=1 if counts["conflicts"] else 0)
 
 
-def _delete(workspace: Workspace, args: Namespace) -> int:
+def run_delete(workspace: Workspace, args: Namespace) -> int:
     if args.yes:
         count = workspace.memory.delete(args.name)
         sentence = f"Removed '{args.name}' with {counted(count, 'memory')}."
     else:
         count = _bank(workspace.memory, args.name).count(include_superseded=True)
         sentence = f"'{args.name}' holds {counted(count, 'memory')}; --yes deletes them for good."
-    return _report(args, {"count": count, "deleted": args.yes}, sentence, None)
+    return tell(args.json, {"count": count, "deleted": args.yes}, sentence)
 
 
 def _report(args: Namespace, reply: JSON, sentence: str, op_id: str | None) -> int:
@@ -334,12 +310,11 @@ def _takes_folder(args: Namespace) -> bool:
     return args.folder is not None
 
 
-def _export(workspace: Workspace, args: Namespace) -> int:
+def run_export(workspace: Workspace, args: Namespace) -> int:
     bank = _bank(workspace.memory, args.bank)
     if _takes_folder(args):
-        return _report_folder(
-            args, args.bank, {"export": Folder(bank, args.folder).export(dry_run=args.dry_run)}
-        )
+        reply = Folder(bank, args.folder).export(dry_run=args.dry_run)
+        return _report_folder(args, args.bank, {"export": reply})
     count, form = 0, export_form(args.output)
     with open_output(args.output) as out:
         for line in bank.export():
@@ -350,7 +325,7 @@ def _export(workspace: Workspace, args: Namespace) -> int:
     return 0
 
 
-def _sync(workspace: Workspace, args: Namespace) -> int:
+def run_sync(workspace: Workspace, args: Namespace) -> int:
     folder = Folder(workspace.memory.bank(args.bank, BY_HAND), args.folder)
     replies = {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
     if not args.dry_run:  # the export depends on the import
@@ -376,15 +351,14 @@ def _report_folder(args: Namespace, bank: str, replies: dict[str, JSON]) -> int:
     return tell(args.json, {"bank": bank, **replies}, *lines, notes=notes, code=1 if conflicts else 0)
 
 
-def _import(workspace: Workspace, args: Namespace) -> int:
+def run_import(workspace: Workspace, args: Namespace) -> int:
     target = DEFAULT_BANK if args.bank is None else args.bank  # an empty name is an error, not the default
     if _takes_folder(args):
         if not os.path.isdir(args.folder):
             raise BadRequest(f"--folder: there is no folder {plain(args.folder)}")
         folder = Folder(workspace.memory.bank(target, BY_HAND), args.folder)
-        return _report_folder(
-            args, target, {"import": folder.import_(prune=args.prune, dry_run=args.dry_run)}
-        )
+        reply = folder.import_(prune=args.prune, dry_run=args.dry_run)
+        return _report_folder(args, target, {"import": reply})
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
         raise BadRequest(
@@ -402,9 +376,8 @@ def _import(workspace: Workspace, args: Namespace) -> int:
     notes += [f"  {plain(entry['where'])}: {plain(entry['reason'])}" for entry in unread[:_SHOWN]]
     if len(unread) > _SHOWN:
         notes.append(f"  and {len(unread) - _SHOWN:,} more; --json lists them all")
-    return tell(
-        args.json, {"bank": bank.id, **counts}, line, notes=notes, code=1 if conflicts or unread else 0
-    )
+    code = 1 if conflicts or unread else 0
+    return tell(args.json, {"bank": bank.id, **counts}, line, notes=notes, code=code)
 
 
 def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
@@ -422,23 +395,3 @@ def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
         name = "standard input" if args.file == "-" else plain(args.file)
         hint = "" if args.product else "; use --from NAME for another product's file"
         raise BadRequest(f"{name}: {error.message}{hint}") from error
-
-
-_PLACES = {"adopt": _adopt, "gone": _gone, "forget-project": _forget_project}
-_ACTIONS: dict[str, Callable[[Workspace, Namespace], int]] = {
-    "banks": _banks,
-    "list": _list,
-    "search": _search,
-    "show": _show,
-    "history": _history,
-    "edit": _edit,
-    "forget": _forget,
-    "undo": _undo,
-    "restore": _restore,
-    "rename": _rename,
-    "merge": _merge,
-    "delete": _delete,
-    "export": _export,
-    "import": _import,
-    "sync": _sync,
-}

@@ -13,7 +13,7 @@ from ctx import files
 from ctx.cli import Parser, action, actions_of
 from ctx.cli.configuration import bullets, configuration_at, project_location, requests_of, scripts_of
 from ctx.cli.extensions import scaffold
-from ctx.cli.output import Columns, bars, plain, table, tell, tell_table, without_reported
+from ctx.cli.output import Columns, bars, plain, tell, tell_table, without_reported
 from ctx.cli.sources import append_table
 from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
@@ -25,7 +25,12 @@ from ctx.scripts.registry import InstalledRegistries, installed_registries, new_
 from ctx.scripts.registry_contents import MANIFEST, Contents, Registry, RegistryScript, fetch
 from ctx.text.strings import counted, one_line
 
-TRUST_HEADERS = ("KIND", "NAME", "STATE", "SHA-256")
+_TRUST_COLUMNS: Columns = {
+    "KIND": "kind",
+    "NAME": "name",
+    "STATE": lambda row: row.get("state") or ("trusted" if row["trusted"] else "NOT trusted"),
+    "SHA-256": lambda row: row["sha256"][:16],
+}
 
 
 def run_registry(args: Namespace) -> int:
@@ -53,7 +58,7 @@ def registry_options(options: Parser) -> None:
     update.flag("--rewritten", "even if the branch no longer has the installed commit")
     search = action(actions, "search", "search scripts by name, description and tags", _search)
     search.add_argument("words", nargs="+")
-    info = action(actions, "info", "show a registry, or a script with its settings, files and hashes", _info)
+    info = action(actions, "info", "show a script with its settings, files and hashes", _info)
     add = action(actions, "add", "add a script to this project's configuration", _add)
     override = action(actions, "override", "copy a script into this project to change it", _override)
     for parser in (info, add, override):
@@ -101,11 +106,6 @@ def _print_scripts(installed: InstalledRegistries, scripts: Sequence[RegistryScr
 def _info(installed: InstalledRegistries, args: Namespace) -> int:
     scripts = installed.scripts(args.script)
     if "/" not in args.script:
-        registry = installed.registry(args.script.removeprefix("registry:"))
-        if not args.json:
-            print(f"{registry.name}: {plain(registry.description) or 'no description'}")
-            print(f"  from     {plain(registry.url)}" + (f" {registry.branch}" if registry.branch else ""))
-            print(f"  commit   {registry.commit}\n")
         return _print_scripts(installed, scripts, args.json)
     row = _script_json(installed, scripts[0])
     state = f"  state    {plain(row['problem'] or _state(row))}"
@@ -154,14 +154,13 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
         f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.",
         *(f"  left out: {plain(problem)}" for problem in contents.problems),
     ]
-    code = tell(
-        args.json, {**_registry_json(installed, registry), "left_out": list(contents.problems)}, *lines
-    )
-    if registry.scripts and not args.json:
-        print()
-        _print_scripts(installed, registry.scripts, False)
-        print("\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
-    return code
+    reply = {**_registry_json(installed, registry), "left_out": list(contents.problems)}
+    if registry.scripts:
+        lines += [
+            f"  {row['script']}  {_state(row)}  {plain(row['description'])}" for row in reply["scripts"]
+        ]
+        lines += ["\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0])]
+    return tell(args.json, reply, *lines)
 
 
 def _trust_lines(script: RegistryScript) -> list[str]:
@@ -178,9 +177,10 @@ def _fetched(registry: Registry, branch: str | None) -> tuple[Registry, Contents
 
 def _update(installed: InstalledRegistries, args: Namespace) -> int:
     registries = installed.registries() if args.name is None else (_not_shipped(installed, args.name),)
+    if not (registries or args.json):
+        print("No registries. `ctx registry install NAME URL` installs one.")
     reports = [_update_one(installed, registry, args) for registry in registries]
-    lines = () if reports else ("No registries. `ctx registry install NAME URL` installs one.",)
-    return tell(args.json, {"registries": reports}, *lines)
+    return tell(args.json, {"registries": reports})
 
 
 def _update_one(installed: InstalledRegistries, registry: Registry, args: Namespace) -> JSON:
@@ -211,13 +211,8 @@ def _update_one(installed: InstalledRegistries, registry: Registry, args: Namesp
             print(f"  {change:<8} {reference}{trust}")
         for problem in contents.problems:
             print(f"  left out: {plain(problem)}")
-    return {
-        "name": registry.name,
-        "from": registry.commit,
-        "to": newest.commit,
-        "changes": changes,
-        "left_out": list(contents.problems),
-    }
+    commits = {"from": registry.commit, "to": newest.commit}
+    return {"name": registry.name, **commits, "changes": changes, "left_out": list(contents.problems)}
 
 
 def _not_shipped(installed: InstalledRegistries, name: str) -> Registry:
@@ -272,14 +267,8 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
     config = configuration_at(location)
     entries = _sections(location.path, script.kind).items()
     named = [name for name, entry in entries if as_table(entry).get("path") == script.reference]
-    # A tool or agent of one file needs no entry in ctx.toml: ctx finds it in `.ctx`.
-    discovered = len(script.files) == 1 and script.kind != "connector" and not named
-    main = f"{script.kind}.lua"
-    if discovered:
-        copies = {main: os.path.join(config.root, ".ctx", f"{script.kind}s", f"{script.name}.lua")}
-    else:
-        folder = os.path.join(config.root, f"{script.kind}s", script.name)
-        copies = {name: os.path.join(folder, name) for name in script.files}
+    folder = os.path.join(config.root, f"{script.kind}s", script.name)
+    copies = {name: os.path.join(folder, name) for name in script.files}
     for path in copies.values():
         if os.path.lexists(path):
             raise BadRequest(f"{os.path.relpath(path, config.root)} is there already; nothing was written")
@@ -289,12 +278,10 @@ def _override(installed: InstalledRegistries, args: Namespace) -> int:
         for name, path in copies.items():
             files.make_folder(os.path.dirname(path), beneath=config.root)
             files.replace(path, texts[name], mode=0o644, beneath=config.root)
-    target = os.path.relpath(copies[main], config.root)
+    target = os.path.relpath(copies[f"{script.kind}.lua"], config.root)
     lines = [f"Copied {script.reference} to {target}."]
-    if discovered:
-        lines.append(f"It replaces the registry's script. After each change: ctx trust {script.name}")
     instead = f"  # instead of {script.reference}" if named else ""
-    for name in [] if discovered else named or [script.name]:
+    for name in named or [script.name]:
         lines.append(f'In ctx.toml:\n[{script.kind}s.script.{toml_key(name)}]\npath = "./{target}"{instead}')
     return tell(args.json, {"copied": script.reference, "to": target}, *lines)
 
@@ -348,7 +335,7 @@ def trust_options(options: Parser) -> None:
 
 def run_trust(args: Namespace) -> int:
     if any(name.startswith(REGISTRY_PREFIX) for name in args.names):
-        return trust_scripts(args)
+        return _trust_registry_scripts(args)
     location = project_location(args.config)
     file = TrustFile(trust_path(os.environ))
     digests = file.digests()
@@ -378,32 +365,28 @@ def run_trust(args: Namespace) -> int:
             trusted = not args.revoke
         file.record(dict.fromkeys(changes) if args.revoke else changes)
         picked = [script._replace(trusted=not args.revoke) for script in picked]
+    described = {
+        "kind": "configuration",
+        "name": configured.name,
+        "sha256": configured.digest,
+        "trusted": trusted or configured.chosen or not configured.lines,
+        "asks": configured.lines,
+    }
+    if not configured.lines:
+        state = "asks for nothing"
+    else:
+        state = "trusted" if trusted else "named" if configured.chosen else "NOT trusted"
     rows = [
-        (script.kind, script.name, "trusted" if script.trusted else "NOT trusted", script.digest[:16])
+        {"kind": script.kind, "name": script.name, "sha256": script.digest, "trusted": script.trusted}
         for script in picked
     ]
-    if included:
-        state = "trusted" if trusted else "named" if configured.chosen else "NOT trusted"
-        state = state if configured.lines else "asks for nothing"
-        rows.insert(0, ("configuration", configured.name, state, configured.digest[:16]))
-    whole = trusted or configured.chosen or not configured.lines
-    reply = {
-        "configuration": {
-            "name": configured.name,
-            "sha256": configured.digest,
-            "trusted": whole,
-            "asks": configured.lines,
-        },
-        "scripts": [
-            {"kind": script.kind, "name": script.name, "sha256": script.digest, "trusted": script.trusted}
-            for script in picked
-        ],
-    }
+    listed = [{**described, "state": state}, *rows] if included else rows
     notes = [] if picked else ["This project has no scripts."]
-    return tell(args.json, reply, table(rows, TRUST_HEADERS), *notes)
+    reply = {"configuration": described, "scripts": rows}
+    return tell_table(args.json, reply, listed, _TRUST_COLUMNS, "", notes)
 
 
-def trust_scripts(args: Namespace) -> int:
+def _trust_registry_scripts(args: Namespace) -> int:
     """Trusts scripts of installed registries and prints each script first. `--revoke` removes the trust,
     `--list` only lists the scripts.
     """
@@ -420,13 +403,12 @@ def trust_scripts(args: Namespace) -> int:
         installed.trust.record(
             {script.reference: None if args.revoke else script.digest for script in scripts}
         )
-    rows = [(script, installed.trusted(script)) for script in scripts]
-    states = [
-        (script.kind, script.reference, "trusted" if trusted else "NOT trusted", script.digest[:16])
-        for script, trusted in rows
+    rows = [
+        {"kind": script.kind, "name": script.reference, "sha256": script.digest}
+        | {"script": script.reference, "trusted": installed.trusted(script)}
+        for script in scripts
     ]
-    listed = [{"script": row.reference, "sha256": row.digest, "trusted": trusted} for row, trusted in rows]
-    return tell(args.json, {"scripts": listed}, table(states, TRUST_HEADERS))
+    return tell_table(args.json, {"scripts": rows}, rows, _TRUST_COLUMNS, "")
 
 
 def _refuse_damaged(installed: InstalledRegistries, scripts: Sequence[RegistryScript]) -> None:

@@ -21,7 +21,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from glob import escape as glob_escape
+from glob import glob
 from typing import NamedTuple
 
 from ctx import files
@@ -38,13 +39,10 @@ logger = logging.getLogger(__name__)
 _ANSWER_S = 60
 _CONTROL_S = 60  # for systemctl and launchctl
 Command = tuple[str, ...]
-_INITIALIZE: JSON = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {},
-    "clientInfo": {"name": "ctx connect", "version": "1"},
-}
+_CLIENT = {"name": "ctx connect", "version": "1"}
+_HELLO: JSON = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": _CLIENT}
 _MESSAGES: list[JSON] = [
-    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _INITIALIZE},
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _HELLO},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 ]
@@ -94,12 +92,7 @@ def registered() -> Iterator[Callable[[Running], None]]:
 
 def servers() -> list[Running]:
     """The running servers, the oldest first."""
-    folder = _folder()
-    try:
-        names = [name for name in os.listdir(folder) if name.endswith(".json")]
-    except OSError:
-        return []
-    rows = [row for name in names if (row := _live(os.path.join(folder, name)))]
+    rows = filter(None, map(_live, glob(os.path.join(glob_escape(_folder()), "*.json"))))
     return sorted(rows, key=lambda row: row.since_ms)
 
 
@@ -165,7 +158,6 @@ def tools_over_http(server: Upstream) -> list[str]:
     return _tool_names(answer.text.rpartition("data: ")[2])
 
 
-@cache
 def tools_over_stdio(command: tuple[str, ...], folder: str) -> list[str]:
     """The names of the tools that an MCP server, started with `command` in `folder`, lists. Raises
     `ConfigError`.
@@ -336,10 +328,7 @@ def _remove(unit: Unit, as_json: bool) -> int:
     if not os.path.exists(unit.path):
         raise NotFound(f"this project has no unit installed ({unit.path}); `ctx service install` writes it")
     _failure(unit.stop[0])  # fails if the unit is not running
-    try:
-        os.unlink(unit.path)
-    except OSError as error:
-        raise ConfigError(f"{unit.path} cannot be removed: {error.strerror}") from error
+    os.unlink(unit.path)
     for command in unit.stop[1:]:
         _failure(command)
     state: JSON = {"unit": unit.path, "installed": False, "running": False}

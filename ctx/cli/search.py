@@ -11,7 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from textwrap import wrap
@@ -21,7 +21,6 @@ from ctx.cli import Parser, amount
 from ctx.cli.configuration import configuration
 from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn, without_reported
 from ctx.cli.running import of_project, servers
-from ctx.clock import parse_ms
 from ctx.config import Config
 from ctx.connectors.base import ScanLog, encode_name
 from ctx.connectors.filesystem import FilesystemConnector
@@ -49,16 +48,6 @@ _HEX = frozenset("0123456789abcdef-")
 
 
 @dataclass
-class Freshness:
-    """Facts about the index for the command that reads it. `notes` are for the user. `gone` has the (source,
-    source_id) of documents whose files were deleted but that are still in the index.
-    """
-
-    notes: list[str] = field(default_factory=list)
-    gone: set[tuple[str, str]] = field(default_factory=set)
-
-
-@dataclass
 class _Changes:
     """The changes in a folder: new and changed files (`items`), and the ids of deleted ones (`gone`)."""
 
@@ -80,11 +69,6 @@ def _call(workspace: Workspace, tool: str, arguments: JSON, labels: Mapping[str,
     return reply
 
 
-def _tell(freshness: Freshness) -> None:
-    for note in freshness.notes:
-        warn(f"Note: {plain(note)}")
-
-
 # -- search --------------------------------------------------------------------------------------------------
 
 
@@ -98,8 +82,9 @@ def search_options(options: Parser) -> None:
     add("query", nargs="+", help="what to look for")
     mode = "keyword, semantic or hybrid (default: what suits the query)"
     add("-m", "--mode", choices=MODES, default=AUTO, help=mode)
-    limit = "the most results (default: 12, [retrieval] final_limit)"
-    add("-n", "--limit", type=int, metavar="N", help=limit)
+    add(
+        "-n", "--limit", type=int, metavar="N", help="the most results (default: [retrieval] final_limit, 12)"
+    )
     source = "only this source, by name (git:platform) or type; repeatable"
     add("-s", "--source", action="append", help=source)
     add("-p", "--path", action="append", metavar="GLOB", help="only paths like docs/** or *.py; repeatable")
@@ -125,12 +110,10 @@ def run_search(args: Namespace) -> int:
         **{name: True for name in ("explain", "prefix") if getattr(args, name)},
     }
     embed = args.mode != "keyword"
-    with fresh_workspace(configuration(args.config), embed=embed) as (workspace, freshness):
-        _tell(freshness)
+    with fresh_workspace(configuration(args.config), embed=embed) as (workspace, gone):
         reply = _call(workspace, "search", arguments, {"query": "the query"})
-        reply["results"] = [
-            hit for hit in reply["results"] if (hit["source"], hit["source_id"]) not in freshness.gone
-        ]
+        hits = reply["results"]
+        reply["results"] = [hit for hit in hits if (hit["source"], hit["source_id"]) not in gone]
         if not (reply["results"] or reply.get("note") or args.json):
             reply["note"] = _advice(args, workspace, bool(reply.get("partial")))
     if args.json:
@@ -138,9 +121,8 @@ def run_search(args: Namespace) -> int:
     for remark in ("partial", "note", "cut"):
         if reply.get(remark):
             warn(f"Note: {plain(reply[remark])}")
-    return tell(
-        False, reply, *(list(_result_lines(reply["results"], explain=args.explain)) or ["No results."])
-    )
+    lines = list(_result_lines(reply["results"], explain=args.explain))
+    return tell(False, reply, *(lines or ["No results."]))
 
 
 def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
@@ -150,9 +132,6 @@ def _advice(args: Namespace, workspace: Workspace, partial: bool) -> str | None:
         return "no source is configured; `ctx add FOLDER` adds one"
     if not any(status.doc_count for status in statuses):
         return "no document is indexed; `ctx index` shows where it looks and what it leaves out"
-    since, until = args.since, args.until
-    if since and until and parse_ms(since) > parse_ms(until, end_of_day=True):
-        return "--until is before --since"
     if partial:
         return "`ctx index` completes the index; a running server does this automatically"
     if args.mode == "keyword" and workspace.config.embedding.provider != "disabled":
@@ -235,28 +214,20 @@ def get_options(options: Parser) -> None:
     add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
     add("--query", metavar="WORDS", help="only the parts around these words")
     add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
-    add("--lines", metavar="FIRST:LAST", help="only these lines, counted from 1 (12:30, 12:, :30)")
     add("--max-tokens", type=amount, metavar="N", help="cut the text after about this many tokens")
     options.flag("--body", "print only the text")
 
 
 def run_get(args: Namespace) -> int:
-    lines = None if args.lines is None else parse_lines(args.lines)
     projecting = args.query is not None
-    config = configuration(args.config)
-    with fresh_workspace(config, projecting=projecting) as (workspace, freshness):
-        _tell(freshness)
+    with fresh_workspace(configuration(args.config), projecting=projecting) as (workspace, gone):
         place = resolve(workspace, args.document, args.source)
         document = place.stored.document
-        if (document.source, document.source_id) in freshness.gone:
+        if (document.source, document.source_id) in gone:
             raise NotFound(f"{document.source_id} was deleted; `ctx index` removes it from the index")
-        first, last = lines or (place.first, place.last)
-        limits = {"start_line": first, "end_line": last, "max_tokens": args.max_tokens}
-        limits |= {"symbol": place.symbol, "query": args.query}
-        arguments = {
-            "id": document.id,
-            **{name: value for name, value in limits.items() if value is not None},
-        }
+        limits = {"start_line": place.first, "end_line": place.last, "max_tokens": args.max_tokens}
+        limits |= {"symbol": place.symbol, "query": args.query, "id": document.id}
+        arguments = {name: value for name, value in limits.items() if value is not None}
         labels = {"start_line": "the first line", "end_line": "the last line"}
         _print_document(_call(workspace, "get", arguments, labels), args)
     return 0
@@ -274,26 +245,12 @@ def _print_document(document: JSON, args: Namespace) -> None:
             span = f"{document['start_line']}-{document['end_line']} of {document['total_lines']}"
             print(f"{'lines:':<13} {span}")
         print()
-    body = prose(document["body"])
-    print(
-        body.encode("utf-8", "replace").decode("utf-8"), end="" if body.endswith("\n") else "\n", flush=True
-    )
+    body = prose(document["body"]).encode("utf-8", "replace").decode("utf-8")
+    print(body, end="" if body.endswith("\n") else "\n", flush=True)
     if cut := document.get("cut"):
-        cut = re.sub(r"(\d+) to (\d+) (.*)start_line = \1", r"\1 to \2 \3`--lines \1:\2`", cut)
+        path = document["source_id"].replace("\\", r"\\")
+        cut = re.sub(r"(\d+) to (\d+) (.*)start_line = \1", rf"\1 to \2 \3`ctx get {path}:\1-\2`", cut)
         warn(f"Note: {plain(cut)}")
-
-
-Lines = tuple[int | None, int | None]
-"""First and last line, from 1. None is the beginning or the end of the document."""
-
-
-def parse_lines(text: str) -> Lines:
-    """Parses `12:30`, `12-30`, `12:`, `:30` or `12` (that line alone). Raises `BadRequest`."""
-    first, mark, last = text.replace("-", ":").partition(":")
-    ends = (first, last if mark else first)
-    if not any(ends) or not all(not end or end.isdecimal() for end in ends) or "0" in ends:
-        raise BadRequest(f"--lines must be FIRST:LAST, such as 12:30, got '{text[:40]}'")
-    return int(ends[0]) if ends[0] else None, int(ends[1]) if ends[1] else None
 
 
 def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place:
@@ -368,8 +325,7 @@ def _navigate(tool: str, args: Namespace) -> int:
     if not args.json:
         arguments["format"] = "markdown"
     labels = {"path": "the path", "name": "the name", "query": "the words"}
-    with fresh_workspace(configuration(args.config)) as (workspace, freshness):
-        _tell(freshness)
+    with fresh_workspace(configuration(args.config)) as (workspace, _):
         reply = _call(workspace, tool, arguments, labels)
         return tell(args.json, reply, *([] if args.json else [prose(reply["text"])]))
 
@@ -383,16 +339,17 @@ run_outline, run_symbol = partial(_navigate, "outline"), partial(_navigate, "sym
 @contextmanager
 def fresh_workspace(
     config: Config, *, embed: bool = False, projecting: bool = True
-) -> Iterator[tuple[Workspace, Freshness]]:
-    """Yields a workspace after indexing the files that changed in its folders, and the facts about it.
-    `embed`: also embeds them. Raises `StoreError` if nothing is indexed yet.
+) -> Iterator[tuple[Workspace, set[tuple[str, str]]]]:
+    """Yields a workspace after indexing the files that changed in its folders, and the (source, source_id) of
+    documents whose files were deleted but that are still in the index. Prints a note if something was not
+    indexed. `embed`: also embeds the files. Raises `StoreError` if nothing is indexed yet.
     """
     with ExitStack() as stack:
         workspace = stack.enter_context(open_workspace(config, reading=True, projecting=projecting))
-        freshness = Freshness()
+        gone: set[tuple[str, str]] = set()
         if config.filesystems and not config.store.url and not of_project(servers(), config.root):
             ends_s = time.monotonic() + TIME_S
-            changes = _look(workspace.catalog, config, freshness)
+            changes = _look(workspace.catalog, config)
             if changes:
                 left = sum(len(found.items) + len(found.gone) for found in changes)
                 try:
@@ -401,17 +358,15 @@ def fresh_workspace(
                         left = _index(writer, changes, ends_s, embed=embed)
                     workspace = writer
                 except (CtxError, OSError):  # another process is writing, or the store is read-only
-                    freshness.gone |= {
-                        (found.connector.name, source_id) for found in changes for source_id in found.gone
-                    }
+                    gone = {(found.connector.name, path) for found in changes for path in found.gone}
                 if left:
                     have = "file has" if left == 1 else "files have"
-                    freshness.notes.append(f"{left:,} {have} changed since; run `ctx index`")
-        yield workspace, freshness
+                    warn(f"Note: {left:,} {have} changed since; run `ctx index`")
+        yield workspace, gone
 
 
-def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Changes]:
-    """Scans the configured folders for changes since they were indexed. Adds notes to `freshness`."""
+def _look(catalog: Catalog, config: Config) -> list[_Changes]:
+    """Scans the configured folders for changes since they were indexed."""
     textless = _read_textless(config)
     changes = []
     for connector in folders(config):
@@ -420,7 +375,7 @@ def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Chang
             continue  # never indexed: a search reports that
         signature = run_signature(connector, config.chunking.max_tokens, config.chunking.overlap_tokens)
         if not read_alike(last.signature, signature):
-            freshness.notes.append(f"{connector.name} must be read again; run `ctx index`")
+            warn(f"Note: {plain(connector.name)} must be read again; run `ctx index`")
             continue
         known = catalog.fingerprints(connector.name)
         log = ScanLog()
@@ -428,7 +383,7 @@ def _look(catalog: Catalog, config: Config, freshness: Freshness) -> list[_Chang
         try:
             seen = list(connector.scan(known, log, brief=True))
         except SourceError as error:
-            freshness.notes.append(error.message)
+            warn(f"Note: {plain(error.message)}")
             continue
         items = [item for item in seen if passed.get(item.source_id) != item.fingerprint]
         gone = known.keys() - log.unchanged - {item.source_id for item in seen}
@@ -472,9 +427,8 @@ def _read_textless(config: Config) -> dict[str, dict[str, str]]:
     source -> source_id -> fingerprint. Such files need not be read again before each command.
     """
     try:
-        data = files.read_file(
-            os.path.join(config.folder, _TEXTLESS), beneath=config.folder, most=_MAX_TEXTLESS_BYTES
-        )
+        path = os.path.join(config.folder, _TEXTLESS)
+        data = files.read_file(path, beneath=config.folder, most=_MAX_TEXTLESS_BYTES)
         rows: dict[str, dict[str, str]] = json.loads(data)
     except (OSError, ValueError):
         return {}

@@ -66,38 +66,23 @@ def run_init(args: Namespace) -> int:
     if sound(args.root) != args.root:
         raise ConfigError(f"--root: TOML cannot hold a name that is not UTF-8: {one_line(args.root)}")
     name, root = toml_key(name_of(os.path.abspath(args.root))), toml_value(os.path.normpath(args.root))
-    before = _location()
     _write(path, TEMPLATE.format(name=name, root=root))
     trust_as_written(path)
-    after = _location()
-    notes = []
-    if not args.config and before and after and not before.chosen and before.path != after.path:
-        notes = [
-            f"Note: in this folder and below, {path} now replaces {plain(before.path)}. If you meant that "
-            f"project, delete {path}: commands also work in a project's sub-folders"
-        ]
     reply = {"file": os.path.abspath(path), "written": True}
-    return tell(args.json, reply, f"Wrote {path}. {next_steps(path)}", notes=notes)
+    return tell(args.json, reply, f"Wrote {path}. {next_steps(path)}")
 
 
 def next_steps(path: str) -> str:
     """Names the next commands after a configuration was written. They have `--config` if the file is not the
     one for the current folder.
     """
-    location = _location()
-    found = location is not None and os.path.samefile(location.path, path)
-    named = "" if found else f" --config {shlex.quote(path)}"
-    return f"Next: `ctx index{named}`, then `ctx search WORDS{named}` or `ctx serve{named}`."
-
-
-def _location() -> Location | None:
-    """The configuration that commands use in the current folder; None if there is none, or if `$CTX_CONFIG`
-    names a file that does not exist.
-    """
     try:
-        return find_config(None, os.environ, os.getcwd())
-    except ConfigError:
-        return None
+        location = find_config(None, os.environ, os.getcwd())
+    except ConfigError:  # `$CTX_CONFIG` names a file that does not exist
+        location = None
+    used = location is not None and os.path.samefile(location.path, path)
+    named = "" if used else f" --config {shlex.quote(path)}"
+    return f"Next: `ctx index{named}`, then `ctx search WORDS{named}` or `ctx serve{named}`."
 
 
 def _write(path: str, text: str, *, private: bool = False) -> None:
@@ -130,6 +115,10 @@ def run_add(args: Namespace) -> int:
         _write(location.path, USER_TEMPLATE, private=True)
     config = configuration_at(location)
     kind, keys = source_at(args.place)
+    place = keys.get("root") or args.place
+    if kind in ("web", "s3"):
+        place = urlsplit(place).hostname or place
+    name = args.name or name_of(place)
     if kind == "filesystem":
         for folder in config.filesystems:
             _check_overlap(keys["root"], os.path.realpath(folder.root), folder.name)
@@ -137,12 +126,6 @@ def run_add(args: Namespace) -> int:
     elif args.place in [*(row.url for row in config.gits), *(row.url for row in config.webs)]:
         raise Conflict(f"{plain(args.place)} is already a source")
     rows: tuple[Any, ...] = (*config.filesystems, *config.gits, *config.webs, *config.buckets)
-    place = args.place
-    if kind == "filesystem":
-        place = os.path.realpath(os.path.expanduser(place))
-    elif kind in ("web", "s3"):
-        place = urlsplit(place).hostname or place
-    name = args.name or name_of(place)
     if any(row.name == f"{kind}:{name}" for row in rows):
         raise Conflict(f"a source called '{kind}:{plain(name)}' exists; use --name for another name")
     shown, root = shown_path(location.path), project_root(location.path)

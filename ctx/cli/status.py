@@ -6,10 +6,9 @@ from argparse import Namespace
 from datetime import datetime
 
 from ctx.cli import Parser, amount
-from ctx.cli.clients import project_here
+from ctx.cli.clients import client_rows, project_here
 from ctx.cli.configuration import NO_PROJECT, NO_SOURCES, configuration
-from ctx.cli.connect import client_rows
-from ctx.cli.index import replaced_models, share_line, shares_json
+from ctx.cli.index import replaced_models, share_line
 from ctx.cli.output import Columns, ago, plain, table, tell, tell_table
 from ctx.cli.running import servers
 from ctx.clock import iso_utc, parse_ms
@@ -38,25 +37,22 @@ def run_status(args: Namespace) -> int:
         for row in servers()
     ]
     clients = [row for row in client_rows(project) if row["installed"] or row["connected"]]
-    names = ("client", "title", "installed", "connected", "entries", "file")
     answer: dict[str, JSON] = {
         "configuration": project.location.path if project.location else None,
         "projects": rows,
-        "clients": [{name: row[name] for name in names} for row in clients],
+        "clients": clients,
     }
     if project.config is None:
         lines = [f"There is {NO_PROJECT}."]
-    elif not project.config.stored:
-        answer |= {"documents": 0, "chunks": 0, "pending": 0, "sources": []}
-        lines = [
-            f"configuration  {plain(project.config.path or '')}",
-            "Nothing is indexed yet; run `ctx index`.",
-        ]
     else:
-        with open_workspace(project.config, reading=True, projecting=False) as workspace:
-            found, lines = _index(workspace)
-        lines = [f"configuration  {plain(project.config.path or '')}", *lines]
-        answer |= found
+        lines = [f"configuration  {plain(project.config.path or '')}"]
+        state: dict[str, JSON] = {"documents": 0, "chunks": 0, "pending": 0, "sources": []}
+        further = ["Nothing is indexed yet; run `ctx index`."]
+        if project.config.stored:
+            with open_workspace(project.config, reading=True, projecting=False) as workspace:
+                state, further = _index(workspace)
+        answer |= state
+        lines += further
     served = [(row["root"], row["url"], str(row["pid"]), ago(parse_ms(row["since"]))) for row in rows]
     lines += ["", table(served, ("SERVED PROJECT", "ADDRESS", "PID", "STARTED"))] if rows else []
     connected = [row["title"] for row in clients if row["connected"]]
@@ -102,7 +98,7 @@ def _index(workspace: Workspace) -> tuple[dict[str, JSON], list[str]]:
         "pending": pending,
         "oldest_pending_at": None if oldest is None else iso_utc(oldest),
         "index_behind": behind,
-        "replaced_models": shares_json(replaced),
+        "replaced_models": [record_json(share, omit=("filling",)) for share in replaced],
         "memories": memories,
         "sources": [{**row, "revision": revisions.get(row["name"])} for row in sources],
     }

@@ -57,13 +57,8 @@ def migrate_options(options: Parser) -> None:
     ctx migrate --from postgresql://ctx@db.example.com/ctx --to .ctx/ctx.db
     """
     add = options.add_argument
-    add("--to", metavar="STORE", help="postgresql://..., or the path of a file")
-    add(
-        "--from",
-        dest="origin",
-        metavar="STORE",
-        help="the same (default: the store of the configuration)",
-    )
+    add("--to", metavar="STORE", help="postgresql://..., or the path of a file (default: the store in use)")
+    add("--from", dest="origin", metavar="STORE", help="the same")
     options.flag("--replace", "drop what only the target has")
 
 
@@ -137,23 +132,17 @@ def run_migrate(args: Namespace) -> int:
         report = migrate(
             config, origin, target, replace=args.replace, progress=progress or (lambda *step: None)
         )
-    if target == own:
-        naming = ""
-    elif is_database(target):
+    naming = "take [store] url out of ctx.toml, and set [db] path to it; "
+    if is_database(target):
         naming = "name it in ctx.toml ([store] url); "
-    else:
-        naming = "take [store] url out of ctx.toml, and set [db] path to it; "
-    moved = [
-        counted(report.memories, "memory"),
-        counted(report.keys, "key"),
-        counted(report.sessions, "session"),
-        counted(report.values, "script value"),
-    ]
+    naming = "" if target == own else naming
+    nouns = {"documents": "document", "chunks": "chunk", "embeddings": "new embedding"}
+    nouns |= {"memories": "memory", "keys": "key", "sessions": "session", "values": "script value"}
+    counts = ", ".join(counted(getattr(report, name), noun) for name, noun in nouns.items())
     return tell(
         args.json,
         report._asdict(),
-        f"Copied and compared: {counted(report.documents, 'document')}, {counted(report.chunks, 'chunk')}, "
-        f"{counted(report.embeddings, 'new embedding')}, {', '.join(moved)}.",
+        f"Copied and compared: {counts}.",
         f"{counted(report.passed_over, 'document')} already existed.",
         f"Now {naming}`ctx index` builds the index from it without embedding anything.",
     )
@@ -162,13 +151,13 @@ def run_migrate(args: Namespace) -> int:
 def _place(option: str, text: str | None, own: str) -> str:
     if not text:
         return own
+    if is_database(text):
+        return text
     scheme, separator, _ = text.partition("://")
-    if separator and not is_database(text):
-        name = plain(scheme)[:40]
-        raise BadRequest(
-            f"{option}: '{name}' is not supported; name postgresql://user@host/database, or a file"
-        )
-    return text if separator else os.path.abspath(os.path.expanduser(text))
+    if separator:
+        hint = "name postgresql://user@host/database, or a file"
+        raise BadRequest(f"{option}: '{plain(scheme)[:40]}' is not supported; {hint}")
+    return os.path.abspath(os.path.expanduser(text))
 
 
 # -- key -----------------------------------------------------------------------------------------------------

@@ -18,13 +18,12 @@ from ctx.config.settings import REGISTRY_PREFIX, S3, Filesystem, Git, Script, We
 from ctx.config.trust import CLOSED, inside, pins_of
 from ctx.connectors.base import ScanLog
 from ctx.connectors.filesystem import FilesystemConnector
-from ctx.connectors.git import GitConnector
 from ctx.errors import CtxError, SourceError
 from ctx.formats.encoding import is_misread
 from ctx.lua.frames import ItemProblem
 from ctx.models import JSON, Caller, Content, SourceItem, as_table, digest, is_number, outline
 
-if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), scripts the sandbox (12 ms)
+if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), git and scripts 10 ms each
     from ctx.connectors.base import Connector
     from ctx.scripts.bridge import Bridge
     from ctx.scripts.scripts import Runner, ScriptFile
@@ -41,6 +40,8 @@ def configured_connectors(config: Config, runner: "Callable[[], Runner]") -> "li
     """
     connectors: list[Connector] = list(folders(config))
     for repository in config.gits:
+        from ctx.connectors.git import GitConnector
+
         since_ms = None if repository.since is None else parse_ms(repository.since)
         values = _values(repository, without=("since", "interval_s"))
         connectors.append(GitConnector(**values, since_ms=since_ms))

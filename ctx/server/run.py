@@ -66,18 +66,13 @@ def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
 
 def proposal(bind: str) -> str:
     """The end of an error message that suggests a free address; empty if no near port is free."""
-    vacant = next_vacant(bind)
-    return f": {vacant} is free (or use --bind {vacant} once)" if vacant else ""
-
-
-def next_vacant(bind: str) -> str | None:
-    """`HOST:PORT` with the next free port of that host; None if none of the next 20 is free."""
     host, port = split_bind(bind)
     for candidate in range(port + 1, min(port + 1 + PORTS_TRIED, 65536)):
         with suppress(OSError):
             _open(host, candidate).close()
-            return f"{url_host(host)}:{candidate}"
-    return None
+            vacant = f"{url_host(host)}:{candidate}"
+            return f": {vacant} is free (or use --bind {vacant} once)"
+    return ""
 
 
 def _open(host: str, port: int) -> socket.socket:

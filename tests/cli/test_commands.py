@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, project, watching
+from kit import ctx, project
 
 from ctx.cli import COMMANDS, GROUPS, HIDDEN, main
 
@@ -409,20 +408,6 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / ".ctx").rglob("*") if path.stat().st_mode & 0o077]
 
 
-def test_a_watching_run_tells_each_change_and_ctrl_c_is_its_right_end(tmp_path: Path) -> None:
-    project(tmp_path, FILES)
-    child = watching(tmp_path)
-    assert child.stdout is not None
-    (tmp_path / "docs" / "new.md").write_text("# New\n\nwords\n")
-    assert child.stdout.readline() == "filesystem:docs: added new.md\n"
-    (tmp_path / "docs" / "new.md").unlink()
-    assert child.stdout.readline() == "filesystem:docs: deleted new.md\n"
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=20)
-    assert child.returncode == 0
-    assert "Traceback" not in errors
-
-
 def test_what_is_skipped_is_named_with_its_reason_and_a_dry_run_knows_it(tmp_path: Path) -> None:
     config = project(tmp_path, FILES)
     config.write_text(config.read_text().replace("docs]", 'docs]\ninclude_globs = ["*.md"]'))
@@ -477,7 +462,6 @@ def test_a_key_that_has_no_effect_is_told_once_on_standard_error(tmp_path: Path)
         (("connect", "cursor", "--print"), {"state": "shown"}),
         (("connect", "goose"), {"state": "by hand", "file": None}),
         (("connect", "cursor", "--memory"), {"client": "cursor", "state": "written"}),
-        (("connect", "--all", "--remove"), {}),
         (("docs", "--list"), {}),
     ],
     ids=" ".join,

@@ -14,10 +14,9 @@ from urllib.parse import unquote
 import pytest
 from kit import ctx, project, trust
 
-from ctx.cli.clients import CLIENTS, Edit
+from ctx.cli.clients import CLIENTS
 from ctx.cli.connect import tools_too_long
 from ctx.cli.running import tools_over_stdio
-from ctx.errors import ConfigError
 
 USER_FILES = {
     "amp": ".config/amp/settings.json",
@@ -335,7 +334,6 @@ def test_a_project_that_is_served_elsewhere_is_told_so(folder: Path) -> None:
         ("cursor", "--url", f"https://me:{KEY}@ctx.example"),
         ("cursor", "--url", "nonsense"),
         ("cursor", "--name", "a b"),
-        ("cursor", "--budget-tokens", "500"),
         ("windsurf", "--scope", "project"),
         ("emacs",),
         (),
@@ -375,26 +373,16 @@ def test_a_users_file_may_be_a_link_and_stays_one(folder: Path) -> None:
     assert "ctx-project" in target.read_text()
 
 
-def test_a_write_protected_file_stays(tmp_path: Path) -> None:
-    path = tmp_path / "mcp.json"
-    path.write_text("new")
+def test_a_write_protected_file_stays(folder: Path) -> None:
+    path = _written(folder / ".mcp.json", "{}")
     path.chmod(0o400)
-    with pytest.raises(ConfigError, match="write-protected"):
-        Edit(str(path), "new", "ours", True).apply()
-    assert path.read_text() == "new"
+    reply = _connect(folder, "claude-code")
+    assert reply.returncode == 2
+    assert "write-protected" in reply.stderr
+    assert path.read_text() == "{}"
 
 
 # -- several clients -----------------------------------------------------------------------------------------
-
-
-def test_all_connects_what_is_installed(folder: Path) -> None:
-    for client in ("cursor", "gemini-cli"):
-        _home(folder, client).parent.mkdir(parents=True)
-    _written(folder / ".cursor/mcp.json", "broken")
-    reply = _connect(folder, "--all", "--json")
-    states = {row["client"]: row["state"] for row in json.loads(reply.stdout)["clients"]}
-    assert states == {"cursor": "by hand", "gemini-cli": "written"}
-    assert reply.returncode == 1
 
 
 def test_list_shows_every_client(folder: Path) -> None:

@@ -93,13 +93,10 @@ def test_a_file_that_cannot_be_parsed_is_left_alone(folder: Path, text: str) -> 
     assert path.read_text() == text
 
 
-def test_hooks_of_another_bank_are_changed_only_on_demand(folder: Path) -> None:
+def test_hooks_of_another_bank_are_replaced(folder: Path) -> None:
     path = folder.parent / "home" / FILES["codex"]
     assert _run(folder, "connect", "codex", "--memory").returncode == 0
-    refused = _run(folder, "connect", "codex", "--memory", "--bank", "work")
-    assert refused.returncode != 0
-    assert "--replace" in refused.stderr
-    assert _run(folder, "connect", "codex", "--memory", "--bank", "work", "--replace").returncode == 0
+    assert _run(folder, "connect", "codex", "--memory", "--bank", "work").returncode == 0
     assert all("--bank work" in command for command in _commands(path).values())
     assert path.read_text().count("memory recall") == 1
 

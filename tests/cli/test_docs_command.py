@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import ROOT, ctx, hear_ctrl_c
 
-from ctx.cli import command_parser, docs, main, whole_parser
+from ctx.cli import main, whole_parser
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_site_is_served_until_ctrl_c_and_gives_nothing_else(site: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from ctx.cli import docs, main; "
-        f"docs.bundled_path = lambda name: {str(site)!r} if name == 'site' else {str(ROOT / 'docs')!r}; "
+        "import sys; from ctx.cli import main, serve; "
+        f"serve.bundled_path = lambda name: {str(site)!r} if name == 'site' else {str(ROOT / 'docs')!r}; "
         "sys.exit(main(['docs', 'lua-api', '--no-open']))"
     )
     process = subprocess.Popen(
@@ -77,7 +77,6 @@ def test_every_page_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["lua-apy"], ("no page 'lua-apy'; did you mean 'lua-api'?",)),
         (["../README"], ("no page",)),
-        (["--port", "x"], ("invalid int value: 'x'",)),
     ],
 )
 def test_a_page_that_is_not_there_is_told_with_the_nearest(
@@ -86,15 +85,6 @@ def test_a_page_that_is_not_there_is_told_with_the_nearest(
     reply = ctx("docs", *line, cwd=tmp_path)
     assert reply.returncode in (2, 3)
     assert all(word in reply.stderr for word in words), reply.stderr
-
-
-def test_a_port_that_cannot_be_used_is_named(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        docs, "bundled_path", lambda name: str(site) if name == "site" else str(ROOT / "docs")
-    )
-    for port in ("70000", "-1"):
-        with pytest.raises(docs.BadRequest, match=f"--port {port} cannot be used"):
-            docs.run_docs(command_parser("docs").parse_args(["--port", port, "--no-open"]))
 
 
 def test_the_manual_page_has_every_command_and_its_options(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from kit import project, workspace
 
 from ctx.cli import command_parser
-from ctx.cli.eval import Question, outcome, read_questions, run_eval, summary
+from ctx.cli.eval import Question, rank_of, read_questions, run_eval, summary
 from ctx.errors import BadRequest
 
 FILES = {"otter.md": "# Otters\n\nOtters swim.\n", "heron.md": "# Herons\n\nHerons stand; otters do not.\n"}
@@ -33,12 +33,12 @@ def test_a_line_that_is_none_is_named(line: str) -> None:
 
 def test_an_answer_is_met_by_its_path_or_the_end_of_it() -> None:
     results = [{"source_id": path} for path in ("a/xb.md", "docs/b.md")]
-    assert outcome(Question("q", ("b.md",)), results).rank == 2
-    assert outcome(Question("q", ("c.md",)), results).rank is None
+    assert rank_of(Question("q", ("b.md",)), results) == 2
+    assert rank_of(Question("q", ("c.md",)), results) is None
     decomposed = [{"source_id": "docs/U\u0308bersicht.md"}]
-    assert outcome(Question("q", ("Übersicht.md",)), decomposed).rank == 1, "however the accents are stored"
-    ranks = [outcome(Question("q", (path,)), results) for path in ("a/xb.md", "b.md", "none")]
-    assert summary("keyword", ranks)[1:] == pytest.approx((1 / 3, 2 / 3, 2 / 3, 0.5))
+    assert rank_of(Question("q", ("Übersicht.md",)), decomposed) == 1, "however the accents are stored"
+    ranks = [rank_of(Question("q", (path,)), results) for path in ("a/xb.md", "b.md", "none")]
+    assert list(summary(ranks).values()) == pytest.approx([1 / 3, 2 / 3, 2 / 3, 0.5])
 
 
 def evaluate(arguments: list[str]) -> int:

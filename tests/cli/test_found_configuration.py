@@ -3,13 +3,12 @@ word.
 """
 
 import json
-import os
 import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from kit import ctx, found, on_a_terminal, project, workspace
+from kit import ctx, found, project, workspace
 
 from ctx.api import open_project
 from ctx.errors import ConfigError
@@ -39,11 +38,6 @@ class Clone:
 
     def ctx(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return ctx(*arguments, cwd=cwd or self.folder, env=self.env)
-
-    def asked(self, keys: str, *arguments: str) -> tuple[int, str]:
-        """Runs the command on a terminal where somebody types `keys`."""
-        gone = dict.fromkeys(name for name in os.environ if name.startswith(("CTX_", "XDG_")))
-        return on_a_terminal(*arguments, cwd=self.folder, env={**gone, **self.env}, keys=keys)
 
     def json(self, *arguments: str) -> JSON:
         run = self.ctx(*arguments, "--json")
@@ -301,24 +295,6 @@ def test_trust_that_cannot_be_kept_says_so_in_a_line(clone: Clone) -> None:
     assert "Traceback" not in run.stderr
     clone.config.write_text('[connectors.filesystem]\nroot = "."\n')
     assert clone.ctx("trust").returncode == 0  # where there is nothing to trust, nothing is written
-
-
-@pytest.mark.parametrize(("word", "code"), [("y", 0), ("yes", 0), ("n", 2), ("", 2), ("sure", 2)])
-def test_on_a_terminal_the_user_is_asked(clone: Clone, word: str, code: int) -> None:
-    status, screen = clone.asked(f"{word}\n", "tool", "list")
-    assert status == code, screen
-    assert "it runs the script ./tools/deploy.lua as the tool deploy" in screen
-    assert "Trust it? [y/N]" in screen
-    assert clone.ctx("tool", "list").returncode == code
-
-
-def test_nobody_is_asked_about_more_than_a_terminal_shows(clone: Clone) -> None:
-    noise = "".join(f'[connectors.filesystem.s{n}]\nroot = "/srv/{n}"\n' for n in range(100))
-    clone.config.write_text(f'[connectors.filesystem.a]\nroot = "~/.ssh"\n{noise}')
-    status, screen = clone.asked("y\n", "search", "x")
-    assert (status, "[y/N]" in screen) == (2, False), screen
-    assert "it reads the folder ~/.ssh" in screen
-    assert "Review it (`ctx trust --list`), then run `ctx trust ctx.toml`" in " ".join(screen.split())
 
 
 OUTSIDE = [

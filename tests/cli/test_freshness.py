@@ -1,6 +1,8 @@
 """Commands that read an index bring it up to date first, where no server does."""
 
 import os
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,11 @@ def indexed(folder: Path, files: dict[str, str]) -> Path:
 
 def ids(config: Path, query: str) -> tuple[list[str], list[str]]:
     """(what a search finds, what the command says of the index)."""
-    with fresh_workspace(configuration(str(config))) as (workspace, fresh):
-        results = workspace.toolbox.call("search", {"query": query, "mode": "keyword"}, Caller("cli"))[
-            "results"
-        ]
-        found = {(hit["source"], hit["source_id"]) for hit in results} - fresh.gone
-        return sorted(source_id for _, source_id in found), fresh.notes
+    notes = StringIO()
+    with redirect_stderr(notes), fresh_workspace(configuration(str(config))) as (workspace, gone):
+        reply = workspace.toolbox.call("search", {"query": query, "mode": "keyword"}, Caller("cli"))
+        found = {(hit["source"], hit["source_id"]) for hit in reply["results"]} - gone
+    return sorted(source_id for _, source_id in found), notes.getvalue().splitlines()
 
 
 def test_edited_new_and_deleted_files_are_seen_at_once(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_what_a_second_is_too_short_for_is_one_line_and_deleted_files_go_all_the
         (tmp_path / "docs" / name).write_text("beta")
     (tmp_path / "docs/b.md").unlink()
     monkeypatch.setattr(search, "TIME_S", -1.0)
-    assert ids(config, "alpha") == (["a.md", "c.md"], ["2 files have changed since; run `ctx index`"])
+    assert ids(config, "alpha") == (["a.md", "c.md"], ["Note: 2 files have changed since; run `ctx index`"])
     monkeypatch.undo()
     assert ids(config, "alpha beta") == (["a.md", "c.md", "d.md"], [])
 
@@ -66,7 +67,7 @@ def test_a_deleted_file_is_not_shown_while_another_process_writes(tmp_path: Path
     lock = WriterLock(str(tmp_path / ".ctx/lock"))
     lock.acquire(0)
     try:
-        assert ids(config, "alpha") == (["a.md"], ["1 file has changed since; run `ctx index`"])
+        assert ids(config, "alpha") == (["a.md"], ["Note: 1 file has changed since; run `ctx index`"])
         assert "b.md" not in ctx("search", "alpha", cwd=config.parent).stdout
         assert ctx("get", "b.md", cwd=config.parent).returncode == 3
     finally:
@@ -79,7 +80,7 @@ def test_another_configuration_is_named_and_reads_nothing(tmp_path: Path) -> Non
     (tmp_path / "docs/a.md").write_text("beta")
     found, notes = ids(config, "alpha")
     assert found == ["a.md"]
-    assert notes == ["filesystem:docs must be read again; run `ctx index`"]
+    assert notes == ["Note: filesystem:docs must be read again; run `ctx index`"]
 
 
 def test_files_without_text_are_read_once_and_not_reported(tmp_path: Path) -> None:
@@ -90,9 +91,8 @@ def test_files_without_text_are_read_once_and_not_reported(tmp_path: Path) -> No
     for name in ("void", "blob"):
         os.utime(tmp_path / "docs" / name, (1_600_000_000, 1_600_000_000))
     assert ctx("search", "alpha", cwd=tmp_path).stderr == ""
-    with fresh_workspace(configuration(str(config))) as (workspace, fresh):
+    with fresh_workspace(configuration(str(config))) as (workspace, _):
         assert workspace.indexer_at_work is None
-        assert fresh.notes == []
 
 
 def test_where_a_server_runs_the_folder_is_left_to_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kit import ctx, project, workspace
 
-from ctx.cli.search import Lines, parse_lines, resolve
+from ctx.cli.search import resolve
 from ctx.errors import BadRequest, NotFound
 
 FILES = {
@@ -34,7 +34,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def resolved(folder: Path, text: str, source: str | None = None) -> tuple[str, Lines]:
+def resolved(folder: Path, text: str, source: str | None = None) -> tuple[str, tuple[int | None, int | None]]:
     with workspace(folder / "ctx.toml") as space:
         place = resolve(space, text, source)
         return place.stored.document.source_id, (place.first, place.last)
@@ -126,25 +126,12 @@ def test_lines_are_told_and_counted(indexed: Path) -> None:
     reply = json.loads(ctx("get", "auth.md:3-4", "--json", cwd=indexed).stdout)
     assert reply["body"] == "line three\nline four\n"
     assert (reply["start_line"], reply["end_line"], reply["total_lines"]) == (3, 4, 5)
-    output = ctx("get", "auth.md", "--lines", ":1", cwd=indexed)
+    output = ctx("get", "auth.md:1", cwd=indexed)
     assert "lines:        1-1 of 5" in output.stdout
     assert output.stdout.endswith("\n\n# Signing in\n")
     behind = ctx("get", "auth.md:99", cwd=indexed)
     assert behind.returncode == 2
     assert "the first line must be at most the document's last line, 5, got 99" in behind.stderr
-
-
-def test_a_range_of_lines_is_read_or_refused() -> None:
-    for text, lines in (
-        ("12", (12, 12)),
-        ("12:", (12, None)),
-        (":30", (None, 30)),
-        ("1-3", (1, 3)),
-    ):
-        assert parse_lines(text) == lines
-    for text in ("", ":", "x", "0", "1:x", "1:2:3", "-"):
-        with pytest.raises(BadRequest, match="FIRST:LAST"):
-            parse_lines(text)
 
 
 def test_a_name_is_found_however_its_accents_are_typed(tmp_path: Path) -> None:

@@ -145,9 +145,9 @@ def test_a_part_of_a_source_is_taken_by_date_and_number_and_deletes_nothing(tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--since", "yesterday"), "--since must be a date such as 2026-01-31, got 'yesterday'"),
+        (("--since", "yesterday"), "--since: 'yesterday' is not a date or time such as 2026-05-03"),
         (("--limit", "0"), "-n/--limit: expected a whole number of 1 or more"),
-        (("--limit", "3", "--prune"), "--prune need whole sources"),
+        (("--limit", "3", "--prune"), "--prune needs whole sources"),
     ],
 )
 def test_a_part_that_is_none_is_refused(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -55,20 +55,6 @@ def test_init_names_a_configuration_that_is_not_found_by_itself(tmp_path: Path) 
     assert "`ctx index --config 'another place.toml'`" in reply.stdout
 
 
-def test_init_says_when_it_takes_a_folder_out_of_its_project(tmp_path: Path) -> None:
-    assert ctx("init", cwd=tmp_path).stderr == ""
-    below = tmp_path / "notes"
-    below.mkdir()
-    assert f"now replaces {tmp_path}/ctx.toml" in ctx("init", cwd=below).stderr
-    other = tmp_path / "other"
-    (other / "config").mkdir(parents=True)
-    (other / "config" / "ctx.toml").write_text("")
-    named = ctx("init", "--config", "ctx.toml", cwd=other)
-    assert (named.returncode, named.stderr) == (0, ""), "whoever names the file knows of it"
-    (other / "ctx.toml").unlink()
-    assert "now replaces" in ctx("init", cwd=other).stderr
-
-
 def test_init_writes_also_where_the_named_configuration_is_not_there(tmp_path: Path) -> None:
     reply = ctx("init", "--config", "x.toml", cwd=tmp_path, env={"CTX_CONFIG": "nowhere.toml"})
     assert (reply.returncode, reply.stderr) == (0, "")

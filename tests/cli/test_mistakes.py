@@ -54,10 +54,7 @@ COMMANDS = [
         ("Error: the first line must be at most the document's last line, 3, got 9000",),
     ),
     (["get", "auth.md:0"], ("Error: the first line must be at least 1, got 0",)),
-    (
-        ["get", "auth.md", "--lines", "3:1"],
-        ("Error: the last line must be at least the first line, 3, got 1",),
-    ),
+    (["get", "auth.md:3-1"], ("Error: the last line must be at least the first line, 3, got 1",)),
     (["get", "auth.md", "--max-tokens", "1"], ("Error: --max-tokens must be at least 50, got 1",)),
     (["search", "x", "--since", "yesterday"], ("Error: --since must be an ISO 8601 date", '"yesterday"')),
     (["search", "x", "--until=soon"], ("Error: --until must be an ISO 8601 date", '"soon"')),
@@ -71,7 +68,6 @@ COMMANDS = [
     (["memory", "search", "x", "--as-of", "soon"], ("argument --as-of: 'soon' is not a date or time",)),
     (["memory", "edit", "id", "--said", "soon"], ("argument --said: 'soon' is not a date or time",)),
     (["embed", "pending", "--limit", "0"], ("argument -n/--limit: expected a whole number of 1 or more",)),
-    (["get", "auth.md", "--lines", "x"], ("--lines must be FIRST:LAST, such as 12:30, got 'x'",)),
     (["get"], ("required: ID|PATH[:LINE|#NAME]", "`ctx get --help`")),
     (["tool", "call", "search", '{"query": 1}'], ("give values as KEY=VALUE",)),
     (["tool", "call", "search", "--param", "query"], ("'query' is not KEY=VALUE",)),
@@ -95,7 +91,6 @@ COMMANDS = [
     (["index", "--ful"], ("unrecognized arguments: --ful", "did you mean --full?")),
     (["search", "x", "-k", "5"], ("unrecognized arguments: -k", "did you mean --limit?")),
     (["serch", "x"], ("unknown command 'serch'", "did you mean `ctx search`?")),
-    (["open"], ("`ctx get PATH` prints a document",)),
     (["add", "nowhere"], ("nowhere does not exist",)),
     (["add", "docs/auth.md"], ("docs/auth.md is a file; add its folder",)),
     (["add", "/"], ("/ is the whole disk",)),
@@ -110,8 +105,6 @@ COMMANDS = [
         ("[connectors.web.a/b]", "a name must have 1 to 64 of"),
     ),
     (["remove", "nothing"], ("no source 'nothing'", "`ctx status`")),
-    (["ls"], ("`ctx status`",)),
-    (["version"], ("`ctx --version` prints it",)),
     (["--verbose", "search"], ("unrecognized arguments: --verbose", "`ctx --help`")),
     (["--config"], ("argument --config: expected one argument",)),
     (["--config", "nowhere.toml", "search", "x"], ("no such file: nowhere.toml", "`ctx init` writes one")),
@@ -133,7 +126,7 @@ COMMANDS = [
         ["export", "-o", "/nowhere/at/all.json"],
         ("/nowhere/at/all.json cannot be written", "a file that you can write"),
     ),
-    (["connect"], ("name a client", "cursor", "--list or --all")),
+    (["connect"], ("name a client", "cursor", "or --list")),
     (["connect", "cursr"], ("unknown client 'cursr'", "did you mean 'cursor'?", "http://127.0.0.1:7331/mcp")),
     (["connect", "cursor", "--key-env", "s3cret value"], ("takes the name of an environment variable",)),
     (["service", "remove"], ("this project has no unit installed", "`ctx service install`")),
@@ -392,8 +385,6 @@ def test_a_search_that_finds_nothing_says_what_is_left_to_try(tmp_path: Path) ->
     reply = ctx("search", "-m", "keyword", "zebra", cwd=tmp_path)
     assert (reply.returncode, reply.stdout) == (0, "No results.\n")
     assert "`--mode hybrid` also finds" in reply.stderr
-    reply = ctx("search", "words", "--since", "2026-02-01", "--until", "2026-01-31", cwd=tmp_path)
-    assert "Note: --until is before --since" in reply.stderr
     reply = ctx(
         "search", "-m", "keyword", "zebra", "--since", "2026-01-31", "--until", "2026-01-31", cwd=tmp_path
     )

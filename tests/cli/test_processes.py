@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import ctx, hear_ctrl_c, project, watching
+from kit import ctx, hear_ctrl_c, project
 
 DEADLINE_S = 60.0
 
@@ -150,32 +150,6 @@ def test_ctrl_c_while_modules_are_imported_ends_the_process_without_a_word(
         check=False,
     )
     assert (child.returncode, child.stdout, child.stderr) == (130, "", "")
-
-
-PRESSED_AGAIN = """\
-import os, signal, sys
-from ctx.cli import main
-from ctx.workspace import Workspace
-
-close = Workspace.close
-
-
-def close_interrupted(space):
-    os.kill(os.getpid(), signal.SIGINT)
-    close(space)
-
-
-Workspace.close = close_interrupted
-sys.exit(main())
-"""
-
-
-def test_a_second_ctrl_c_does_not_break_into_the_end_of_a_watching_run(tmp_path: Path) -> None:
-    project(tmp_path, {"a.md": "# A\n\nx\n"})
-    child = watching(tmp_path, "-c", PRESSED_AGAIN)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=DEADLINE_S)
-    assert (child.returncode, errors.strip()) == (0, "")
 
 
 @pytest.mark.slow

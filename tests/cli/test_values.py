@@ -8,10 +8,9 @@ from kit import project, workspace
 
 from ctx.cli import output
 from ctx.cli.extensions import read_values
-from ctx.cli.index import change_lines
 from ctx.connectors.walk import may_still_change
 from ctx.errors import BadRequest
-from ctx.indexing.status import Change, IndexReport
+from ctx.indexing.status import Change
 from ctx.text.strings import counted, first_few
 
 SCHEMA = {
@@ -100,15 +99,6 @@ def test_a_table_in_a_pipe_is_as_wide_as_it_needs_and_numbers_are_on_the_right()
 
 def test_counts_are_words() -> None:
     assert (counted(1, "chunk"), counted(1200, "chunk")) == ("1 chunk", "1,200 chunks")
-
-
-def test_changes_are_a_line_each_and_many_are_counted() -> None:
-    changes = tuple(Change("added", f"{number}.md") for number in range(30))
-    report = IndexReport("docs", True, 30, 0, 0, 2, 0, 0, 0, (), None, None, 0.1, changes=changes)
-    lines = change_lines(report)
-    assert lines[0] == "docs: added 0.md"
-    assert lines[-1] == "docs: ... and 12 changes more"
-    assert len(lines) == 21
 
 
 def test_a_long_run_knows_its_total_and_a_short_one_is_not_counted_first(tmp_path: Path) -> None:

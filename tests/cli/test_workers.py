@@ -166,8 +166,7 @@ def test_workers_do_not_outlive_a_server_that_is_killed(server: Server) -> None:
     eventually(lambda: not any(map(_command, workers)))
 
 
-@pytest.mark.parametrize("count", ["0", "65"])
-def test_a_number_of_workers_that_is_none_is_refused(folder: Path, count: str) -> None:
-    refused = ctx("serve", "--workers", count, cwd=folder)
+def test_a_number_of_workers_that_is_none_is_refused(folder: Path) -> None:
+    refused = ctx("serve", "--workers", "0", cwd=folder)
     assert refused.returncode == 2
-    assert "--workers: must be 1 to 64" in refused.stderr
+    assert "--workers: expected a whole number of 1 or more" in refused.stderr

@@ -44,8 +44,8 @@ ORDER = [
 ]
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
-    "(top)": 1975,
-    "cli": 5350,
+    "(top)": 1950,
+    "cli": 5000,
     "cluster": 1950,
     "code": 600,
     "config": 1425,

@@ -192,7 +192,10 @@ def test_the_first_that_has_the_name_counts_project_user_then_registries(
         for action in ("info", "add", "override"):
             refusal = desk.type("registry", action, "tools/echo", code=2)
             assert "write registry:team/tools/echo or registry:others/tools/echo" in refusal
-        assert "Copied" in desk.type("registry", "override", "team/tools/echo")
+        printed = desk.type("registry", "override", "team/tools/echo")
+        assert '[tools.script.echo]\npath = "./tools/echo/tool.lua"' in printed
+        (desk.folder / ".ctx" / "tools").mkdir(parents=True)
+        (desk.folder / "tools" / "echo" / "tool.lua").rename(desk.folder / ".ctx" / "tools" / "echo.lua")
         desk.type("trust", "echo")
         space.scripts.refresh()
         assert answer(space, "echo") == "one"
