@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.strings import first_few, spellings
 
+MAX_CHILDREN = 40  # files and folders of a folder to name
 MAX_CANDIDATES = 6  # documents to name in an error
 PAGE = 5000  # documents listed at a time
 _MAX_MARKS = 8
@@ -168,10 +170,11 @@ def all_paths(library: Library, source: str | None = None) -> Iterator[tuple[str
 def _near(library: Library, path: str, source: str | None) -> str:
     """A hint for the error message about a path without a document."""
     places = [place for _, place in all_paths(library, source)]
-    folder = path.strip("/") + "/"
-    inside = [place for place in places if place.startswith(folder) or f"/{folder}" in place]
+    inside = [rest for place in places if (rest := f"/{place}".partition(f"/{path.strip('/')}/")[2])]
     if inside:
-        return f"that is a folder with {len(inside)} files: {first_few(inside, MAX_CANDIDATES)}"
+        children = Counter(f"{head}{slash}" for head, slash, _ in (rest.partition("/") for rest in inside))
+        names = [f"{name} ({count})" if name[-1] == "/" else name for name, count in children.items()]
+        return f"that is a folder with {len(inside)} files: {first_few(names, MAX_CHILDREN)}"
     name = path.rsplit("/", 1)[-1].casefold()
     neighbours = [place for place in places if place.rsplit("/", 1)[-1].casefold() == name][:MAX_CANDIDATES]
     neighbours = neighbours or difflib.get_close_matches(path, places[:20_000], 3, 0.6)
