@@ -169,7 +169,9 @@ def symbol_text(reply: dict[str, JSON]) -> str:
     parts = [f"{definition_count}, {counted(reply['reference_count'], 'reference')}"]
     for row in definitions:
         span = f"{row['path']}:{row['start_line']}-{row['end_line']}"
-        parts.append(f"{span}  {row['kind']} {row['name']}  {_clipped(row['signature'])}")
+        label = f"{row['kind']} {row['name']}"
+        signature = f"  {_clipped(row['signature'])}" if row["signature"] not in ("", label) else ""
+        parts.append(f"{span}  {label}{signature}")
     if reply.get("calls"):
         parts.append(f"calls: {', '.join(reply['calls'])}")
     last = None
