@@ -69,10 +69,13 @@ def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
     lines = document.body.split("\n")
     seen: set[tuple[int, int]] = set()
     listed: set[int] = set()  # the numbers of the lines shown already
+    section = ""  # the heading above the passage before
     for passage in (row, *row.get("passages", ())):
         first, last = passage["start_line"], passage["end_line"]
         if not is_code(document.media_type):
-            heading = f"  {passage['heading']}" if passage["heading"] else ""
+            repeated = passage["heading"] == section
+            section = passage["heading"]
+            heading = "" if repeated or not section else f"  {' > '.join(section.split(' > ')[-2:])}"
             text = [f"    {line}" for line in passage["snippet"].split("\n") if line.strip()]
             share = matcher.share_in(f"{passage['heading']}\n{passage['snippet']}")
             yield _Shown([f"  {first}-{last}{heading}", *text], share)
