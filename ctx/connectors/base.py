@@ -16,21 +16,22 @@ SLOW_KINDS = frozenset({"web", "s3", "script"})
 """Source types that take minutes to read, most of it waiting. The writer's lock is held only for each batch
 of items.
 """
-EMPTY_IS_SUSPECT = 10  # an empty source that had this many documents is an error; fewer are cheap to re-read
+# An empty source is an error if it had at least this many documents; fewer are cheap to re-read.
+EMPTY_IS_SUSPECT = 10
 FETCHED_KINDS = frozenset({"git"})
-"""Source types that first wait and are then quick to read. The lock is held from the first batch on."""
+"""Source types that first wait and are then quick to read. The writer's lock is held from the first batch."""
 
 
 class Problem(NamedTuple):
-    """An entry of the report, usually about something that could not be read. It does not end the run."""
+    """An entry of an index report, usually about an item that could not be read. The run then goes on."""
 
     source_id: str  # "" when it concerns the source as a whole
     message: str
 
 
 EVERY_TEXT = "text:"  # begins the signature of a source without include globs
-KEPT = "Its index is kept"  # for messages about a source that cannot be read
-GOES_ON = "the next run continues"  # for messages about a scan that stopped early
+KEPT = "Its index is kept"  # used in messages about a source that cannot be read
+GOES_ON = "the next run continues"  # used in messages about a scan that stopped early
 
 _AMBIGUOUS = re.compile(r"%(?=25|[89A-F][0-9A-F])")
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
@@ -50,8 +51,8 @@ class ScanLog:
     revision    what was scanned, if the source has a name for it (a git commit)
     progress    receives the progress of a long step, or None
     expected    counts the items in advance, if possible; slow, so call it once
-    rescan      single paths are not enough (an ignore file changed): scan the whole source
-    stored      called when all items are stored, so that the next scan may continue from there
+    rescan      True: single paths are not enough (an ignore file changed), so scan the whole source
+    stored      a function to call when all items are stored; the next scan then continues from there
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
@@ -85,9 +86,9 @@ class Connector(Protocol):
     """A source of documents.
 
     `name` is the full name, such as `git:platform`; its type is the part before the colon. `signature`
-    changes when the configuration changes which items a scan yields or their content (globs, branch): the
-    run then ignores the known fingerprints. The part after "@" is the source's place on this machine, which
-    does not affect the items.
+    changes when the configuration changes which items a scan yields or their content (globs, branch): the run
+    then ignores the known fingerprints. The part of the signature after "@" is the path or address of the
+    source, which does not affect the items.
     """
 
     @property

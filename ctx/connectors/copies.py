@@ -1,9 +1,9 @@
 """The bare clones of git repositories: where they are, their locks, and what a killed git left in them.
 
 The files of a bare repository can make git run programs, read other folders and contact other hosts. So git
-must never run in a clone into which anybody else can write. The user's own cache folder has mode 0700. In
-`cache_dir`, which may be a folder of a project that a stranger wrote, a secret of the user is part of the
-clone's name, so no stranger knows the name.
+must never run in a clone into which anybody else can write. Clones in the user's own cache folder are safe,
+because that folder has mode 0700. In `cache_dir`, which may be a folder of a project that a stranger wrote, a
+secret of the user is part of the clone's name, so no stranger knows the name.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ from functools import cached_property
 from ctx import files
 from ctx.errors import SourceError
 
-REMOTE = "ctx"  # a name that user configurations do not mention, unlike `origin`
+REMOTE = "ctx"  # the remote's name in our clones; unlike `origin`, no user's git configuration mentions it
 LOCK_POLL_S = 0.05
 
 _SECRET_BYTES = 32
-_HEAD = b"ref: refs/heads/main\n"  # does not exist: our branches are below refs/ctx
+_HEAD = b"ref: refs/heads/main\n"  # this branch does not exist, because our branches are below refs/ctx
 _CONFIG = b"[core]\n\trepositoryformatversion = %d\n\tbare = true\n"
 _PARTIAL = (
     b'[extensions]\n\tpartialClone = %s\n[remote "%s"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
@@ -94,8 +94,8 @@ class Copy:
     def prepare(self) -> None:
         """Prepare the clone for git, or create an empty one. Needs the lock.
 
-        Repairs what was left by a process that was killed. The remote's address and the other settings are in
-        the environment. Raises `SourceError`.
+        Repairs what was left by a process that was killed. The remote's address and the other settings are
+        not in the clone but are passed to git in environment variables. Raises `SourceError`.
         """
         try:
             for folder in ("", "objects", "objects/pack", "refs"):
@@ -140,7 +140,9 @@ class Copy:
 
 
 def holds_partial_packs(repository: str) -> bool:
-    """Whether a pack lacks objects that the remote has promised."""
+    """Whether the repository is a partial clone: it has packs that lack objects, which git fetches when it
+    needs them.
+    """
     packs = os.path.join(repository, "objects", "pack")
     return os.path.isdir(packs) and any(name.endswith(".promisor") for name in os.listdir(packs))
 

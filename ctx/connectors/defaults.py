@@ -2,7 +2,8 @@
 
 import re
 
-MAX_FILE_BYTES = 10_000_000  # a larger text file is usually a log or a dump
+# Larger files are left out, because a text file of this size is usually a log or a dump.
+MAX_FILE_BYTES = 10_000_000
 
 SECRET = "possible secret"  # noqa: S105
 LOCK_FILE = "lock file"
@@ -64,7 +65,7 @@ def left_out(name: str) -> str | None:
     """
     name = name.lower()
     stem, _, suffix = name.rpartition(".")
-    if not stem:  # no dot, or a name that begins with its only one
+    if not stem:  # the name has no dot, or only one at its start
         stem, suffix = (name, "") if name[:1] != "." else ("", suffix)
     if (name.startswith(".env") and not name[4:5].isalpha()) or name == ".envrc":
         return SECRET
@@ -87,14 +88,15 @@ def left_out(name: str) -> str | None:
     return BACKUP if hashed or _TEMPORARY.search(name) else None
 
 
-_MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # of version control and ctx
+_MACHINERY = ".git .hg .svn .bzr .jj CVS .ctx"  # folders of version control systems and of ctx
 _COPIES = """
     node_modules bower_components __pycache__ __pypackages__
     .venv .tox .nox .eggs .direnv .cache .gradle .terraform .yarn .pnpm-store .next .nuxt
     .mypy_cache .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints .stack-work .dart_tool
     .Trash .Trashes .Spotlight-V100 .fseventsd $RECYCLE.BIN lost+found
 """
-_KEYS = ".ssh .gnupg .aws .kube"  # must not be published when a user names the home folder
+# Folders with keys, which must stay private if a user indexes the home folder.
+_KEYS = ".ssh .gnupg .aws .kube"
 
 SKIPPED_FOLDERS = frozenset(f"{_MACHINERY} {_COPIES} {_KEYS}".split())
 """Folders that are never read, whatever the globs say: copies, caches and keys."""

@@ -1,6 +1,6 @@
 """A folder of this machine as a source.
 
-A scan lists the folders and calls `lstat` for each file that the globs take. It reads nothing outside the
+A scan lists the folders and calls `lstat` for each file that matches the globs. It reads nothing outside the
 root: it opens files one path component at a time, without following links.
 """
 
@@ -31,9 +31,10 @@ from ctx.connectors.walk import (
 from ctx.errors import SourceError
 from ctx.models import Content, SourceItem, outline
 
-SCAN_FORMAT = 4  # increased when a version takes or reads other files with the same configuration
-OWN_ADDRESS = "file"  # a value of `link`
-_FEW_TOPS = 100  # for more, one pass over all known ids is faster than a query for each
+# Increased when a new version of ctx selects or reads files differently with the same configuration.
+SCAN_FORMAT = 4
+OWN_ADDRESS = "file"  # the value of `link` for `file:` addresses
+_FEW_TOPS = 100  # with more paths, one pass over all known ids is faster than a query for each path
 
 
 class _OnDisk:
@@ -50,13 +51,14 @@ class _OnDisk:
 
 @dataclass(eq=False, repr=False)
 class FilesystemConnector:
-    """The files below `root` that the globs take and no ignore file excludes.
+    """The files below `root` that match the globs and that no ignore file excludes.
 
-    Without `include_globs`, all files that are not left out by name. Files that git tracks are read even if
-    an ignore file matches them. `root` may be relative to the working folder. `follow_symlinks` follows links
-    whose target is below the root. `link` is the address of a file, with `{path}` for its path below the
-    root, or "file" for its address on this machine. An empty root with known documents is taken for an
-    unmounted disk. `stays(root)` is called before each scan with the resolved root; False is an error.
+    Without `include_globs`, it includes all files that are not left out by name. Files that git tracks are
+    read even if an ignore file matches them. `root` may be relative to the working folder. `follow_symlinks`
+    follows links whose target is below the root. `link` is the address of a file, with `{path}` for its path
+    below the root, or "file" for its `file:` address. An empty root that had documents is an error, because
+    its disk may not be mounted. `stays(root)` is called with the resolved root before each scan; if it
+    returns False, the scan raises `SourceError`.
     """
 
     name: str
@@ -93,8 +95,8 @@ class FilesystemConnector:
     # -- scanning --------------------------------------------------------------------------------------------
 
     def scan(self, known: Mapping[str, str], log: ScanLog, *, brief: bool = False) -> Iterator[SourceItem]:
-        """Yield new and changed files, folder by folder in order of their names. `brief`: ask git for its
-        tracked files only if a known file was not found.
+        """Yield new and changed files, folder by folder in order of their names. With `brief`, ask git which
+        files it tracks only if a known file was not found.
         """
         root = self._real_root(known)
         walk = Walk(self, root, known, log, self.rule_files)
@@ -238,7 +240,8 @@ class FilesystemConnector:
     def _outer_rules(self, root: str) -> tuple[Level, ...]:
         """Git's ignore rules in the folders above the root, deepest first, if the root is in a work tree.
 
-        Empty if they ignore the root itself: a user who names an ignored folder as a source wants it read.
+        Empty if these rules ignore the root itself: a user who names an ignored folder as a source wants it
+        read.
         """
         folder = files.work_tree(root)
         if folder is None:
@@ -271,7 +274,7 @@ class FilesystemConnector:
             changed = error.errno == errno.EINVAL
             reason = "is not a regular file any more" if changed else f"cannot be read: {error.strerror}"
             raise SourceError(reason) from error
-        address = self.link  # None by default, because an address would show an absolute path
+        address = self.link  # None by default, because a `file:` address would show the absolute path
         if address == OWN_ADDRESS:
             address = "file://" + quote(os.fsencode(f"{self.root.rstrip('/')}/{relative}"))
         elif address:
@@ -294,7 +297,8 @@ def _scopes(walk: Walk, top: Scope) -> Scopes:
 def _known_below(known: Iterable[str], tops: set[str]) -> set[str]:
     """The ids that are one of `tops` or below one, in one pass over the ids."""
     below: Callable[[Iterable[str]], set[str]] | None = getattr(known, "below", None)
-    if below is not None and len(tops) <= _FEW_TOPS:  # the index can find them without a full read
+    # The catalog finds these ids with its index, without reading all ids.
+    if below is not None and len(tops) <= _FEW_TOPS:
         return below(tops)
     inside: dict[str, bool] = {"": False}
 

@@ -146,7 +146,8 @@ def _parse_url(url: str) -> Remote:
     display = f"{parts.scheme}://{user}{url_host(host)}{f':{port}' if port else ''}{parts.path}"
     secrets = _secret_parts(parts, transport)
     forms = {form for secret in secrets for form in (secret, unquote(secret)) if len(form) > 2}
-    longest_first = tuple(sorted(forms, key=len, reverse=True))  # so that none is replaced in part
+    # The longest first, so that a secret that contains another one is replaced as a whole.
+    longest_first = tuple(sorted(forms, key=len, reverse=True))
     return Remote(url, transport, host, port, unquote(parts.path), display, longest_first)
 
 
@@ -197,8 +198,9 @@ def _home(remote: Remote) -> tuple[str, _Forge | None]:
 
 
 # -- submodules ----------------------------------------------------------------------------------------------
-# A stranger may have written the address of a submodule, so it is read only from the own host and port of the
-# repository and with an equally safe transport, or, for one on this machine, from a folder next to it.
+# A stranger may have written the address of a submodule, so a submodule is read only from the repository's
+# own host and port and with an equally safe transport. A submodule of a repository on this machine is read
+# only from a folder next to the repository.
 
 _OPEN = {"http": 80, "git": 9418}  # transports without encryption, and their ports
 _SAFE = {"https": 443, "ssh": 22}
@@ -251,7 +253,7 @@ def address_of(submodule: Submodule, outer: Remote) -> str:
 
 
 def _beside(url: str, outer: Remote) -> str:
-    """Resolve a relative address against the repository's own."""
+    """Resolve an address that is relative to the address of the outer repository."""
     if outer.host is None:
         path = posixpath.normpath(posixpath.join(outer.path, url))
         if posixpath.dirname(path) != posixpath.dirname(posixpath.normpath(outer.path)):

@@ -1,9 +1,9 @@
 """A git repository as a source. Files are read from git's objects, without a work tree.
 
 A bare clone (see `copies`) fetches one branch. If the remote supports it, `shallow` fetches commits and
-folders, and then only the latest version of the files that the globs take. (With a cut history, every file
-would have the date of the last commit.) A file's fingerprint is the id of its blob, so a new commit costs
-only what it changed.
+folders, and then only the latest version of the files that match the globs. (With a shallow clone, every file
+would have the date of the last commit.) A file's fingerprint is the id of its blob, so after a new commit
+only the files that it changed are read.
 """
 
 import os
@@ -38,12 +38,13 @@ from ctx.errors import ConfigError, SourceError
 from ctx.models import COMMITS, Content, SourceItem, outline
 
 MAX_SUBMODULES = 100
-MAX_DEPTH = 5  # submodules of submodules
-MAX_COMMITS = 20_000  # the newest; the report says if there are more
-SCAN_FORMAT = 3  # increased when a version takes or reads other files with the same configuration
+MAX_DEPTH = 5  # levels of submodules inside submodules
+MAX_COMMITS = 20_000  # the newest commits to index; the report says if there are more
+# Increased when a new version of ctx selects or reads files differently with the same configuration.
+SCAN_FORMAT = 3
 
-_FIELDS = 4  # of a commit
-_FILE_MODES = (b"100644", b"100755", b"100664")  # not links (120000)
+_FIELDS = 4  # fields that `git log` prints for each commit
+_FILE_MODES = (b"100644", b"100755", b"100664")  # git's modes of regular files; a link has 120000
 _SUBMODULE_MODE = b"160000"
 _BRANCH_REFUSED = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|\.lock(/|$)|^[-/.]|/\.|[/.]$|^@$")
 
@@ -65,7 +66,7 @@ class Change(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class GitConnector:
-    """The files below `root` that the globs take, of one branch, tag or full commit id.
+    """The files below `root` that match the globs, at one branch, tag or full commit id.
 
     `url` is anything git can clone. `branch` None is the remote's default. Ids are paths below `root`.
     `cache_dir` is where the clone is kept, None for the user's cache. Raises `ConfigError` for an address or
@@ -73,7 +74,7 @@ class GitConnector:
 
     `submodules` includes their files. `lfs` includes files in Git LFS, if `git lfs` is installed. For a
     submodule, `within` is the scope in the outer repository, used instead of the globs, and `depth` its
-    nesting.
+    nesting level.
     """
 
     name: str
@@ -120,7 +121,7 @@ class GitConnector:
 
     @property
     def signature(self) -> str:
-        # The copy's name is a hash of the address.
+        # The clone's name is a hash of the remote's address.
         origin = (SCAN_FORMAT, self.copy.name, self.branch, self.root)
         globs = (self.include_globs, self.exclude_globs, self.max_file_bytes, self.commits, self.since_ms)
         further = (self.submodules, self.lfs and lfs_installed())
@@ -159,8 +160,8 @@ class GitConnector:
     def _below(
         self, submodule: Submodule, scope: Scope, known: Mapping[str, str], log: ScanLog
     ) -> Iterator[SourceItem]:
-        """Yield the new and changed files of a submodule. If it cannot be read, this is reported and its
-        known files stay.
+        """Yield the new and changed files of a submodule. If the submodule cannot be read, the failure is
+        reported and its known files stay.
         """
         prefix = encode_name(submodule.path.removeprefix(self._prefix)) + "/"
         inner_log = ScanLog(log.progress)
@@ -209,7 +210,7 @@ class GitConnector:
     # -- listing files -----------------------------------------------------------------------------
 
     def _changed(self, tip: Tip, known: Mapping[str, str], log: ScanLog, lock: int) -> list[_Entry]:
-        """The new and changed files that the globs take. Also fills `log.unchanged`."""
+        """The new and changed files that match the globs. Also fills `log.unchanged`."""
         try:
             listing = self._repository.git.run(
                 ["ls-tree", "-r", "-z", "--full-tree", f"{tip.oid}:{self.root}"], timeout_s=QUICK_TIMEOUT_S
@@ -241,7 +242,9 @@ class GitConnector:
     def _linked(
         self, tip: Tip, links: Mapping[str, str], scopes: Scopes, lock: int, log: ScanLog
     ) -> list[tuple[Submodule, Scope]]:
-        """(submodule, scope) for each submodule that the globs take; empty unless `submodules` is set."""
+        """(submodule, scope) for each submodule whose path matches the globs; empty unless `submodules` is
+        set.
+        """
         if not links:
             return []
         if not self.submodules:
@@ -293,7 +296,7 @@ class GitConnector:
         prefix = os.fsencode(self._prefix)
         paths = {entry.path for entry in entries}
         changes: dict[bytes, Change] = {}
-        bound = secrets.token_hex(12).encode()  # no path begins with it
+        bound = secrets.token_hex(12).encode()  # random, so that no path begins with it
         form = f"--format=format:{bound.decode()}%H %ct %an"
         arguments = ["log", "-z", "--no-renames", "-c", "--name-only", form, tip.oid, *self._below_root()]
         deadline_s = time.monotonic() + self.timeout_s

@@ -24,20 +24,21 @@ from ctx.connectors.copies import REMOTE
 from ctx.connectors.forges import Remote
 from ctx.errors import SourceError
 
-OLDEST_GIT = (2, 31)  # the first that reads configuration from the environment
-QUICK_TIMEOUT_S = 60.0  # for calls that read only our clone, or list a remote's branches
+OLDEST_GIT = (2, 31)  # the first version that reads configuration from the environment
+QUICK_TIMEOUT_S = 60.0  # deadline of calls that read only our clone, or list a remote's branches
 CHUNK_BYTES = 1 << 16
-MAX_PROCESSES = 64  # in one call; usually at most ten
-LOOK_S = 0.2  # how often to check git's output, processes and the disk
-LEAST_ROOM_BYTES = 64 << 20  # to leave free on the disk, so that an endless fetch cannot fill it
+MAX_PROCESSES = 64  # processes that one call of git may start; usually there are at most ten
+LOOK_S = 0.2  # seconds between two checks of git's output, its processes and the disk
+LEAST_ROOM_BYTES = 64 << 20  # bytes to leave free on the disk, so that an endless fetch cannot fill it
 # The limit for the output of one call: enough to list two million files. A malicious repository that takes a
 # kilobyte to fetch can list ten thousand million: ten trees that each contain the next one ten times.
 MAX_OUTPUT_BYTES = 128 << 20
 # The largest allocation that git may make. A pack of four kilobytes can expand to a file of four gigabytes (a
-# delta that repeats). The limit is more than lists of ten million objects take, and twice what git keeps as
-# deltas.
+# delta that repeats). The limit is enough for lists of ten million objects, and is twice what git needs for
+# the largest files that git itself stores as deltas.
 ALLOC_LIMIT = "2g"
-MAX_STDERR_BYTES = 1 << 16  # to keep of its beginning (a trace) and of its end (the error)
+# Bytes of git's standard error to keep from its start (a trace) and from its end (the error).
+MAX_STDERR_BYTES = 1 << 16
 
 # Removed from the environment: variables of a git process that started us (a hook, an alias). They would
 # select its repository or override our settings, such as `-c` settings (GIT_CONFIG_PARAMETERS).
@@ -102,7 +103,7 @@ class Git:
             "core.hooksPath": os.devnull,
             "core.fsmonitor": "false",
             "protocol.version": "2",
-            "http.lowSpeedLimit": "1",  # bytes a second: for dead connections, not slow ones
+            "http.lowSpeedLimit": "1",  # bytes a second; so low that only dead connections end, not slow ones
             "http.lowSpeedTime": "60",
             "log.showSignature": "false",
         }
@@ -203,7 +204,8 @@ class Git:
                 stderr=stderr,
                 env=env,
                 cwd="/",
-                start_new_session=True,  # makes a group to kill, without a terminal for prompts
+                # Makes a process group, which can be killed as a whole and has no terminal for prompts.
+                start_new_session=True,
                 pass_fds=tuple(keep_fds),
                 bufsize=0,
             )
@@ -287,7 +289,7 @@ def _running(group: int) -> int:
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process and its children, and close its pipes."""
     if process.poll() is None:
-        with suppress(ProcessLookupError):  # it has just ended
+        with suppress(ProcessLookupError):  # the process has just ended
             os.killpg(process.pid, signal.SIGKILL)
     for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
         with suppress(OSError):  # unwritten data is discarded

@@ -1,14 +1,14 @@
 """Match globs and the lines of ignore files as git does (gitignore(5)), in linear time.
 
 The patterns work like an automaton that moves down the folders: a `Level` holds the remaining parts of the
-patterns that apply in one folder. A file costs a test of its name against sets, and most folders share one
+patterns that apply in one folder. To test a file, its name is looked up in sets, and most folders share one
 Level. Tests compare the results with `git check-ignore`. The only difference: names are compared in composed
 form (NFC), because a Mac stores accents apart from their letters.
 
-A stranger may write the patterns, so matching a pattern takes at most its length times the name's. A
-component is split at its stars into parts of fixed width. Each part except the last is matched at the first
-place where it fits and never retried (an atomic group); a later place would only leave less room.
-`Rules.weight` limits the sum.
+A stranger may write the patterns, so the time to match a pattern is limited: it grows at most with the
+pattern's length times the name's length. A component is split at its stars into parts of fixed width. Each
+part except the last is matched at the first place where it fits and never retried (an atomic group); a later
+place would only leave less room. `MAX_WEIGHT` limits the sum for all patterns of a folder.
 """
 
 import os
@@ -22,16 +22,18 @@ from typing import NamedTuple
 from ctx.errors import ConfigError, SourceError
 from ctx.text.strings import nfc
 
-MAX_BRACE_PATTERNS = 1000  # `{a,b}{a,b}...` doubles with each pair
-MAX_GLOB_CHARS = 1024  # per glob in the configuration
-MAX_RULE_FILE_BYTES = 1_000_000  # of an ignore file
-MAX_LINE_CHARS = 20_000  # per line of an ignore file; no path is longer
+# Maximum patterns from one glob: each pair of braces in `{a,b}{a,b}...` doubles their number.
+MAX_BRACE_PATTERNS = 1000
+MAX_GLOB_CHARS = 1024  # maximum characters of a glob in the configuration
+MAX_RULE_FILE_BYTES = 1_000_000  # maximum size of an ignore file
+MAX_LINE_CHARS = 20_000  # maximum characters of a line in an ignore file; no path is longer
 MAX_WEIGHT = 200_000
 """The limit for all ignore files of one folder: about 50,000 plain names, or 40,000 characters of wildcards.
 More is an error, because ignoring the rules would publish files that they hide.
 """
-_WILD_WEIGHT = 5  # per character of a wildcard component; every component adds 2
-_ALTERNATION_CHARS = 5000  # in one regular expression; other threads can run between two of them
+_WILD_WEIGHT = 5  # weight per character of a component with wildcards; every component adds 2 more
+# Maximum characters of one regular expression; other threads can run between two expressions.
+_ALTERNATION_CHARS = 5000
 
 _POSIX_CLASSES = {
     "alnum": "0-9A-Za-z",
@@ -56,7 +58,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _BRACES = re.compile(r"\\.|[{},]", re.DOTALL)  # a backslash escapes the next character
-# In brackets: a class, the rest of a range, or a character.
+# Matches one item inside brackets: a class such as `[:alpha:]`, the end of a range, or a character.
 _IN_BRACKETS = re.compile(r"\[:(?P<name>[^\]]*):\]|-\\?(?P<end>(?<=\\).|[^\]\\])|\\?(?P<char>.)", re.DOTALL)
 
 OWN_RULES = ".ctxignore"
@@ -99,7 +101,7 @@ def _bracket(pattern: str, index: int) -> tuple[str, int]:
     negated = pattern[index : index + 1] in ("!", "^")
     index += negated
     parts: list[str] = []
-    previous = ""  # the character a range could begin with
+    previous = ""  # the last character, with which a range could begin
     first = index
     while index == first or pattern[index : index + 1] != "]":
         item = _IN_BRACKETS.match(pattern, index)
@@ -112,7 +114,7 @@ def _bracket(pattern: str, index: int) -> tuple[str, int]:
             parts.append(_POSIX_CLASSES[item["name"]])
             previous = ""
         elif item["end"] and previous:
-            if previous <= item["end"]:  # a reversed range matches nothing
+            if previous <= item["end"]:  # a range in reverse order matches nothing
                 parts.append(f"{re.escape(previous)}-{re.escape(item['end'])}")
             previous = ""
         else:
@@ -135,7 +137,7 @@ def _segment(tokens: Sequence[Token]) -> Segment:
             return Segment("suffix", literal)
         if kinds[-1] == "star":
             return Segment("prefix", literal)
-    parts = [""]  # between the stars
+    parts = [""]  # the parts of the component between its stars
     for kind, text in tokens:
         if kind == "star":
             parts.append("")
@@ -184,7 +186,8 @@ _STARS_WITHIN = re.compile(r"([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(?=[^/])|
 def _spelled_out(body: str) -> list[str]:
     """Expand an anchored pattern as git does: `a**/b` is `ab` and `a*/**/b`, but `a?**/b` is `a?*/b`.
 
-    Git removes a literal prefix from the pattern and the path, and a `**` that is then first crosses folders.
+    Git first removes a literal prefix from the pattern and the path. If the rest of the pattern begins with
+    `**`, it crosses folders.
     """
     match = _STARS_WITHIN.match(body) if body.find("**") > 0 else None
     if match is None:
@@ -260,8 +263,8 @@ def expand_braces(glob: str) -> list[str]:
 
 
 def _first_alternatives(text: str) -> list[int]:
-    """The positions of the first `{` with a matching `}` and a comma between them, of its commas, and of the
-    `}`. Empty if there is none.
+    """The positions of the first `{` that has a matching `}` and a comma between the two, of all commas
+    between them, and of the `}`. Empty if there is no such `{`.
     """
     groups: list[list[int]] = []
     first: list[int] = []

@@ -23,8 +23,8 @@ from ctx.errors import SourceError
 logger = logging.getLogger(__name__)
 
 FETCH_TIMEOUT_S = 1800.0  # enough for the first fetch of a large repository on a slow connection
-PREFETCH = 20_000  # objects to request at once
-PACKS = 40  # each fetch adds one; if there are more, they are combined
+PREFETCH = 20_000  # objects in one request
+PACKS = 40  # packs in a clone; each fetch adds one, and if there are more, `git gc` combines them
 
 _FILTERS = re.compile(rb"packet: .*< (fetch=[^\n]*\bfilter\b|[0-9a-f]{40,64} [^\n]*\\0[^\n]*\bfilter\b)")
 _DEFAULT = re.compile(rb"^ref: refs/heads/([^\t\n]*)\tHEAD$", re.MULTILINE)
@@ -239,8 +239,8 @@ class Repository:
             logger.warning("git gc failed source=%s reason=%s", self.name, error.words)
 
     def absent(self) -> set[str]:
-        """The ids of objects at the fetched refs that a partial clone lacks. Git would request them one at a
-        time.
+        """The ids of objects at the fetched refs that a partial clone lacks. When git needs them, it requests
+        them one at a time, so `prefetch` them.
         """
         if not holds_partial_packs(self.copy.path):
             return set()
@@ -251,7 +251,9 @@ class Repository:
         return {line[1:].decode() for line in objects if line.startswith(b"?")}
 
     def prefetch(self, oids: Sequence[str], lock: int, progress: Progress | None) -> None:
-        """Fetch the missing objects of a partial clone at once. Git would request them one at a time."""
+        """Fetch those of these objects that a partial clone lacks, all together, because git would request
+        them one at a time.
+        """
         promised = self.absent() if oids else set()
         absent = [oid for oid in dict.fromkeys(oids) if oid in promised]
         for start in range(0, len(absent), PREFETCH):
@@ -321,5 +323,5 @@ def _beside(remote: Remote, pointer: Pointer) -> bytes | None:
         try:
             return read_below(remote.path, path, pointer.size, whole=True)
         except (OSError, SourceError):
-            continue  # missing, or of another size
+            continue  # the file is missing or has another size
     return None

@@ -1,4 +1,4 @@
-"""A bucket of an S3-compatible store as a source: the objects below a prefix that the globs take.
+"""A bucket of an S3-compatible store as a source: the objects below a prefix that match the globs.
 
 The whole bucket is listed, but only new and changed objects are read: the fingerprint is the ETag and the
 size. Credentials are never in a message or a log.
@@ -36,11 +36,13 @@ from ctx.lua.fetch import Reply
 from ctx.models import Content, SourceItem, outline
 from ctx.text.strings import one_line
 
-SCAN_FORMAT = 3  # increased when a version takes or reads other objects with the same configuration
-MAX_LISTING_BYTES = 20_000_000  # per page of a listing, which has a thousand keys
+# Increased when a new version of ctx selects or reads objects differently with the same configuration.
+SCAN_FORMAT = 3
+MAX_LISTING_BYTES = 20_000_000  # maximum size of a page of a listing; a page has up to a thousand keys
 REQUEST_S = 60.0
-MAX_PAGES = 20_000  # per listing: twenty million keys, or an endless series of empty pages
-ATTEMPTS = 3  # per request, if the store is busy
+# Maximum pages per listing, which are twenty million keys; stops an endless series of empty pages.
+MAX_PAGES = 20_000
+ATTEMPTS = 3  # attempts per request, if the store is busy
 SILENCES = 5  # requests in a row without an answer, after which the scan stops
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -170,7 +172,7 @@ class _Signer:
 
     def __init__(self, profile: str | None, region: str | None) -> None:
         try:
-            # 200 ms, and an optional package
+            # An optional package, which takes 200 ms to import.
             import botocore.auth
             import botocore.awsrequest
             import botocore.exceptions
@@ -180,7 +182,7 @@ class _Signer:
                 "access keys need botocore. Run pip install 'ctx-server[s3]', or set `anonymous = true` "
                 "for a public bucket"
             ) from error
-        logging.getLogger("botocore").setLevel(logging.INFO)  # at DEBUG it logs tokens
+        logging.getLogger("botocore").setLevel(logging.INFO)  # at the level DEBUG, botocore logs tokens
         self._botocore = botocore
         with self._told():
             session = botocore.session.Session(profile=profile)
@@ -196,7 +198,8 @@ class _Signer:
     def headers(self, url: str) -> list[tuple[str, str]]:
         """The headers that sign a GET of this address."""
         with self._told():
-            keys = self._credentials.get_frozen_credentials()  # renewed before they expire
+            # The library renews these keys before they expire.
+            keys = self._credentials.get_frozen_credentials()
             request = self._botocore.awsrequest.AWSRequest("GET", url)
             self._botocore.auth.S3SigV4Auth(keys, "s3", self.region).add_auth(request)
         return [(name.lower(), value) for name, value in request.headers.items()]
@@ -272,7 +275,7 @@ class _Store:
         raise SourceError(f"its listing has more than {MAX_PAGES:,} pages; set `prefix` to read less")
 
     def read(self, key: str, max_bytes: int) -> Reply:
-        """Request an object. Raises `SourceError`."""
+        """Request an object and return the reply, of at most `max_bytes`. Raises `SourceError`."""
         self.reads += 1
         return self._get("/" + path_of(key), {}, max_bytes)
 

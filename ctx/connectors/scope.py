@@ -1,4 +1,4 @@
-"""Decide which paths a source takes, by include and exclude globs and the ignore files of each folder."""
+"""Decide which paths a source includes, by include and exclude globs and the ignore files of each folder."""
 
 import os
 from collections import Counter
@@ -21,11 +21,12 @@ from ctx.models import outline
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """Decides what a source takes in one folder: `takes(name)` for its files, `enter(name)` for its folders.
+    """Decides what a source includes in one folder: `takes(name)` for its files, `enter(name)` for its
+    folders.
 
-    `ignores` are the levels of the ignore files, the deepest first. `named` are the globs that name files
-    which are left out by default. `chosen`: the configuration has include globs. `tag` identifies the ignore
-    rules for files in this folder, in any process; "" if there are none.
+    `ignores` are the levels of the ignore files, the deepest first. `named` are the include globs for files
+    that are left out by default, such as `.env*`. `chosen`: the configuration has include globs. `tag`
+    identifies the ignore rules for files in this folder, in any process; "" if there are none.
     """
 
     include: Level
@@ -51,7 +52,7 @@ class Scope:
         exclude_globs: Iterable[str],
         ignores: tuple[Level, ...] = (),
     ) -> "Scope":
-        """The scope of a source's root. Without include globs it takes every file. Raises `ConfigError`."""
+        """The scope of a source's root. Without include globs, it has every file. Raises `ConfigError`."""
         include = Rules(parse_globs(("**/*",) if include_globs is None else include_globs)).top()
         texts = (text for glob in include_globs or () for text in expand_braces(glob))
         # `.env*` names files that are left out by default; `*` and `*.json` do not.
@@ -62,13 +63,13 @@ class Scope:
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the source takes a file of this folder. It never takes `.git`, which is a file in a linked
-        work tree.
+        """Whether the source includes a file of this folder. It never includes `.git`, which is a file in a
+        linked work tree.
         """
         return name not in (".git", OWN_RULES) and self.wants(name) and self.left_out(name) is None
 
     def wants(self, name: str) -> bool:
-        """Whether the globs and the ignore files take a file of this folder."""
+        """Whether the globs include a file of this folder and no ignore file excludes it."""
         included = self.include.decide(name, folder=False)
         excluded = self.exclude.decide(name, folder=False) or self.ignored(name, folder=False)
         return bool(included) and not excluded
@@ -154,7 +155,7 @@ class Scopes:
         self._scopes: dict[str, Scope | None] = {"": ruled("", top) if ruled else top}
 
     def takes(self, path: str) -> bool:
-        """Whether the source takes the file at this path."""
+        """Whether the source includes the file at this path."""
         folder, _, name = path.rpartition("/")
         scope = self.of(folder)
         if scope is None or scope.takes(name):

@@ -27,10 +27,10 @@ from ctx.lua.fetch import (
 )
 from ctx.lua.frames import Deadline
 
-AGENT = "ctx"  # our name in robots.txt
+AGENT = "ctx"  # the name under which robots.txt has rules for ctx
 USER_AGENT = f"{AGENT}/{__version__} (+https://github.com/ctx-server/ctx)"
-REQUEST_S = 30.0  # for one reply, from the name's look-up to the last byte
-MAX_ORIGINS = 8  # connections kept open
+REQUEST_S = 30.0  # seconds for one reply, from the DNS look-up of the host to the last byte
+MAX_ORIGINS = 8  # maximum connections to keep open, one per origin
 
 
 class Unanswered(SourceError):

@@ -32,8 +32,8 @@ RULE_FILES = (".gitignore", OWN_RULES)
 CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
-FINE_TICK_NS = 100_000_000  # ten times the resolution of kernel timestamps (1 to 10 ms)
-COARSE_TICK_NS = 2_500_000_000  # FAT stores two seconds, HFS+ and old servers one
+FINE_TICK_NS = 100_000_000  # nanoseconds; ten times the resolution of kernel timestamps (1 to 10 ms)
+COARSE_TICK_NS = 2_500_000_000  # FAT stores timestamps in steps of 2 s, HFS+ and old file servers of 1 s
 CLOCK_SKEW_NS = 3_600_000_000_000  # a timestamp further in the future is a wrong date, not clock skew
 RACY = "~"  # ends the fingerprint of a file that may still change without a new timestamp
 
@@ -192,7 +192,7 @@ class Walk:
                 try:
                     st = entry.stat(follow_symlinks=False)
                 except OSError as error:
-                    if error.errno not in GONE:  # its known document stays
+                    if error.errno not in GONE:  # if the file cannot be read, its known document stays
                         self.withhold(source_id, f"cannot be read: {error.strerror}")
                     continue
                 if stat.S_ISREG(st.st_mode):

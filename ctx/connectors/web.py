@@ -16,12 +16,13 @@ from ctx.errors import ConfigError
 from ctx.lua.fetch import Resolve, resolve_host
 from ctx.models import SourceItem, outline
 
-SCAN_FORMAT = 2  # increased when a version takes or reads other pages with the same configuration
+# Increased when a new version of ctx selects or reads pages differently with the same configuration.
+SCAN_FORMAT = 2
 
 
 @dataclass(eq=False, repr=False)
 class WebConnector:
-    """The pages below the start address, or those in a list.
+    """The pages below the start address, or those in a list (a sitemap or an llms.txt).
 
     Addresses must begin with one of `prefixes`; empty means the folder of the start address. `depth` is the
     number of links to follow; None: 8 from a page, 0 from a list. `folder` is where the journal of the crawl

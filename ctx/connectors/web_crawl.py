@@ -1,8 +1,8 @@
 """The crawl of a website.
 
 A page is deleted from the index if its address replies that it is gone, or if a complete new crawl does not
-find it, but never because of a failure. Known pages are also requested directly, so that links that are
-missing from a front page do not delete other pages.
+find it, but never because of a failure. Known pages are also requested directly, so that a page stays indexed
+if a front page no longer links to it.
 """
 
 import hashlib
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 DEPTH = 8  # links to follow from the start address; 0 for a list of pages (sitemap, llms.txt)
 MAX_SITEMAPS = 100
-MAX_FRONTIER = 200_000  # addresses that wait to be requested
+MAX_FRONTIER = 200_000  # maximum addresses that wait to be requested
 REQUESTS_A_PAGE = 4  # the limit of requests is this times `max_pages`: many are redirects and dead links
 SILENCES = 5  # requests in a row without an answer, after which the crawl stops
-# If more documents than this, and more than half of all, are gone in one run, they are kept.
+# If the documents that are gone in one run are more than this many, and more than half of all, they are kept.
 LOSS_IS_SUSPECT = 10
-MAX_LINKS_BYTES = 128 << 20  # for all links of a crawl; 5,000 pages with 500 links each take a fifth
-_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory of an address without its characters, and of a reference to it
-MAX_PROBLEMS = 200  # lines in the report for single pages
+MAX_LINKS_BYTES = 128 << 20  # memory for links; 5,000 pages with 500 links each take a fifth of it
+_ADDRESS_BYTES, _LINK_BYTES = 150, 8  # memory per address, plus its characters; memory per link to it
+MAX_PROBLEMS = 200  # problems with single pages to list in the report
 _GONE = frozenset({404, 410})
 _HTML = frozenset({HTML.media_type, *HTML.aliases})
 _NO_PAGES = frozenset(
     {"text/css", "text/javascript", "text/xml", "text/ecmascript", "text/calendar", "text/vcard"}
 )
-_TYPES = mimetypes.MimeTypes()  # without the machine's own types
+_TYPES = mimetypes.MimeTypes()  # only Python's built-in types, not those configured on this machine
 
 
 class _Visitable(NamedTuple):
@@ -67,7 +67,7 @@ class _Visitable(NamedTuple):
 
 @dataclass(eq=False)
 class Crawl:
-    """One crawl. `visits` starts with the visits of the last crawl, which this crawl replaces one by one."""
+    """One crawl. A visit records a page's last reply. `visits` begins with those of the last crawl."""
 
     source: "WebConnector"
     client: Client
@@ -79,7 +79,7 @@ class Crawl:
     def __post_init__(self) -> None:
         self.visits = dict(self.journal.visits)
         self._earlier: Mapping[str, Visit] = self.journal.visits
-        self._addresses: dict[str, str] = {}  # all links, each in memory once
+        self._addresses: dict[str, str] = {}  # all links, each address in memory once
         self._links_room = MAX_LINKS_BYTES
         for visit in self.visits.values():
             self._interned(visit.links)
@@ -87,14 +87,14 @@ class Crawl:
         self._depth = DEPTH
         self._room = min(
             MAX_FRONTIER, self.source.max_pages * REQUESTS_A_PAGE + len(self.known)
-        )  # frontier limit
+        )  # maximum addresses in the frontier
         self._frontier: deque[_Visitable] = deque()
         self._met: set[str] = set()  # addresses that are or were in the frontier
         self._asked_before = self.journal.asked
-        self._deferred: deque[_Visitable] | None = deque()  # None once all other pages were requested
-        self._digests: dict[str, str] = {}  # of this crawl's documents: digest -> address
+        self._deferred: deque[_Visitable] | None = deque()  # pages to request last; None after that
+        self._digests: dict[str, str] = {}  # digest -> address, for the documents of this crawl
         self._asked: set[str] = set()
-        self._answered: set[str] = set()  # addresses that gave a page
+        self._answered: set[str] = set()  # addresses that replied with a page
         self._canonical: set[str] = set()  # canonical addresses that replace another page
         self._aliases: dict[str, list[_Visitable]] = {}  # canonical address -> the pages it replaces
         self._moved: dict[str, str] = {}  # address -> where it redirects to
@@ -107,7 +107,7 @@ class Crawl:
     # -- start -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Request the start address and fill the frontier. Raises `SourceError`."""
+        """Request the start address and fill the frontier, the queue of addresses. Raises `SourceError`."""
         source = self.source
         address, reply = self._start()
         prefixes = source.prefixes or (folder_of(address),)
@@ -191,7 +191,7 @@ class Crawl:
             return read_sitemap(data, address, queries=self.source.queries)
         except SourceError as error:
             self._fail(address, error.message)
-            if not self.known:  # known pages are requested directly
+            if not self.known:  # known pages are requested even without a sitemap
                 self.log.complete = False
             return Listing(())
 
@@ -218,7 +218,7 @@ class Crawl:
             self._take_back(page.address)
         yield from self._walk()
         documents = set(self.known)
-        if self._failed:  # pages linked only from a page that failed
+        if self._failed:  # also pages that only a failed page links to
             documents |= {address for address, visit in self._earlier.items() if visit.stored}
         for address in sorted(documents - self._met):
             self._meet(_Visitable(address, self._depth))
@@ -264,9 +264,9 @@ class Crawl:
         return frozenset(self._asked | (self._asked_before if self._deferred is not None else set()))
 
     def _take_back(self, address: str) -> None:
-        """If a canonical address gave no page, request the pages again that it replaced.
+        """If a canonical address gave no page, request again the pages that it replaced.
 
-        They stay replaced if that address redirects to a page, or if it only failed and is indexed.
+        They stay replaced if the address redirects to a page, or if its request failed and it is indexed.
         """
         if address not in self._aliases or address in self._answered or self._stays(address):
             return
@@ -398,7 +398,7 @@ class Crawl:
             self._meet(_Visitable(goal, page.depth, page.hops + 1))
 
     def _follow(self, page: _Visitable, links: Iterable[str] | None = None) -> None:
-        """Meet the links of a page; None for those that it had when it was last read."""
+        """Add the links of a page to the frontier. `links` None: the links from the page's last visit."""
         if links is None:
             links = self._earlier[page.address].links if page.address in self._earlier else ()
         if page.depth < self._depth:
@@ -421,7 +421,7 @@ class Crawl:
             stored = False
         stored = stored and self._digests.setdefault(digest, address) == address
         links = self._interned(references.links)
-        if links is None:  # no room to store them: the next crawl reads the page again
+        if links is None:  # no memory is left for the links, so the next crawl reads the page again
             self.visits[address] = Visit("", "", digest, stored, ())
         else:
             # Do not send back fields that are very long or invalid.
@@ -443,7 +443,7 @@ class Crawl:
             yield SourceItem(address, digest, moment_ms(reply.headers) or now_ms(), lambda: content)
 
     def _interned(self, links: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The links of a page with each address in memory once; None if there is no room for them."""
+        """The links of a page with each address in memory once; None if no memory is left for them."""
         size = sum(_LINK_BYTES if link in self._addresses else _ADDRESS_BYTES + len(link) for link in links)
         if size > self._links_room:
             return None
@@ -472,7 +472,7 @@ class Crawl:
             self.visits = {address: visit for address, visit in self.visits.items() if address in self._asked}
 
     def conclude(self) -> None:
-        """Report on the whole crawl. If many pages are gone at once, they are kept for the user to check."""
+        """Report on the whole crawl. If many pages are gone at once, keep them for the user to check."""
         log, departed, total = self.log, len(self._departed), len(self.known)
         if len(self._failed) > MAX_PROBLEMS:
             log.problem("", f"{len(self._failed) - MAX_PROBLEMS:,} more pages could not be read")

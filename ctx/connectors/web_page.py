@@ -34,7 +34,7 @@ def _netloc(parts: SplitResult) -> str | None:
     host = host.rstrip(".").encode("idna").decode("ascii").lower()
     if parts.scheme not in PORTS or not host or "%" in host or parts.username is not None:
         return None
-    if "[" in parts.netloc and ":" not in host:  # an IP address of an unknown kind
+    if "[" in parts.netloc and ":" not in host:  # a literal IP address of an unknown kind
         return None
     return url_host(host) if port in (None, PORTS[parts.scheme]) else f"{url_host(host)}:{port}"
 
@@ -99,7 +99,7 @@ def folder_of(address: str) -> str:
 
 
 class Site:
-    """The addresses of a source: below one of its `prefixes`, with a path that the globs take.
+    """The addresses of a source: below one of its `prefixes`, with a path that matches the globs.
 
     Globs match the address's path, as they match paths in folders. A `/` at the end of an address is ignored.
     """
@@ -131,8 +131,8 @@ class Site:
 
 # -- links ---------------------------------------------------------------------------------------------------
 
-MAX_LINKS = 10_000  # of one page or list
-MAX_LISTED = 50_000  # of one sitemap, the limit of its format
+MAX_LINKS = 10_000  # links of one page or llms.txt
+MAX_LISTED = 50_000  # addresses in one sitemap, the limit of the format
 _ROBOTS = ("robots", "ctx")
 _NAMES = frozenset({"a", "area", "frame", "base", "link", "meta"})
 _REFRESH = re.compile(
@@ -143,7 +143,8 @@ _LOCATION = re.compile(r"<loc>\s*+(?:<!\[CDATA\[\s*+)?([^<>\]\s]{1,2000})")
 _SITEMAP_END = re.compile(
     r"</(?:\w{1,20}:)?(?:urlset|sitemapindex)\s*>|<(?:\w{1,20}:)?(?:urlset|sitemapindex)\b[^>]*/>"
 )
-_END_CHARS = 4096  # in which to search for a sitemap's end tag; a comment may follow it
+# Characters at the end of a sitemap in which to look for its end tag; a comment may follow the tag.
+_END_CHARS = 4096
 _SITEMAP = re.compile(r"\s{0,99}(?:<[?!][^>]{0,500}>\s{0,99}){0,9}<(?:\w{1,20}:)?(urlset|sitemapindex)[\s>]")
 _MARKDOWN_LINK = re.compile(
     r"\]\(\s{0,9}<?([^\s<>()]{1,2000})|<(https?://[^\s<>]{1,2000})>|^[-*] (https?://\S{1,2000})", re.M

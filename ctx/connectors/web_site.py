@@ -1,8 +1,9 @@
-"""What a crawl of a website works with: a client that limits its speed and obeys robots.txt, and a journal
-with the last reply of each page, so that unchanged pages are not sent again.
+"""Two parts of a website crawl: a client that limits its speed and obeys robots.txt, and a journal with the
+last reply of each page, so that servers need not send unchanged pages again.
 
-The journal is next to the catalog. It can be deleted: the next crawl then requests everything. Validators are
-sent for a document only if its fingerprint in the catalog is the one in the journal.
+The journal is next to the catalog. It can be deleted: the next crawl then requests everything. A page's
+validators (`ETag`, `Last-Modified`) are sent only if the fingerprint of its document in the catalog equals
+the one in the journal.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 MAX_WAIT_S = 60.0  # a longer `Retry-After` counts as a failure
 MAX_ROBOTS_REDIRECTS = 5
 MAX_ROBOTS_BYTES = 512_000  # RFC 9309, 2.5
-MAX_DELAY_S = 30.0  # a longer `Crawl-delay` is cut to this
+MAX_DELAY_S = 30.0  # a longer `Crawl-delay` counts as this
 _VERSION = re.compile(r"^([ \t]*user-agent[ \t]*:[^/#\n]{0,200})/[^#\n]*", re.IGNORECASE | re.MULTILINE)
 _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain, application/pdf, */*;q=0.5"
 
@@ -42,7 +43,8 @@ class Robots:
 
     def __init__(self, data: bytes, agent: str) -> None:
         text = data[:MAX_ROBOTS_BYTES].decode("utf-8-sig", "replace")
-        self._rules = Protego.parse(_VERSION.sub(r"\1", text))  # Protego expects names without a version
+        # Protego expects robot names without a version
+        self._rules = Protego.parse(_VERSION.sub(r"\1", text))
         self._agent = agent
         self.delay_s = min(self._rules.crawl_delay(agent) or 0.0, MAX_DELAY_S)
 
@@ -57,7 +59,7 @@ class Client:
     def __init__(self, source: "WebConnector", session: Session) -> None:
         self.session = session
         self._source = source
-        # Between the starts of two requests, unless robots.txt asks for more.
+        # Seconds between the starts of two requests, unless robots.txt asks for more.
         self._delay_s = 1 / source.requests_per_second
         self._next_s = 0.0
         self._robots: dict[tuple[str, str, int], Robots | Unanswered] = {}
