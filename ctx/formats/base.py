@@ -17,11 +17,12 @@ from ctx.text.strings import sound
 LOCKED = "is encrypted: it opens only with a password"
 OLE_MARK = b"\xd0\xcf\x11\xe0"  # first bytes of old Office files, and of encrypted new ones
 MAX_HEADING_CHARS = 160  # longer headings are cut at a word, because each chunk below repeats them
-MAX_CHARS = 20_000_000  # of text per document: ten thousand pages
+MAX_CHARS = 20_000_000  # characters of text per document, which are ten thousand pages
 TOO_LONG = f"holds more than {MAX_CHARS // 1_000_000} million characters of text"
 
 _CONTROL = re.compile("[\0-\b\x0b\x0e-\x1f\x7f\ufffe\uffff]")
-_SYMBOL = re.compile("[\uf000-\uf0ff]")  # private characters of symbol fonts, nearly always bullets
+# Private-use characters of symbol fonts, which are nearly always bullets.
+_SYMBOL = re.compile("[\uf000-\uf0ff]")
 _MANY_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n){2,}")
 _JUNK_TITLE = re.compile(
     r"(?:untitled|\(anonymous\)|\(unspecified\)|document|title|slide|presentation|powerpoint|microsoft "
@@ -44,7 +45,7 @@ class Parsed(NamedTuple):
     title: str | None = None
     metadata: Mapping[str, JSON] = NO_METADATA
     note: str | None = None
-    definitions: tuple[Definition, ...] = ()  # only for source code
+    definitions: tuple[Definition, ...] = ()  # only source code has definitions
 
 
 def first_title(headings: tuple[Heading, ...] | list[Heading]) -> str | None:
@@ -133,7 +134,7 @@ class Manuscript:
             self._atoms.append((start, self._size))
 
     def insert(self, part: Parsed, below: int) -> None:
-        """Add the result of another reader. `below` is added to the levels of its headings."""
+        """Add the result of another reader. `below` is added to the levels of that result's headings."""
         if not part.body.strip():
             return
         start = self._write(part.body)

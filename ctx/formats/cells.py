@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
-MAX_GROWTH_CHARS = 8_000_000  # if repeating the column names would add more, they are left out
+# Column names are left out if repeating them would add more characters than this.
+MAX_GROWTH_CHARS = 8_000_000
 
 ABOVE = "\0"  # marks a cell that is merged with the cell above
 
 _NUMBER = re.compile(r"[-+(]?[$€£]?\d[\d.,: /%eE+-]*\)?")
 _ADDRESS = re.compile(r"[^\s@]+@[^\s@]+\.\w+|(?:https?://|www\.)\S+")
 _SAMPLE_ROWS = 100
-_MAX_NAME_CHARS = 100  # longer texts are not names of columns or rows
-_LEAST_PAIRS, _MAX_PAIRS = 3, 30  # number of rows that a form has
-_LEAST_MIXED = 2  # a form has at least this many values that are words, and that are numbers or addresses
-_MAX_TITLE_ROWS = 8  # rows above a sheet's header: a title, a date, an author
+_MAX_NAME_CHARS = 100  # a longer text is not the name of a column or row
+_LEAST_PAIRS, _MAX_PAIRS = 3, 30  # minimum and maximum number of rows of a form
+# A form has at least this many values that are words, and as many that are numbers or addresses.
+_LEAST_MIXED = 2
+_MAX_TITLE_ROWS = 8  # maximum rows above a sheet's header, such as a title, a date, an author
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, bullet: str = "") -> list[str]:
@@ -152,7 +154,7 @@ def _header_index(table: Sequence[Sequence[str]]) -> int | None:
     if len(table) < 2 or widths[-1] < 2:
         return None
     common = max(2, widths[len(widths) // 2])
-    enough = common - (common > 2)  # one column may have no name
+    enough = common - (common > 2)  # one column of a wider table may have no name
     for index, cells in enumerate(table[: min(_MAX_TITLE_ROWS, len(table) - 1)]):
         names = [cell for cell in cells if cell]
         if len(names) >= enough:

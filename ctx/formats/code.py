@@ -28,7 +28,8 @@ class _Language(NamedTuple):
     the line.
 
     Group 1 of `definition` is the indentation, the other groups are parts of the name. Lines that start with
-    one of `comment` belong to the definition below them. `scoped`: indentation shows where a definition ends.
+    one of the texts in `comment` belong to the definition below them. `scoped`: indentation shows where a
+    definition ends.
     """
 
     definition: str
@@ -67,7 +68,7 @@ _JAVA = (
                         r"[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
     r"|(?:(?:public|private|protected|internal)[ \t]+)(\w+)[ \t]*\([^;=\n]{0,300}\{?[ \t]*\Z)"
 )  # fmt: skip
-# By media type. A language is missing here if its grammar is always installed.
+# Media type -> patterns. A language is missing here if its grammar is always installed.
 _LANGUAGES: Mapping[str, _Language] = {
     "text/javascript": _Language(_JAVASCRIPT),
     "text/x-typescript": _Language(_JAVASCRIPT),
@@ -237,7 +238,8 @@ def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
     return parse
 
 
-_CLOSING = re.compile(r"(?:[\s})\];,]|\bend\b)*")  # text after a definition that belongs to the enclosing one
+# Text after a definition that belongs to the enclosing definition.
+_CLOSING = re.compile(r"(?:[\s})\];,]|\bend\b)*")
 
 
 def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
@@ -248,7 +250,7 @@ def _headings(text: str, found: Sequence[Definition]) -> Iterator[Heading]:
     open_: list[tuple[int, str]] = []  # (last line, qualified name) of the enclosing definitions
 
     def close(line: int) -> Iterator[Heading]:
-        """End the definitions before a line."""
+        """Close the definitions that end before a line."""
         while open_ and open_[-1][0] < line:
             end, _ = open_.pop()
             until = min(line - 1, open_[-1][0] if open_ else line)

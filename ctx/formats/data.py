@@ -16,8 +16,8 @@ from ctx.text.strings import sound
 # -- JSON ----------------------------------------------------------------------------------------------------
 
 MAX_GROWTH = 4  # maximum text length / source length: deeply nested data would be mostly indentation
-MAX_INDENT = 8  # deeper levels are indented the same
-MIN_RECORD_CHARS = 40  # a shorter record with a name gets no heading
+MAX_INDENT = 8  # levels; deeper levels are indented like this one
+MIN_RECORD_CHARS = 40  # a record with a name gets a heading only if it has at least this many characters
 
 _NAMES = ("title", "name", "subject", "label", "heading", "question", "key", "id", "slug", "path", "url")
 
@@ -43,7 +43,7 @@ def _value(text: str) -> JSON:
             raise
         try:
             return [*map(_loads, records), _loads(last)]
-        except ValueError:  # the last record may be incomplete, because a program is still writing it
+        except ValueError:  # the last record may be incomplete, because a program is still writing the file
             return [*map(_loads, records), last]
 
 
@@ -194,10 +194,11 @@ def _columns(text: str, separator: str) -> tuple[int, int]:
 
 # -- notebooks -----------------------------------------------------------------------------------------------
 
-MAX_OUTPUT_CHARS = 1000  # per output; longer outputs are often tables of numbers
+MAX_OUTPUT_CHARS = 1000  # characters per output; longer outputs, which are often tables of numbers, are cut
 MAX_CELL_OUTPUT_CHARS = 2000
 
-_OBJECT = re.compile(r"<[\w.]+ object[^\n>]*>")  # the text of an output without a useful text form
+# The text that Python prints for an object without a readable form.
+_OBJECT = re.compile(r"<[\w.]+ object[^\n>]*>")
 
 
 def parse_notebook(text: str) -> Parsed:
@@ -222,7 +223,7 @@ def _notebook_cells(notebook: JSON) -> list[JSON] | None:
         return None
     if isinstance(cells := notebook.get("cells"), list):
         return cells
-    sheets = notebook.get("worksheets")  # of nbformat 3
+    sheets = notebook.get("worksheets")  # only in nbformat 3
     if not isinstance(sheets, list):
         return None
     lists = [as_table(sheet).get("cells") for sheet in sheets]
@@ -236,7 +237,7 @@ def _cell_parts(cell: dict[str, JSON], language: str) -> Iterator[str]:
     if source.strip():
         if kind == "code":
             yield fenced(source, language)
-        elif kind == "heading" and isinstance(level, int) and level > 0:  # of nbformat 3
+        elif kind == "heading" and isinstance(level, int) and level > 0:  # only in nbformat 3
             yield f"{'#' * min(level, 6)} {source}"
         else:
             yield source

@@ -8,7 +8,7 @@ _SAMPLE = 16_384  # bytes to guess an encoding from
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is the beginning of this one
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, because this mark begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -23,11 +23,13 @@ _BINARY_HEADS = (
 )  # fmt: skip
 _TEXT_BYTES = bytes([7, 8, 9, 10, 11, 12, 13, 27, *range(32, 127), *range(128, 256)])
 _MAX_CONTROL_SHARE = 0.05
-_MAX_BROKEN, _MAX_BROKEN_SHARE = 8, 0.1  # a text may have so many broken characters
+# A text has at most this many broken characters, or at most this share of them.
+_MAX_BROKEN, _MAX_BROKEN_SHARE = 8, 0.1
 _DECLARED = re.compile(
     rb"(?:coding[:=]|charset=|<\?xml[^>]{0,200}?encoding=)[ \t]*[\"']?([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE
 )
-# Declared encodings to ignore: UTF and ASCII, which did not fit, and Python codecs that no text uses.
+# Declared encodings to ignore: UTF and ASCII, which were tried before and did not fit, and codecs of Python
+# that no text uses.
 _NOT_DECLARED = ("utf", "ascii", "us-ascii", "idna", "punycode", "unicode", "raw", "undefined", "mbcs", "oem")
 # Encodings whose name is also used for a superset, as in browsers (WHATWG Encoding Standard).
 _LARGER = {
@@ -48,15 +50,16 @@ _ODD_IN_WORD = (  # compiled at its first use, because most texts are UTF-8
     "|[^\\W\\d_][¡-¬®-¶¸-¿×÷ˆ-˝–—“-„†-…‰‹›€™][^\\W\\d_]"
     "|[a-zß-öø-ÿα-ώа-я][À-ÖØ-ÞŠŒŽΑ-ΩА-Я]"
 )
-_MAX_ODD_SHARE = 0.25  # of characters beyond ASCII
+_MAX_ODD_SHARE = 0.25  # maximum number of such signs, as a share of the characters beyond ASCII
 _CLEARLY = 1.5  # another encoding must have this many times the confidence of the first guess
 # Letters and marks of Western European languages beyond ASCII.
 _WESTERN = frozenset(
     "àáâãäåæçèéêëìíîïñòóôõöøùúûüÿßÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜ¿¡ªº‘’“”„–—…•«»°§©®™£€¥·×±µ¼½¾²³\xa0"
 )
-_SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")  # in another encoding these signs are letters
+# A sign before a letter: in the right encoding, it is a letter too.
+_SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")
 _FEW_LETTERS = 3  # with at most this many different letters, a language cannot be guessed
-_MIXED_SHARE = 0.1  # maximum share of non-ASCII bytes to decode line by line
+_MIXED_SHARE = 0.1  # a text is decoded line by line only if at most this share of its bytes is non-ASCII
 _ASCII = bytes(range(128))
 _NO_ASCII = dict.fromkeys(range(128))
 
@@ -64,9 +67,9 @@ _NO_ASCII = dict.fromkeys(range(128))
 def decode(data: bytes, declared: str | None = None) -> str | None:
     """Decode bytes to text without a byte order mark; None for binary data.
 
-    The encoding is UTF-8 if it fits. Else it is that of a byte order mark, that given by the caller
-    (`declared`), or that declared in the text; else chardet guesses it from a sample. Invalid bytes become
-    U+FFFD. Raises no errors.
+    The encoding is that of the byte order mark, if there is one. Otherwise it is the first that fits of
+    UTF-8, the encoding that the caller gives (`declared`) and the one that the text declares. If none fits,
+    chardet guesses it from a sample. Invalid bytes become U+FFFD. Raises no errors.
     """
     head = data[:SNIFF_BYTES]
     for mark, name in _BOMS:
@@ -109,7 +112,7 @@ def _as_declared(data: bytes, declared: str | None) -> str | None:
                 except ValueError:
                     return data.decode(name)
             except (ValueError, LookupError):
-                continue  # the declaration is wrong
+                continue  # the text cannot be decoded like this, so the declaration is wrong
     return None
 
 
@@ -166,7 +169,8 @@ def _mostly_utf8(data: bytes) -> bool:
     sample = data[: 64 * _SAMPLE]
     text = sample.decode("utf-8", "replace")
     misfits = text.count("\ufffd")
-    fits = len(sample) - len(text) - misfits  # a lower bound of the valid ones, which take two bytes or more
+    # A lower bound of the number of valid non-ASCII characters, which take two bytes or more.
+    fits = len(sample) - len(text) - misfits
     return fits >= 4 * misfits
 
 
@@ -201,11 +205,12 @@ def _line_by_line(data: bytes) -> str | None:
 def _guess(data: bytes, first_bad: int) -> str:
     """The most likely encoding of text that is not UTF-8, from a sample around the first invalid byte."""
     start = max(0, first_bad - _SAMPLE // 4)
-    start = data.rfind(b"\n", 0, start) + 1  # at a line, to start at a whole character
+    # Begin at the start of a line, so that the first character is whole.
+    start = data.rfind(b"\n", 0, start) + 1
     sample = data[max(start, first_bad - _SAMPLE) :][:_SAMPLE]
     if _is_western(sample.decode("cp1252", "replace")):
         return "cp1252"
-    import chardet  # 50 ms, and nearly every file is UTF-8
+    import chardet  # takes 50 ms to import, and nearly every file is UTF-8
 
     eras = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO
     first = chardet.detect(sample, encoding_era=eras, compat_names=False)

@@ -40,10 +40,10 @@ from ctx.text.strings import sound
 MAX_TEXT = 1 << 20
 MAX_UNZIPPED = 64 * 1024 * 1024  # bytes; ordinary compressed text files have a few thousand
 
-_HEAD = 1024  # bytes in which to look for a document's format
+_HEAD = 1024  # bytes at the start of a file in which to look for a document's format
 _GZIP_MARK = b"\x1f\x8b"
 _PDF_MARK = b"%PDF-"
-_RTF_MARK = b"{\\rtf"  # old versions of Word also save it as .doc
+_RTF_MARK = b"{\\rtf"  # old versions of Word also save RTF as .doc
 _APPLE_MARK = b"\0\x05\x16\x07"  # AppleDouble: metadata that a Mac stores next to a file, as "._NAME"
 _OWNER_PREFIX = "~$"  # a file in which Office stores who has a document open
 _MAX_OWNER = 512  # bytes; such a file has 162 or 165
@@ -73,8 +73,8 @@ _ZIP_MARKS = (b"PK\x03\x04", _END_MARK)
 # uncompressed.
 _TYPE = re.compile(rb"(?s)PK\x03\x04.{4}\0\0.{20}mimetype([a-z]+/[a-z0-9.+-]{1,100})")
 _TEMPLATE = "-template"
-# An entry of a zip file's directory (APPNOTE.TXT 4.3.12) with such a name. Embedded documents are in
-# subfolders.
+# An entry of a zip file's directory (APPNOTE.TXT 4.3.12) for the main part of an Office document. Embedded
+# documents are in subfolders, so they do not match.
 _OFFICE_PART = re.compile(rb"(?s)PK\x01\x02.{42}(word/document|xl/workbook|ppt/presentation)")
 _OFFICE_SUFFIXES = {b"word/document": "docx", b"xl/workbook": "xlsx", b"ppt/presentation": "pptx"}
 _END = struct.Struct("<4s4H2LH")  # APPNOTE.TXT 4.3.16; a comment of up to 64 KiB may follow
@@ -93,7 +93,7 @@ def extract(content: Content, source_id: str) -> Extracted | None:
 
 def begin(content: Content, source_id: str) -> Callable[[], Extracted | None]:
     """Begin to `extract` an item, and return a function that waits for the result. Source code is parsed in
-    another process meanwhile. Both functions raise `SourceError`.
+    another process, so the caller can work meanwhile. Both functions raise `SourceError`.
     """
     name, data = source_id.rsplit("/", 1)[-1], content.data
     if isinstance(data, bytes) and data.startswith(_GZIP_MARK) and name.endswith(".gz"):
@@ -285,11 +285,11 @@ def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
     media_type, name = known.media_type, known.name
     suffix = suffix_of(name)
     row = BY_MEDIA_TYPE.get(media_type or "") or BY_SUFFIX.get(suffix)
-    if row is not None and row.document:  # the name is wrong, because the file is text
+    if row is not None and row.document:  # a binary format, but the file is text: ignore its suffix
         row, suffix = None, ""
     if row is None and (language := kind_of(suffix, name, text)) is not None:
         return language, reader(language, known.grammar)
-    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):  # by its first characters
+    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):  # the first characters decide
         if _HTML_HEAD.match(text[:4096]):
             row = HTML
         else:
@@ -298,7 +298,7 @@ def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
 
 
 def declared_type(declared: str | None) -> tuple[str | None, str | None]:
-    """The media type and the charset in a Content-Type header; None for what is missing."""
+    """The media type and the charset in a Content-Type header. Either is None if it is missing."""
     if not declared:
         return None, None
     kind, _, parameters = declared.partition(";")

@@ -19,8 +19,10 @@ from ctx.models import JSON
 MAX_FRONT_MATTER = 65_536  # characters; a longer block is not front matter
 MAX_VALUE_CHARS = 2000
 MAX_KEYS = 100
-MAX_BITS = 10_000  # of an integer: Python prints at most 4,300 digits, and TOML may have longer hex numbers
-MAX_DEPTH = 20  # of nested tables and lists
+# Maximum bits of an integer. Python prints at most 4,300 digits, and TOML may have longer hexadecimal
+# numbers.
+MAX_BITS = 10_000
+MAX_DEPTH = 20  # maximum levels of nested tables and lists
 
 _YAML_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _TOML_END = re.compile(r"\n\+\+\+[ \t]*(?=\n|\Z)")
@@ -63,7 +65,7 @@ def read_front_matter(text: str) -> FrontMatter:
 def _toml(block: str) -> dict[str, JSON]:
     try:
         return _bounded(tomli.loads(block))
-    except (ValueError, RecursionError):  # also for a number with more digits than Python reads
+    except (ValueError, RecursionError):  # ValueError also for a number with too many digits for Python
         return {}
 
 

@@ -17,10 +17,11 @@ from ctx.models import JSON, Heading
 MIN_MAIN_CHARS = 200
 MAX_ATTRIBUTES = 4000  # characters per tag in which to look for attributes
 
-MAX_COLUMNS, MAX_ROWS = 100, 10_000  # limits for a cell that covers several
+MAX_COLUMNS, MAX_ROWS = 100, 10_000  # a cell covers at most this many columns and rows
 _NO_ROWS = (-1, -1)
-_MAX_REPEATED_CHARS = 60  # longer texts of a cell over several rows are not repeated
-MAX_PADDING = 20_000  # empty cells to add per page
+# A cell that covers several rows is repeated in each row if its text has at most this many characters.
+_MAX_REPEATED_CHARS = 60
+MAX_PADDING = 20_000  # maximum empty cells to add per page, so that columns line up
 
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"[A-Za-z][^\s/>\"'<=]{0,60}")
@@ -39,7 +40,7 @@ _BLOCKS = frozenset(
     address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption
     figure form header hgroup hr html legend li main menu ol p section summary ul tbody thead tfoot
     caption
-    """.split()  # noqa: SIM905 - a list of sixty lines else
+    """.split()  # noqa: SIM905 - otherwise a list of sixty lines
 )
 _VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
@@ -80,7 +81,7 @@ def parse(text: str) -> Parsed:
 def _tags(source: str) -> Iterator[_Tag]:
     """The tags and comments of a page, in order. Comments have no name. An unclosed tag counts as text."""
     position = 0
-    unclosed: set[str] = set()  # quotation marks and comment ends that no longer occur
+    unclosed: set[str] = set()  # quotation marks and comment ends that do not occur in the rest of the source
     while (start := source.find("<", position)) >= 0:
         mark = source[start + 1 : start + 2]
         if mark in ("!", "?"):
@@ -158,7 +159,7 @@ class _Page:
         self.headings: list[Heading] = []
         self.atoms: list[tuple[int, int]] = []
         self.metadata: dict[str, JSON] = {}
-        self.skip_to = 0  # go on reading the source at this offset
+        self.skip_to = 0  # the offset in the source at which to go on reading
         self.line: list[str] = []  # the inline text of the current block
         self.prefix = ""  # the list mark of the current block
         self.heading = 0
@@ -227,14 +228,14 @@ class _Page:
         if name in _VOID or name in self.never_closed or tag.attributes.endswith("/"):
             return
         close = re.compile(f"</{re.escape(name)}(?![\\w-])", re.IGNORECASE).search(source, tag.end)
-        if close is None:  # if it is not closed, skipping it would skip the rest of the page
+        if close is None:  # the element is not closed, and skipping it would skip the rest of the page
             self.never_closed.add(name)
             return
         if name not in _RAW:
             self.dropped, self.dropped_depth = name, 1
             return
         self.skip_to = close.start()
-        text = source[tag.end : close.start()]  # it cannot contain tags
+        text = source[tag.end : close.start()]  # the text of such an element contains no tags
         if name == "title" and "title" not in self.metadata:
             self.metadata["title"] = clipped(_unescaped(text[:2000]))
         elif name in ("textarea", "xmp"):
@@ -249,7 +250,7 @@ class _Page:
 
     def _block(self, tag: _Tag) -> bool:
         """End the current block, except inside a heading, which ends only at its own end tag. Returns whether
-        it ended.
+        the block ended.
         """
         if self.heading:
             self.line.append(" ")
@@ -385,15 +386,15 @@ class _Page:
             self.rows[-1][-1] = " ".join("".join(self.line).replace("\0", " ").split()).replace("|", "\\|")
         elif text := " ".join("".join(self.line).split()):
             if self.rows:
-                self.rows.append([text])  # text between rows
+                self.rows.append([text])  # text between two rows becomes a row
             else:
-                self._put(text)  # a caption
+                self._put(text)  # the caption of a table
         self.line = []
 
     def _flush_table(self) -> None:
         self._cell()
         rows, self.rows = [row for row in self.rows if any(row)], []
-        if max(map(len, rows), default=1) == 1:  # a table for layout
+        if max(map(len, rows), default=1) == 1:  # the table is only used for layout
             for row in rows:
                 self._put(row[0])
             return
@@ -481,7 +482,7 @@ _READERS: Mapping[str, Callable[[_Page, _Tag], object]] = {
 def _unescaped(text: str) -> str:
     try:
         return html.unescape(text)
-    except ValueError:  # a number of thousands of digits
+    except ValueError:  # the number has thousands of digits
         return text
 
 

@@ -21,13 +21,14 @@ from ctx.formats.encoding import decode
 
 MAX_MESSAGES = 50_000
 MAX_PARTS = 200  # per message
-MAX_DEPTH = 20  # of nested parts, and of nested messages
+MAX_DEPTH = 20  # maximum levels of nested parts, and of nested messages
 _LEFT_OUT = (
     f"of a message only {MAX_PARTS} parts are read, and {MAX_DEPTH} within each other: the rest is left out"
 )
 MAX_HEADER_BYTES = 1 << 20  # per message, because the library takes more than linear time
-_VALUES_CHARS = 1 << 14  # per header with several values, because the library takes quadratic time
-_TOGETHER_CHARS = 1 << 12  # of encoded words to decode at once, because the library takes quadratic time
+_VALUES_CHARS = 1 << 14  # characters per header with several values, because the library takes quadratic time
+# Characters of encoded words to decode at once, because the library takes quadratic time.
+_TOGETHER_CHARS = 1 << 12
 
 # The line before each message of a mailbox: "From", sender and time, with headers below. Other lines may
 # begin with "From" too, such as "From now on".
@@ -153,7 +154,7 @@ class _Parts:
                     self._name(each.get_filename())
                     if each.get_content_type() == "text/calendar":
                         self.invitations.append(each)
-        elif kind.startswith(("text/", "multipart/")):  # a multipart without its boundary is one text
+        elif kind.startswith(("text/", "multipart/")):  # a multipart without boundary lines is one text
             self.texts.append(part)
 
     def _name(self, name: str | None) -> None:

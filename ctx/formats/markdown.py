@@ -40,7 +40,8 @@ _LINK = re.compile(r"\[([^\[\]]+)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])?")
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
 _EMPHASIS = re.compile(r"(\*{1,3}|(?<!\w)_{1,3})(?=\S)([^*_]+)(?<=\S)\1(?!\w)|~~([^~]+)~~")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
-# Inline markup to remove, in this order: (characters, one of which must be present, pattern, replacement).
+# Inline markup to remove, in this order: (characters, pattern, replacement). The pattern is tried only on a
+# text with at least one of the characters.
 _INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("!", _IMAGE, r"\1"),
     ("[", _WIKI_LINK, r"\1"),
@@ -99,7 +100,7 @@ def _simple_outline(lines: list[str]) -> _Outline | None:
             in_text = bool(line.strip(" \t"))
         elif mark["level"]:
             words = mark["words"].strip(" \t")
-            bare = words.rstrip("#")  # closing marks
+            bare = words.rstrip("#")  # the text without the closing marks of the heading
             words = (bare if not bare or bare[-1] in " \t" else words).strip()
             if not _NO_TITLE.match(words):
                 outline.headings.append((number, 0, len(mark["level"]), words))

@@ -117,7 +117,8 @@ _TARGET = re.compile(r"[ \t]*<[^<>]{1,300}>\Z")
 _RST_MARKUP = re.compile(
     r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*]+)\*\*|\*([^*]+)\*|\|([^|]+)\|_{0,2}|\b(\w+)__?(?!\w)"
 )
-MAX_ANNOUNCEMENT = 500  # a paragraph up to this long stays with the block it introduces: about six lines
+# Characters; a paragraph up to this long (about six lines) stays with the block that it introduces.
+MAX_ANNOUNCEMENT = 500
 _ANCHOR = re.compile(r"\.\. (?:_[^\n]{1,200}:|index::[^\n]{0,200})[ \t]*\Z")
 
 
@@ -344,7 +345,7 @@ def parse_org(text: str) -> Parsed:
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------
 
-MAX_TITLE_CHARS = 1000  # how far to look for a title's closing brace
+MAX_TITLE_CHARS = 1000  # characters in which to look for a title's closing brace
 
 _TEX_LINE = re.compile(
     r"\n[ \t]{0,20}\\(?:(part|chapter|section|subsection|subsubsection|paragraph|subparagraph)\*?[ \t]*"

@@ -12,9 +12,10 @@ from ctx.formats.package import Package, parse_xml, properties, run_parser
 _DELETED = frozenset(("tracked-changes",))
 _LEFT_OUT = _DELETED | {"annotation", "forms", "note-citation", "ruby-text", "page-number"}
 _LEVELS = frozenset("123456789")
-_MAX_BLANKS = 100  # in one run of blanks
-_MAX_ROWS = 1 << 20  # per sheet
-_MAX_REPEATS = 50  # per cell or row, because sheets often end with a million blank ones
+_MAX_BLANKS = 100  # maximum blanks to write for one run of blanks
+_MAX_ROWS = 1 << 20  # maximum rows per sheet
+# How often to repeat a cell or row at most, because sheets often end with a million blank ones.
+_MAX_REPEATS = 50
 
 
 def parse(data: bytes) -> Parsed:

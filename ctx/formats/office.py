@@ -150,7 +150,7 @@ class _WordReader:
     def _table(self, table: Element) -> None:
         self._end_list()
         rows = [list(_inside(row, "tc")) for row in _inside(table, "tr")]
-        if all(len(cells) < 2 for cells in rows):  # a frame around text rather than a table
+        if all(len(cells) < 2 for cells in rows):  # the table is only a frame around text
             for cells in rows:
                 for cell in cells:
                     self.blocks(cell)

@@ -17,10 +17,10 @@ from ctx.formats import html
 from ctx.formats.base import LOCKED, Manuscript, Parsed, readable, telling_title
 from ctx.formats.encoding import decode
 
-MAX_PART_BYTES = 64 << 20  # per part, unpacked; a novel has 2 MB
+MAX_PART_BYTES = 64 << 20  # for one part, unpacked; a novel has 2 MB
 MAX_PARTS_BYTES = 256 << 20  # for all parts read from one document
 MAX_PARTS = 20_000
-MAX_DEPTH = 500  # levels of nested elements; ordinary documents have 40
+MAX_DEPTH = 500  # maximum levels of nested elements; ordinary documents have 40
 
 _ENCRYPTED = 0x1
 
@@ -205,7 +205,8 @@ def parse_epub(data: bytes) -> Parsed:
         spellings = {name.casefold(): name for name in sorted(package.names)}
         names = _chapters(book, posixpath.dirname(main))
         chapters = [name if name in package else spellings.get(name.casefold(), name) for name in names]
-        root = package.optional_xml("META-INF/encryption.xml")  # it often names fonts, which is harmless
+        # Often only fonts are encrypted, which is harmless.
+        root = package.optional_xml("META-INF/encryption.xml")
         references = root.iter("CipherReference") if root is not None else ()
         if not {joined_name("", each.get("URI", "")) for each in references}.isdisjoint(chapters):
             raise SourceError("is protected against copying (DRM): its chapters are encrypted")

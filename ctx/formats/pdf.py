@@ -16,7 +16,7 @@ from ctx.formats.base import LOCKED, MAX_CHARS, TOO_LONG, Manuscript, Parsed, te
 MAX_OUTLINE_ENTRIES = 20_000
 MAX_OUTLINE_DEPTH = 3
 
-_PASSWORD, _SECURITY = 4, 5  # PDFium's FPDF_ERR_*
+_PASSWORD, _SECURITY = 4, 5  # numbers of PDFium's errors FPDF_ERR_PASSWORD and FPDF_ERR_SECURITY
 _BREAK = "\ufffe"  # PDFium writes it where it joined a hyphenated word
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _MAX_WORD_CHARS = 100

@@ -28,17 +28,17 @@ from ctx.formats.base import Parsed
 from ctx.formats.table import function_of
 from ctx.models import JSON, Heading
 
-CPU_S = 30  # per document; a thousand pages take 3 s
-WALL_S = 300.0  # until a process counts as hung
+CPU_S = 30  # CPU time per document; a thousand pages take 3 s
+WALL_S = 300.0  # a process that takes longer for one document counts as hung
 MEMORY_MB = 1024
-IDLE_S = 30  # after this time the process ends, to free its memory
+IDLE_S = 30  # an idle process ends after this time, to free its memory
 MAX_REPLY_BYTES = 256 << 20
 REQUEST = struct.Struct(">HQ")  # length of the reader's name, length of the data
 REPLY = struct.Struct(">Q")
 OUT_OF_MEMORY = 3  # exit code if a reader exceeds the memory limit
 
 _MAX_OPEN_FILES = 64
-_LARGE = 1 << 20  # above so many bytes of a document and its reply, collect garbage at once
+_LARGE = 1 << 20  # if a document and its reply have more bytes than this, collect garbage at once
 
 _BOOT = """
 import sys; sys.path += sys.argv[4:]
@@ -172,7 +172,7 @@ class ReadingProcess:
             return
         except OSError:
             reply = None
-        except BaseException:  # after an interrupt, a late reply would be taken for the next one
+        except BaseException:  # after an interrupt, a late reply must not be taken for the next reply
             self._end()
             raise
         if reply is None:
@@ -263,7 +263,7 @@ def serve(cpu_s: int, memory_mb: int, idle_s: int) -> None:
         channel.sendall(REPLY.pack(len(answer)) + answer)
         large = len(data) + len(answer) > _LARGE
         del data, answer
-        if large:  # garbage collection takes as long as reading a small file
+        if large:  # only for large files, because garbage collection takes as long as reading a small file
             gc.collect()
             if _peak_mb() > memory_mb // 2:
                 return  # let a new process start, rather than run out of memory because of earlier documents
@@ -320,14 +320,14 @@ def _answer(name: str, data: bytes) -> bytes:
 
 
 def _peak_mb() -> int:
-    """The peak memory use of this program in MiB. The value from `getrusage` includes that of the parent
-    process.
+    """The peak memory use of this program in MiB. `getrusage` is only a fallback, because its value includes
+    the memory of the parent process.
     """
     try:
         with open("/proc/self/status") as status:
             (line,) = (line for line in status if line.startswith("VmHWM:"))
         return int(line.split()[1]) >> 10
     except (OSError, ValueError):
-        pass  # not Linux
+        pass  # the system is not Linux
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak >> 20 if sys.platform == "darwin" else peak >> 10

@@ -14,18 +14,21 @@ from ctx.formats.cells import ABOVE
 from ctx.formats.odf import Ranges, tall_cells
 from ctx.formats.package import MAX_PART_BYTES, Package, properties
 
-MAX_UNPACKED_BYTES = 512 << 20  # limit for the declared size; the memory limit catches false declarations
+# Limit for the size that a workbook declares; the memory limit catches false declarations.
+MAX_UNPACKED_BYTES = 512 << 20
 
-_EXACT_BELOW = 2.0**53  # smaller integers are exact; of other numbers a sheet shows 15 digits
+_EXACT_BELOW = 2.0**53  # integers below this are exact as floats; of other numbers a sheet shows 15 digits
 _META = ("docProps/core.xml", "meta.xml")
 
-MAX_CELLS = 4_000_000  # limit of rows times columns per sheet, including empty cells; they take 130 MB
+# Maximum cells per sheet (rows times columns, including empty cells); so many cells take 130 MB.
+MAX_CELLS = 4_000_000
 
 _PLACE = re.compile(rb'(<(?:\w+:)?(?:c|row)\s(?:[^<>]*?\s)?r=")([A-Z]{0,3})(\d{1,7})(?=")')
-_ROW, _CELLS, _DIMENSION = 0, range(1, 12), 148  # record types
+_ROW, _CELLS, _DIMENSION = 0, range(1, 12), 148  # numbers of record types in [MS-XLSB]
 _REPEATED = re.compile(rb'(?<=number-)(row|column)s-repeated="(\d{1,9})"')
 _MAX_ROWS_REPEATED = 100
-_MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)  # removed: their positions would be wrong
+# Removed when cells are moved, because the positions of merged cells would be wrong.
+_MERGED = re.compile(rb"<((?:\w+:)?mergeCells)\b.*?</\1>", re.S)
 
 
 def _opened(data: bytes) -> calamine.CalamineWorkbook:

@@ -111,7 +111,7 @@ DOCUMENT_SUFFIXES: tuple[str, ...] = tuple(
 )
 """The suffixes of binary document formats."""
 
-CUTTING = 9  # increase it when chunking or decoding changes
+CUTTING = 9  # increase this number when chunking or decoding changes
 TEXT_FORMAT = (
     f"{CUTTING}-"
     f"{zlib.crc32(repr([(row.media_type, row.reader, row.version) for row in FORMATS]).encode()):08x}"
