@@ -2,7 +2,8 @@
 
 A document is a tree of headings. A subtree that fits becomes one chunk; small adjacent sections under one
 parent are joined; a longer section is split into even pieces, each at the best boundary near the ideal point.
-Sizes are estimated in wordpieces, because the tokenizer reads 3 MB/s and the estimate 300 MB/s.
+Sizes are in wordpieces (the tokens of the built-in embedding model). They are estimated, because the
+tokenizer reads 3 MB/s and the estimate 300 MB/s.
 """
 
 import re
@@ -17,12 +18,14 @@ from ctx.formats.table import PAGED
 from ctx.models import Chunk, Extracted, Heading, embedding_text, text_hash
 from ctx.text.filetypes import is_prose
 
-MAX_TOKENS = 200  # title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low
+# Tokens of title, heading path and text; MiniLM reads 256, and an estimate may be a fifth too low.
+MAX_TOKENS = 200
 SMALL_SHARE = 0.4  # pieces below this share of a chunk's size are joined with a neighbour if possible
-MAX_PATH_CHARS = 200  # longer heading paths lose their outer parts, to leave space for text
-MAX_LEVEL = 12  # deeper headings count as this level; bounds the recursion
+MAX_PATH_CHARS = 200  # a longer heading path loses its outer parts, to leave space for text
+MAX_LEVEL = 12  # deeper headings count as this level, which limits the recursion
 LONG_LINE = 5000  # characters; longer lines are minified code, one-line data or an embedded image
-# For all long lines of a document together. Longer lines are cut into larger chunks, not into more.
+# Maximum chunks for all long lines of a document together. If the lines are even longer, the chunks get
+# larger, not more.
 MAX_LONG_LINE_CHUNKS = 200
 
 # Hundredths of a wordpiece per character, fitted by least squares to 4350 samples of Markdown,
@@ -30,12 +33,13 @@ MAX_LONG_LINE_CHUNKS = 200
 # and, in this vocabulary, of each character outside Latin. A blank costs a little so that long runs of blanks
 # are split, too.
 _UNIT = 100
-_NUMPY_BYTES = 1 << 20  # after summing this many, importing numpy saves time
+# After the costs of this many bytes were summed, importing numpy saves time.
+_NUMPY_BYTES = 1 << 20
 _LOWER, _UPPER, _DIGIT, _MARK, _BLANK, _OTHER = 24, 30, 60, 120, 1, 100
 # The tokenizer splits a Hangul syllable into its letters. This mark replaces a syllable while costs are
 # summed.
 _HANGUL, _HANGUL_MARK, _HANGUL_COST = "[\uac00-\ud7a3]", "\x01", 250
-_LABEL_CHAR, _LABEL_WIDE_CHAR = 30, 100  # per character of a title or path, which is mostly words
+_LABEL_CHAR, _LABEL_WIDE_CHAR = 30, 100  # cost per character of a title or path, which is mostly words
 
 _SENTENCE = re.compile(r"[.!?…][\"'’”)\]]*\s|[。！？]")
 _ITEM = re.compile(r"\n(?=[ \t]{0,40}(?:[-*+|•]|\d{1,3}[.)])[ \t])")
@@ -87,8 +91,8 @@ def chunk(
 
 
 class _Group(NamedTuple):
-    """Adjacent sections that will be one chunk. `intro` is True while it has only the text between a heading
-    and its first subheading.
+    """Adjacent sections that will be one chunk. `intro` is True while the group has only the text between a
+    heading and its first subheading.
     """
 
     start: int
@@ -137,7 +141,8 @@ class _Cutter:
         half = self.limit // 2
         title_room = self.limit - _label_cost(title)
         self.title_room = max(half, title_room)
-        open_: list[tuple[int, int, str]] = []  # (level, index, path) of the headings above
+        # (level, index, path) of the headings that enclose the current one
+        open_: list[tuple[int, int, str]] = []
         for i, (_, level, name, signature) in enumerate(headings):
             level = min(level, MAX_LEVEL)
             while open_ and open_[-1][0] >= level:
@@ -163,13 +168,13 @@ class _Cutter:
         self._pack(0, count, "", self.title_room, intro)
 
     def _bare(self, start: int, end: int) -> bool:
-        """Whether this is a heading with nothing under it: only one line has letters."""
+        """Whether a span is a heading with nothing under it: only one of its lines has letters."""
         return end - start < 400 and len(_LINE_WITH_LETTERS.findall(self.body, start, end)) < 2
 
     def _pack(self, first: int, last: int, path: str, room: int, intro: tuple[int, int]) -> None:
         """Packs the sections `first..last` under `path` into pieces, after the parent's own text `intro`."""
         costs, starts = self.costs, self.starts
-        group: _Group | None = _Group(*intro, path, True)  # a section may still be added to it
+        group: _Group | None = _Group(*intro, path, True)  # a section may still be added to this group
         if _NON_BLANK.search(self.body, *intro) is None:
             group = None
         elif costs[intro[1]] - costs[intro[0]] > room:
@@ -214,8 +219,8 @@ class _Cutter:
         return _Group(group.start, end, self.paths[section] if alone else path, False)
 
     def _needs_next(self, group: "_Group") -> bool:
-        """Whether a group is so small that it is joined with the next section although that has a longer
-        path.
+        """Whether a group is so small that it is joined with the next section although that section has a
+        longer heading path.
         """
         cost = self.costs[group.end] - self.costs[group.start]
         if cost >= self.small:
@@ -451,6 +456,6 @@ def _cumulative(body: str) -> memoryview:
     _bytes_summed += len(costs)
     if _bytes_summed < _NUMPY_BYTES:
         return memoryview(array("q", accumulate(costs)))
-    import numpy as np  # takes 85 ms, too long for a few changed files
+    import numpy as np  # takes 85 ms to import, which is too long for a few changed files
 
     return np.cumsum(np.frombuffer(costs, np.uint8), dtype=np.int64).data

@@ -16,9 +16,9 @@ from ctx.store.record import PendingChunk
 if TYPE_CHECKING:  # numpy takes 70 ms to import
     import numpy as np
 
-EMBED_BATCH = 256  # texts per transaction: a crash costs about two seconds of work
+EMBED_BATCH = 256  # texts per transaction; a crash loses at most one batch, about two seconds of work
 PROGRESS_EVERY = 32  # texts between two progress reports
-CLAIM_S = 300.0  # how long a machine reserves the texts of a batch, which takes seconds
+CLAIM_S = 300.0  # how long a machine reserves the texts of a batch; embedding a batch takes a few seconds
 
 
 class EmbedReport(NamedTuple):
@@ -46,7 +46,7 @@ class EmbeddingQueue:
     """
 
     def __init__(self, *, backwards: bool = False) -> None:
-        self.newest = 0  # the highest number ever added
+        self.newest = 0  # the highest chunk number ever added
         self._backwards = backwards
         self._numbers: deque[int] = deque()
 
@@ -69,8 +69,8 @@ class EmbeddingQueue:
 class EmbeddingRun:
     """Embeds chunks in the order of a queue, at most `limit`.
 
-    `writing()` yields the index under its lock; it is entered once per batch. `working(done, total)` is
-    called after each text, `progress` now and then.
+    `writing()` holds the index's lock and yields the index; it is entered once per batch. `working(done,
+    total)` is called after each text, and `progress` after every `PROGRESS_EVERY` texts and each batch.
     """
 
     catalog: Catalog
@@ -82,7 +82,7 @@ class EmbeddingRun:
     limit: int | None
     progress: Progress | None
     stop: threading.Event | None
-    count: int = 0  # of embedded texts
+    count: int = 0  # number of embedded texts
 
     def run(self) -> int:
         """Embeds until nothing is pending. Returns the number of embedded texts. Raises the embedder's
@@ -97,8 +97,8 @@ class EmbeddingRun:
             embedder = embedder or self.open_embedder()
             if embedder is None:
                 break
-            # Outside the lock, so that another process can index meanwhile. If it changes a document, these
-            # vectors are still right, because they are stored by the hash of the text.
+            # Embed outside the lock, so that another process can index meanwhile. If that process changes a
+            # document, these vectors are still right, because they are stored by the hash of the text.
             vectors = self._vectors(embedder, texts)
             with self.writing() as index:
                 self.catalog.put_embeddings(self.model, vectors)
@@ -115,7 +115,7 @@ class EmbeddingRun:
     def _vectors(
         self, embedder: Embedder, texts: Sequence[tuple[bytes, str]]
     ) -> "list[tuple[bytes, np.ndarray]]":
-        """(hash, vector) of these texts; after a stop, only of the first few."""
+        """(hash, vector) of each text; if `stop` is set, only of the first few texts."""
         vectors = []
         total = self.count + self.catalog.pending_count(self.model)
         embeddings = embedder.embed([text for _, text in texts], stop=self.stop)

@@ -1,8 +1,9 @@
 """Brings the store up to date: indexes sources, then embeds new chunks.
 
 One process writes at a time. It holds a file lock for one run, for one batch of a slow run (a site, a bucket,
-a script), or for one batch of embeddings, so that `ctx index` waits only a few seconds while a server is
-writing. If a source is fetched first, the lock is taken after that. Searches never wait.
+a script), or for one batch of embeddings. So `ctx index` waits only a few seconds while a server is writing.
+If a source must be fetched before it can be read, such as a git repository, the lock is taken after the
+fetch. Searches never wait.
 """
 
 import logging
@@ -24,9 +25,9 @@ from ctx.store.base import Catalog, Projection
 
 logger = logging.getLogger(__name__)
 
-LOCK_TIMEOUT_S = 60.0  # how long to wait while another process writes many documents
-PROBLEMS_LOGGED = 20  # problems to log per run; the report has all of them
-PUBLISH_EVERY_S = 1.0  # seconds between two publications at the beginning of a run
+LOCK_TIMEOUT_S = 60.0  # how long to wait for the lock while another process writes many documents
+PROBLEMS_LOGGED = 20  # maximum problems to log per run; the report has all of them
+PUBLISH_EVERY_S = 1.0  # seconds between two publications of the index at the beginning of a run
 # The same later in the run: a commit with its merges takes 0.3 s.
 PUBLISH_AT_LAST_S = 10.0
 
@@ -43,7 +44,9 @@ source, and which yields the event that ends the run early. Raises `Busy`.
 
 
 class _Publishing:
-    """The index that a run writes to. It is opened at first use and published from time to time."""
+    """The index that a run writes to. It is opened at first use, and published from time to time: searches
+    then see what was written.
+    """
 
     def __init__(self, catalog: Catalog, hold: Callable[[], Projection]) -> None:
         self._catalog = catalog
@@ -113,10 +116,10 @@ class Indexer:
         self._overlap_tokens = overlap_tokens
         self._mutex = threading.RLock()
         self._embedding = False
-        self._paces: dict[tuple[str, str | None], Pace] = {}  # by phase and source
-        self.reports: dict[str, IndexReport] = {}  # the last report, by source
-        self._problems: dict[str, set[int]] = {}  # hashes of the problems of the last run, by source
-        self._failures: dict[str, str] = {}  # what does not work -> the reason
+        self._paces: dict[tuple[str, str | None], Pace] = {}  # (phase, source) -> pace
+        self.reports: dict[str, IndexReport] = {}  # source -> the report of its last run
+        self._problems: dict[str, set[int]] = {}  # source -> hashes of the problems of its last run
+        self._failures: dict[str, str] = {}  # name of what does not work -> the reason
 
     def select(self, names: Sequence[str]) -> list[Connector]:
         """The connectors with these names or types; all connectors for no names or for "all". Raises
@@ -203,7 +206,7 @@ class Indexer:
             report = (self._run_slowly if slow else self._run_at_once)(connector.name, new_run)
         self.reports[connector.name] = report
         changed = report.added or report.updated or report.deleted
-        # Log a failure once, until it changes.
+        # A failure is logged once, and again only when its message changes.
         news = self.degrade(report.source, None if report.ok else report.note)
         counts = (report.added, report.updated, report.deleted, report.unchanged, len(report.problems))
         logger.log(
@@ -215,7 +218,9 @@ class Indexer:
         return report
 
     def _run_at_once(self, source: str, new_run: Callable[..., IndexRun]) -> IndexReport:
-        """Runs under the lock. If the source is fetched first, takes the lock only before the first batch."""
+        """Runs under the lock. If the source must be fetched first, takes the lock only before the first
+        batch.
+        """
         with ExitStack() as stack:
             publishing = _Publishing(self.catalog, lambda: stack.enter_context(self._resumed()))
             fetched = source_kind(source) in FETCHED_KINDS
@@ -264,7 +269,7 @@ class Indexer:
 
     @contextmanager
     def _resumed(self) -> Iterator[Projection]:
-        """Yields the index under the lock, for a run in progress, and restores the run's progress report."""
+        """Yields the index under the lock for one batch of a run, with the run's progress still shown."""
         before = self.activity
         with self.writing() as index:
             self._resume(before)
@@ -274,8 +279,8 @@ class Indexer:
         self._now(phase=activity.phase, source=activity.source, done=activity.done, total=activity.total)
 
     def _log_problems(self, report: IndexReport) -> None:
-        """Logs the problems that the last run did not have, so that a broken file in a polled source is
-        logged once.
+        """Logs the problems that the last run did not have, so that a broken file in a source that is scanned
+        again and again is logged once.
         """
         before = self._problems.get(report.source, set())
         news = [problem for problem in report.problems if hash(problem) not in before]
@@ -302,7 +307,7 @@ class Indexer:
         if self.model is None:
             return EmbedReport(0, 0, 0.0)
         if rebuild:
-            self.warm(documents=True)  # before anything is deleted, in case the embedder does not answer
+            self.warm(documents=True)  # check that the embedder answers before anything is deleted
             with self.writing() as index:
                 self.catalog.forget_embeddings(self.model)
                 index.catch_up(self.catalog)
@@ -377,7 +382,7 @@ class Indexer:
         return count
 
     def repair(self) -> None:
-        """Brings the index up to date with the catalog, and rebuilds missing or damaged parts."""
+        """Brings the index up to date with the catalog, and rebuilds its missing or damaged parts."""
         with self.writing() as index:
             index.catch_up(self.catalog)
 
@@ -416,7 +421,7 @@ class Indexer:
                     index.close()
             finally:
                 self._lock.release()
-                # Another thread may be embedding a batch, or this write may end one.
+                # Another thread may be embedding a batch, or this write may end such a batch.
                 work = before if before.phase == "embedding" else IDLE
                 phase = "embedding" if self._embedding else "idle"
                 self._now(phase=phase, source=None, done=work.done, total=work.total)
@@ -427,7 +432,7 @@ class Indexer:
         """
         before = self._failures.pop(key, None)
         if reason:
-            self._failures[key] = reason.removeprefix(f"{key}: ")  # some reasons already begin so
+            self._failures[key] = reason.removeprefix(f"{key}: ")  # some reasons already begin with the key
         lines = tuple(f"{name}: {cause}" for name, cause in self._failures.items())
         self.activity = self.activity._replace(degraded=lines)
         return self._failures.get(key) != before

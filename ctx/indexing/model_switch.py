@@ -2,9 +2,9 @@
 
 After the configured model changes, every chunk is pending again. Until the new model has embedded as many
 chunks as the old model, the index keeps the old vectors, and queries are embedded with the old model. Then
-the index is rebuilt with the new vectors, which replace the old ones. The published index names its model.
-The settings of the old model are stored in the user's own files, not in the project, because a stranger's
-project must not decide where queries are sent.
+the index is rebuilt with the new vectors, which replace the old ones. The published index records the name of
+its model. The settings of the old model are stored in the user's own files, not in the project, because a
+stranger's project must not decide where queries are sent.
 """
 
 import json
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 # The settings that identify a model. API keys are not stored, only the names of their variables.
 _FIELDS = ("provider", "model", "dims", "url", "api_key_env")
-_MODELS_NOTED = 4  # per store
+_MODELS_NOTED = 4  # maximum models to record per store
 _STORES_NOTED = 200
 
 
@@ -61,7 +61,7 @@ class ModelSwitch:
         name = self.published()
         with self._lock:
             if name is None or name == configured.model:
-                self._predecessors.clear()  # not closed: a running query may use it
+                self._predecessors.clear()  # do not close the old embedder: a running query may use it
                 return configured
             if name not in self._predecessors:
                 self._predecessors[name] = self._opened(name)
@@ -127,7 +127,7 @@ class ModelSwitch:
                 embedder.close()
                 return None
         except CtxError:
-            return None  # for example, its folder is gone
+            return None  # the settings no longer work; for example, the model's folder is gone
         return embedder
 
     def _noted(self) -> dict[str, JSON]:

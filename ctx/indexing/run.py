@@ -59,7 +59,7 @@ class _Reading(NamedTuple):
 
 class _Known(Mapping[str, str]):
     """The fingerprints of a source by item id, read only when needed: after an edit of one file it would be
-    slow to read those of all files.
+    slow to read the fingerprints of all files.
     """
 
     def __init__(self, catalog: Catalog, source: str) -> None:
@@ -76,7 +76,7 @@ class _Known(Mapping[str, str]):
         return fingerprint
 
     def below(self, tops: Iterable[str]) -> set[str]:
-        """The known ids that are in `tops` or below one of them."""
+        """The known ids that are in `tops` or below one of the ids in `tops`."""
         return set(self._catalog.fingerprints(self._source, list(tops)))
 
     def __iter__(self) -> Iterator[str]:
@@ -100,8 +100,8 @@ class Window(NamedTuple):
     ) -> Iterator[SourceItem]:
         """Yields the items in the window that are new or changed compared to `known`.
 
-        The fingerprints that the run gives are ignored: they are empty until one run was complete, so a run
-        with a `limit` would take the same items each time.
+        The third argument, the fingerprints that the run gives, is ignored. It is empty until one run was
+        complete, so runs with a `limit` would take the same items each time.
         """
         log.complete = False  # so that items outside the window are not deleted
         count = 0
@@ -182,11 +182,11 @@ class IndexRun:
         self._added = self._updated = self._replaced = self._touched = 0
         self._chunks = self._skipped = self._empty = 0
         self._skips: list[Problem] = []
-        # Empty items have their own list, because they may be so many that no others would be listed.
+        # Empty items have their own list. Otherwise many empty items could fill the list of skipped items.
         self._voids: list[Problem] = []
         self._changes: list[Change] = []
         self._reading: _Reading | None = None
-        self._total: int | None = None  # number of items, counted once the first batch is full
+        self._total: int | None = None  # number of items in the source, counted when the first batch is full
         self._begin(partial=self.items is not None)
         self._first = self.items is None and not self._existing
 
@@ -241,8 +241,8 @@ class IndexRun:
         )
 
     def _note_defaults(self) -> None:
-        """Adds notes about files left out because of their names, and about an older version that indexed
-        fewer files.
+        """Adds notes to the report: about files that were left out because of their names, and if an older
+        version of ctx indexed fewer files.
         """
         left_out = +self._log.left_out
         copies = left_out.pop(WORKTREE, 0)
@@ -261,7 +261,7 @@ class IndexRun:
 
     def _check_whose(self) -> None:
         """Raises `SourceError` if another configuration file, which still exists, configures this source
-        differently. This run would delete the documents from that configuration.
+        differently. This run would delete the documents that are only in the other configuration's source.
         """
         ours, last = self.configuration, self._last
         if ours is None or last.configuration in (None, ours.name) or last.signature == self._signature:
@@ -293,7 +293,9 @@ class IndexRun:
         self._finish_reading()
 
     def _tell(self) -> None:
-        """Reports progress. The total is counted once, and not if the run has only one batch."""
+        """Reports progress. The total number of items is counted once, and not at all if the run has only one
+        batch.
+        """
         if self.progress is None:
             return
         if self._total is None and self._log.expected is not None:
@@ -303,7 +305,7 @@ class IndexRun:
 
     def _read(self, item: SourceItem) -> None:
         """Begins to read one item, and puts the previous item into the batch. An item without text does not
-        count as present, so its older version is deleted.
+        count as present, so a document that was stored for it earlier is deleted.
         """
         try:
             content = item.read()
@@ -318,8 +320,8 @@ class IndexRun:
             extract = begin(content, item.source_id)
         except SourceError as error:
             self._log.problem(item.source_id, error.message)
-            return  # the item counts as present, so the last good version stays
-        self._finish_reading()  # the previous item, while another process parses this one
+            return  # the item counts as present, so its last good version stays in the catalog
+        self._finish_reading()  # puts the previous item into the batch, while another process parses this one
         self._reading = _Reading(item, content, digest, extract)
 
     def _finish_reading(self) -> None:
@@ -374,7 +376,8 @@ class IndexRun:
         self._chunks += len(chunks)
         known = item.source_id in self._existing
         self._replaced += known
-        if known and self._last is not _NO_RUN:  # a killed first run did not report its documents
+        # If the first run was killed, its documents were never reported, so they count as new.
+        if known and self._last is not _NO_RUN:
             self._updated += 1
             self._changed("updated", item.source_id)
         else:
@@ -394,7 +397,7 @@ class IndexRun:
 
     def _departed(self) -> list[str]:
         """The ids to delete: known ids that the scan did not find. After an incomplete or partial scan, only
-        those known to be gone, or none.
+        the ids that the scan knows to be gone, if any.
         """
         log, existing = self._log, self._existing
         if self._partial:
@@ -402,7 +405,8 @@ class IndexRun:
         if not log.complete:
             return []
         if len(log.unchanged) == len(existing):
-            return []  # all known items were seen: the usual case, handled without building sets
+            # The scan found all known items, which is the usual case; it is handled without building sets.
+            return []
         departed = set(existing) - self._present - log.unchanged
         if log.withheld:
             prefixes = tuple(log.withheld)
@@ -410,8 +414,8 @@ class IndexRun:
         return sorted(departed)
 
     def _here(self, departed: list[str]) -> list[str]:
-        """The ids to delete without the documents that another machine stored: only that machine can know
-        that they are gone.
+        """The ids to delete, except documents that another machine stored: only that machine can know whether
+        they are gone.
         """
         machines = self.catalog.elsewhere(self._source, departed) if departed else {}
         if machines:
@@ -468,7 +472,7 @@ class IndexRun:
 
 
 def _content_hash(content: Content) -> bytes:
-    """A hash of everything that is stored of an item, so that a changed title or URL counts as a change."""
+    """A hash of all data of an item that is stored, so that a changed title or URL counts as a change."""
     digest = hashlib.sha256(
         content.data if isinstance(content.data, bytes) else content.data.encode("utf-8", "surrogatepass")
     )

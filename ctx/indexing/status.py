@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from ctx.indexing.indexer import Indexer
 
 EMPTY = "empty"  # the reason for files that are empty or have only white space
-MAX_NAMED = 1000  # skipped or changed documents to name in a report; the counts include all
-MAX_PROBLEMS = 200  # problems to list per run; the counts include all
-PUBLISH_S = 0.5  # between two checks for changes
+MAX_NAMED = 1000  # maximum skipped or changed documents to name in a report; the counts include all of them
+MAX_PROBLEMS = 200  # maximum problems to list per run; the counts include all of them
+PUBLISH_S = 0.5  # seconds between two checks whether the state changed
 
 # Rates are averages over this time: long enough to be steady, short enough to follow the machine's load.
 PACE_OVER_S = 60.0
 # How long a starting server only answers requests, before it loads the model and numpy, watches folders and
 # scans the sources.
 FIRST_ANSWERS_S = 0.2
-FIRST_ANSWERS_AT_MOST_S = 2.0  # the longest such time, even if requests keep coming
-PACE_AFTER_S = 1.0  # no rate before that: the first batch mostly measures the start
+FIRST_ANSWERS_AT_MOST_S = 2.0  # the longest time to do this, even if requests keep coming
+PACE_AFTER_S = 1.0  # no rate is reported before this time, because the first batch mostly measures the start
 
 
 class Change(NamedTuple):
@@ -47,13 +47,13 @@ class IndexReport(NamedTuple):
     unchanged: int
     deleted: int
     chunks: int
-    skipped: int  # binary, or without text
-    empty: int  # how many of the skipped ones are empty
+    skipped: int  # items that are binary or without text
+    empty: int  # the number of skipped items that are empty
     problems: tuple[Problem, ...]
     note: str | None
     revision: str | None
     duration_s: float
-    notes: tuple[Problem, ...] = ()  # remarks about indexed documents
+    notes: tuple[Problem, ...] = ()  # remarks about documents that were indexed
     skips: tuple[Problem, ...] = ()  # skipped items with the reason, at most MAX_NAMED, empty items last
     changes: tuple[Change, ...] = ()  # stored and deleted documents, at most MAX_NAMED
 
@@ -64,7 +64,7 @@ class IndexReport(NamedTuple):
         return {"source": self.source, "ok": self.ok, **counts, "failed": len(self.problems), **about}
 
 
-# Magic numbers of file formats without text, and the reason to report.
+# (first bytes of files in a format without text, reason to report for such a file)
 _BEGINNINGS = (
     (b"PK\x03\x04", "an archive, or a document of an unknown format"),
     (b"\xd0\xcf\x11\xe0", "an old Office format: save it in the new format or as text"),
@@ -101,7 +101,7 @@ class Activity(NamedTuple):
     done: int = 0
     total: int | None = None
     watching: str = "off"  # off | native | polling
-    degraded: tuple[str, ...] = ()  # lines `what: why it does not work`
+    degraded: tuple[str, ...] = ()  # lines of the form `what does not work: the reason`
     rate: float | None = None  # documents or chunks per second over the last minute; None if not known yet
     left_s: float | None = None  # seconds left at this rate
 
@@ -139,8 +139,8 @@ class Pace:
 
 
 def indexer_state(indexer: "Indexer") -> dict[str, JSON]:
-    """`health` and `degraded` for `/health`; `activity` and `runs` (the last run of each source) for
-    `/activity`.
+    """The indexer's state as JSON: `health` and `degraded` for `/health`, and `activity` and `runs` (the last
+    run of each source) for `/activity`.
     """
     activity = indexer.activity
     return {

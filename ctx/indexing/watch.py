@@ -25,16 +25,18 @@ from ctx.indexing.status import FIRST_ANSWERS_S, IndexReport
 
 logger = logging.getLogger(__name__)
 
-MAX_PATHS = 5000  # for more paths at once (a branch switch) one scan of the whole source is cheaper
-# The kernel may drop events silently; an unchanged scan costs one stat per file.
+MAX_PATHS = 5000  # if more paths change at once (a branch switch), one scan of the whole source is cheaper
+# Seconds between two full scans, because the kernel may drop events silently. A scan without changes costs
+# one `stat` call per file.
 FULL_SCAN_EVERY_S = 3600.0
 MISSING_ROOT_EVERY_S = 2.0
-RETRY_S = 5.0  # after a failure of the store, the lock or the index
-SOURCE_RETRY_S = 60.0  # after a source failed; doubled with each further failure
+RETRY_S = 5.0  # seconds to wait after a failure of the store, the lock or the index
+SOURCE_RETRY_S = 60.0  # seconds to wait after a source failed; doubled with each further failure
 SOURCE_RETRY_AT_MOST_S = 3600.0
-PUT_OFF_S = 0.2  # the first wait while another process writes, or another machine indexes the source
-PUT_OFF_AT_MOST_S = 2.0  # the wait doubles with each attempt, up to this
-POLL_S = 2.0  # between two scans of a folder whose changes the kernel cannot report
+# The first wait (seconds) while another process writes, or another machine indexes the source.
+PUT_OFF_S = 0.2
+PUT_OFF_AT_MOST_S = 2.0  # seconds; the wait doubles with each attempt, up to this limit
+POLL_S = 2.0  # seconds between two scans of a folder whose changes the kernel cannot report
 # Loading fastembed takes a second, so it waits until the first requests are answered.
 WARM_AFTER_S = 2.0
 POLL_SHARE = 10  # pause for this many times the scan's duration, so that scans take a tenth of the time
@@ -81,10 +83,11 @@ class Watcher:
         self._failures: dict[str, int] = {}  # consecutive failures by source
         self._put_off_s: dict[str, float] = {}  # the last wait after `Busy`, by source
         self._slowest_scan_s = 0.0
-        self._look_due = not self.indexer.connectors  # otherwise the index is checked after the first source
+        # Whether to check the index now; with sources, it is checked after the first source.
+        self._look_due = not self.indexer.connectors
         self._looked_s = -math.inf
         self._polling = bool(os.environ.get("WATCHFILES_FORCE_POLLING"))
-        self._unsayable = False  # whether there was a file name that is not UTF-8
+        self._unsayable = False  # whether a changed file had a name that is not UTF-8
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -180,11 +183,12 @@ class Watcher:
                 logger.warning("the stored sources could not be checked reason=%s", error.message)
         while not self._stop.is_set():
             if self._look_due and not self._due:
-                # Find damage now; otherwise the first write would find it, and searches before that could be
-                # wrong. Reading the index takes half a second for a million chunks, so sources come first.
+                # Find damage in the index now. Otherwise the first write would find it, and searches before
+                # that write could be wrong. Reading the index takes half a second for a million chunks, so
+                # sources come first.
                 self._look()
             with self._wake:
-                # Check under the lock, so that a stop in between is not missed.
+                # Check again under the lock, so that a stop or request in the meantime is not missed.
                 if not (self._due or self._look_due or self._stop.is_set()):
                     next_s = min(self._next_s.values(), default=math.inf) - time.monotonic()
                     self._wake.wait(min(max(0.0, next_s), 3600.0))
@@ -232,7 +236,7 @@ class Watcher:
             self._add(connector.name, paths)
         except Exception as error:
             self._note_failure(connector.name, f"index run failed source={connector.name}", error)
-            with self._wake:  # a full disk may get space again
+            with self._wake:  # retry soon, because for example a full disk may get space again
                 retry_s = time.monotonic() + RETRY_S
                 self._next_s[connector.name] = min(self._next_s[connector.name], retry_s)
         self._embed_due.set()
@@ -257,7 +261,7 @@ class Watcher:
 
     def _embed_loop(self) -> None:
         self._begun.wait(self._patience_s)
-        if not self._stop.is_set():  # do not load a model during a stop: it takes too long
+        if not self._stop.is_set():  # do not load a model while stopping, because that takes too long
             self._warm(documents=False)
         warm = False
         while not self._stop.is_set():
@@ -327,7 +331,7 @@ class Watcher:
     def _scan_whole(self) -> None:
         """Waits after watchfiles failed at a changed file name that is not UTF-8. Other changes at the same
         time are lost, but the next watch begins with a full scan. Opening a folder with such a name also
-        counts as a change, so this repeats as long as it exists.
+        counts as a change, so this repeats as long as the file exists.
         """
         if not self._unsayable:
             logger.info("a changed name is not UTF-8: from now on the sources are scanned as a whole")
@@ -342,8 +346,8 @@ class Watcher:
     def _poll(self, watched: Mapping[str, str]) -> None:
         """Scans the folders again and again until stopped.
 
-        watchfiles' own polling is not used: it compares whole seconds and would miss an edit in the second of
-        its last scan.
+        The polling of watchfiles is not used, because it compares times in whole seconds and would miss an
+        edit in the same second as its last scan.
         """
         while not self._stop.is_set():
             for name in watched:
@@ -380,9 +384,10 @@ class Watcher:
                         self.request(name)
                     return
                 if isinstance(changes, str):
-                    continue  # timeout, or a stop
+                    continue  # no changes: the wait timed out, or the watcher is stopping
                 if any(kind == _ADDED and os.path.isdir(path) for kind, path in changes):
-                    # The kernel may have had no watch left for the new folder. If so, this raises an error.
+                    # The kernel may have had no watch left for the new folder. In that case this call raises
+                    # an error.
                     _listener(roots[:1], recursive=False).close()
                 paths = {path for _, path in changes if self._matters(path, roots)}
                 for name, root in present.items():
@@ -396,7 +401,7 @@ def _there(roots: Mapping[str, str]) -> dict[str, str]:
     return {name: root for name, root in roots.items() if os.path.isdir(root)}
 
 
-_ADDED = 1  # the number of this kind of change in watchfiles
+_ADDED = 1  # the number with which watchfiles reports an added file or folder
 
 
 def _listener(roots: list[str], *, recursive: bool = True) -> RustNotify:

@@ -1,7 +1,8 @@
 """A worker process: indexes sources and embeds chunks, for a catalog that several machines share.
 
-Workers divide the work among themselves with leases and claims. A worker keeps no state: if it dies, another
-takes its work when the lease or claim expires.
+Workers divide the work among themselves by reservations in the shared database: a lease for a source to
+index, a claim for texts to embed. A worker keeps no state: if it dies, another takes its work when the lease
+or claim expires.
 """
 
 import logging
@@ -17,12 +18,12 @@ from ctx.indexing.indexer import Indexer
 logger = logging.getLogger(__name__)
 
 ROLES = ("scan", "embed", "pump")
-SCAN_EVERY_S = 60.0  # for sources without a configured interval
-LOOK_EVERY_S = 2.0  # between two checks for pending work
+SCAN_EVERY_S = 60.0  # seconds between two scans of a source without a configured interval
+LOOK_EVERY_S = 2.0  # seconds between two checks for pending work
 
 
 class NoLock:
-    """A lock that does nothing, for a catalog whose database orders the writes."""
+    """A lock that does nothing, for a catalog in a database, which itself keeps writers apart."""
 
     def acquire(self, timeout_s: float) -> None:
         pass
@@ -33,8 +34,8 @@ class NoLock:
 
 @dataclass(eq=False)
 class Worker:
-    """Does the work of its roles (`scan`, `embed`, `pump`) until it is stopped. `intervals_s` are the seconds
-    between two scans, by source name.
+    """Does the work of its roles until it is stopped: `scan` (index sources), `embed` (embed chunks) and
+    `pump` (update the search index). `intervals_s` are the seconds between two scans, by source name.
     """
 
     indexer: Indexer
@@ -43,7 +44,7 @@ class Worker:
 
     def __post_init__(self) -> None:
         self._next_s = dict.fromkeys(self.indexer.connectors, 0.0)
-        self._failing: dict[str, str] = {}  # work that failed the last time -> its error
+        self._failing: dict[str, str] = {}  # name of work that failed the last time -> the error message
 
     def run(self, stop: threading.Event) -> None:
         """Works until `stop` is set. Failures are logged and retried."""
