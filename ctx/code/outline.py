@@ -8,18 +8,19 @@ from typing import NamedTuple, Protocol
 
 from ctx.code.symbols import Definition
 
-VALUES = frozenset(("variable", "constant", "field", "property"))  # kinds of definitions without members
+VALUES = frozenset(("variable", "constant", "field", "property"))  # kinds of definitions that have no members
 CONTEXT_LINES = 3  # lines to show before and after each chosen line of an excerpt
-MAX_FOCUS = 6  # chosen lines per excerpt
-MAX_NAMED = 4  # definitions to name for an elided part
-WHOLE_LINES = 40  # a text up to this long is shown whole
+MAX_FOCUS = 6  # maximum chosen lines per excerpt
+MAX_NAMED = 4  # maximum definitions to name for a hidden part
+WHOLE_LINES = 40  # lines; a text up to this long is shown whole
 
 # Weights for choosing the lines of an excerpt. Words that no chosen line has yet count fully (1.0).
-_REPEATED, _NEAR = 0.3, 0.5  # words that a chosen line already has; words of adjacent lines
-_LEAST = 0.3  # lines below this share of the best line's value are not chosen
+# for words that a chosen line already has, and for words in the lines next to a line
+_REPEATED, _NEAR = 0.3, 0.5
+_LEAST = 0.3  # a line is chosen only if its value is at least this share of the best line's value
 
 Weight = Callable[[str], float]
-"""Returns how much of a question's words a line has, in [0, 1]."""
+"""Takes a line and returns the share of a question's words that it has, in [0, 1]."""
 
 
 class Asked(Protocol):
@@ -34,8 +35,8 @@ class Asked(Protocol):
 
 
 class Part(NamedTuple):
-    """Lines `first..last` of an excerpt. `elided` is None if they are shown, else a summary of the hidden
-    lines.
+    """Lines `first..last` of an excerpt. `elided` is None if the lines are shown, else a summary of the
+    hidden lines.
     """
 
     first: int
@@ -44,8 +45,8 @@ class Part(NamedTuple):
 
 
 def enclosing(definitions: Iterable[Definition], line: int) -> Definition | None:
-    """The innermost definition around a line. A variable or field only if no function or class is
-    around it.
+    """The innermost definition around a line. It is a variable or field only if no function or class is
+    around the line.
     """
     around = [each for each in definitions if each.start_line <= line <= each.end_line]
     blocks = [each for each in around if each.kind not in VALUES]
@@ -54,8 +55,8 @@ def enclosing(definitions: Iterable[Definition], line: int) -> Definition | None
 
 def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]:
     """The definitions that a name may mean: those with this qualified name, else those whose qualified name
-    ends with it, else the same in any letter case, else the same without the first part, which may be a
-    module or a package (`server.Server.shutdown`).
+    ends with the name. If there are none, the search is repeated in any letter case, and then without the
+    first part of the name, which may be a module or a package (`server` in `server.Server.shutdown`).
     """
     wanted = re.sub(r"\((\*?\w+)\)", r"\1", name.strip().removesuffix("()")).lstrip("*&")  # `(*T).M` of Go
     wanted = re.sub(r"<[^<>]*>(?=::|\.)", "", wanted)
@@ -74,8 +75,8 @@ def candidates(definitions: Iterable[Definition], name: str) -> list[Definition]
 
 
 def members(definitions: Iterable[Definition], inside: Definition | None = None) -> list[Definition]:
-    """The definitions inside `inside` (and itself), or all of the file. Local definitions of functions are
-    left out.
+    """The definitions inside the definition `inside`, including `inside` itself, or all definitions of the
+    file. Definitions local to a function are left out.
     """
     shown: list[Definition] = []
     functions: list[Definition] = []  # the functions around the current definition
@@ -139,8 +140,8 @@ def _indentation(line: str) -> int:
 def best_lines(
     lines: Sequence[str], first: int, last: int, weight: Weight, count: int = 3
 ) -> list[tuple[int, str]]:
-    """The `count` lines that match most of a question, as (number, text) in line order; empty if no line has
-    a word of it.
+    """The `count` lines that match a question best, as (number, text) in line order; empty if no line has a
+    word of the question.
     """
     weighed = [(weight(lines[number - 1]), -number) for number in range(first, min(last, len(lines)) + 1)]
     best = sorted((entry for entry in weighed if entry[0] > 0), reverse=True)[:count]
@@ -155,12 +156,12 @@ def best_lines(
 def excerpt(
     lines: Sequence[str], first: int, last: int, asked: Asked, definitions: Sequence[Definition]
 ) -> list[Part]:
-    """Divides lines `first..last` into parts: those around the words of a question are shown, the others
-    elided and described.
+    """Divides lines `first..last` into parts: the lines around the words of a question are shown, and the
+    others are hidden and described.
     """
     if last - first < WHOLE_LINES:
         return [Part(first, last)]
-    # Also keep a definition's signature, which may be below a long comment.
+    # Also show a definition's signature, which may be below a long comment.
     own = {each.name_line for each in definitions if (each.start_line, each.end_line) == (first, last)}
     focus = _focus(lines, first, last, asked)
     keep = {first, *own, last} if own or not focus else set()
@@ -169,7 +170,8 @@ def excerpt(
     parts: list[Part] = []
     for number in sorted(keep):
         gap = parts[-1].last + 1 if parts else first
-        if parts and 0 < number - gap <= 2:  # a note about so few hidden lines would be as long as they are
+        # Show these lines too, because a note about them would be as long.
+        if parts and 0 < number - gap <= 2:
             gap = number
             parts[-1] = parts[-1]._replace(last=number - 1)
         if number > gap:
@@ -185,8 +187,8 @@ def excerpt(
 
 
 def _focus(lines: Sequence[str], first: int, last: int, asked: Asked) -> list[int]:
-    """The lines to make an excerpt around: those with most words of a question, first those with words that
-    no chosen line has.
+    """The numbers of the lines around which to make an excerpt: those with the most words of a question, and
+    preferably words that no chosen line has yet.
     """
     terms = {number: asked.terms_in(lines[number - 1]) for number in range(first, last + 1)}
     left = {number for number, found in terms.items() if found}

@@ -9,10 +9,11 @@ from ctx.code.grammars import load
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAX_DEFINITIONS = 20_000  # per file; further definitions are left out
+MAX_DEFINITIONS = 20_000  # maximum per file; further definitions are left out
 MAX_SIGNATURE_CHARS = 200
 MAX_NAME_CHARS = 160
-_COMMENT_MARK = re.compile(rb"#|//|/\*|--|\(\*")  # in all languages of the grammars
+# Beginnings of comments in all languages that have a grammar.
+_COMMENT_MARK = re.compile(rb"#|//|/\*|--|\(\*")
 
 
 class Definition(NamedTuple):
@@ -31,7 +32,7 @@ class Definition(NamedTuple):
     end_line: int
 
 
-# Parent nodes that belong to the definition inside them.
+# Types of parent nodes that belong to the definition inside them.
 _WRAPPERS = frozenset(
     (
         "decorated_definition", "template_declaration", "export_statement", "ambient_declaration",
@@ -40,10 +41,12 @@ _WRAPPERS = frozenset(
         "property_declaration",
     )
 )  # fmt: skip
-_BY_WHOLE = frozenset(("variable_declarator", "simple_symbol", "property_element"))  # parts of statements
+# Nodes whose signature is that of the whole statement.
+_BY_WHOLE = frozenset(("variable_declarator", "simple_symbol", "property_element"))
 _ABOVE = frozenset(("attribute_item", "inner_attribute_item", "decorator", "attribute_list"))
 _ANNOTATIONS = frozenset(("annotation", "marker_annotation", "attribute_list", "decorator", "attribute"))
-_NAMES = frozenset(("variable", "constant", "field"))  # kinds without members or methods
+# Kinds of definitions that are neither functions nor have members.
+_NAMES = frozenset(("variable", "constant", "field"))
 _TYPES = frozenset(
     (
         "class",
@@ -85,8 +88,8 @@ _CPP = re.compile(r"^[ \t]*(?:class|namespace|template|using)\b|^(?:public|priva
 
 
 def dialect(text: str, media_type: str) -> str:
-    """The media type of the grammar to use, which may differ: a C header may be C++, and JSX in TypeScript
-    needs its own grammar. "" if no grammar fits.
+    """The media type of the grammar to use, which may differ from the file's own media type: a C header may
+    be C++, and JSX in TypeScript needs its own grammar. "" if no grammar fits.
     """
     if media_type == "text/x-c" and _CPP.search(text):
         return "text/x-c++"
@@ -168,14 +171,16 @@ def _text(node: "Node | None") -> str:
 
 
 def _name(node: "Node") -> tuple[str, "Node"]:
-    """A definition's name and the node of the name; "" if it has no name, such as a class expression."""
+    """A definition's name and the node of the name. The name is "" if there is none, as for a class
+    expression.
+    """
     if node.type == "impl_item":
         typed = node.child_by_field_name("type") or node
         return re.sub(r"<.*", "", _text(typed), flags=re.DOTALL).strip(), typed
     for field in ("name", "property", "left", "key"):
         named = node.child_by_field_name(field)
         if named is not None and named.type.endswith("_pattern"):
-            return "", node  # `const {a, b} = ...` defines nothing of its own
+            return "", node  # `const {a, b} = ...` only takes apart another value, so it defines nothing here
         if named is not None:
             text = _text(named.child_by_field_name("name") if named.type == "template_type" else named)
             if text.isidentifier():
@@ -279,7 +284,7 @@ def _whole(node: "Node") -> "Node":
         parent = whole.parent
         siblings = [child for child in parent.named_children if child.type == whole.type]
         if len(siblings) > 1:
-            break  # one of several in a group
+            break  # this definition is one of several in a group, such as `var (...)`
         whole = parent
     return whole
 
@@ -296,7 +301,7 @@ def _first_row(node: "Node") -> int:
             break
         before = above.prev_sibling
         if before is not None and before.end_point.row == above.start_point.row and "comment" in above.type:
-            break  # a comment at the end of a line of code
+            break  # the comment is at the end of a line of code
         row = min(row, above.start_point.row)
         above = before
     return row
@@ -353,7 +358,8 @@ def _signature(node: "Node", kind: str, body: "Node | None") -> str:
     several = b"\n" in text
     line = " ".join(text.decode("utf-8", "replace").split()).rstrip(" {:=")
     if several:
-        line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)  # parameters were on several lines
+        # Remove the spaces that are left from parameters on several lines.
+        line = re.sub(r"([(\[]) |,? (?=[)\]])| (?=,)", r"\1", line)
     return line if len(line) <= MAX_SIGNATURE_CHARS else line[:MAX_SIGNATURE_CHARS].rsplit(" ", 1)[0] + " …"
 
 
