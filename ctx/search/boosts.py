@@ -18,21 +18,23 @@ from ctx.text.analyze import beginning
 # Share of the best score added to code whose path has all words of the query; less if some of the first
 # SAMPLE candidates are prose, because then a page is more likely the answer.
 PATH_CODE, SAMPLE = 0.7, 10
-PATH_PROSE = 0.3  # the same for prose, which names its subject in its text
+PATH_PROSE = 0.3  # the same for prose; smaller, because prose names its subject in its text
 DEFINITION = 1.0  # share of the best score added to code that defines the name that is the whole query
 DEFINITION_PLAIN = 0.5  # the same if the whole query is a plain word, which may not be meant as a name
 DEFINITION_WITHIN = 0.25  # the same if the query has other words too
-DEFINITION_NAMED = 1.5  # a further factor if the file has that name too
-# Share of the best score added to a file named in the query: as the whole query, and within a sentence.
+DEFINITION_NAMED = 1.5  # a further factor if the file's name is also the defined name
+# Share of the best score added to a file that the query names: if the name is the whole query, and if it is
+# within a sentence.
 NAMED, NAMED_WITHIN = 1.0, 0.5
 HELD_BACK = {filetypes.TEST: 0.4, filetypes.EXAMPLE: 0.5, filetypes.CHANGES: 0.6, filetypes.GENERATED: 0.3}
-PAGE = "page"  # role of a page or data if the query wants code; code has the role CODE if it wants a guide
+# The role of pages and data if the query wants code; if it wants a guide, code has the role CODE.
+PAGE = "page"
 HELD_BACK_KIND = 0.5
-ALTERNATING = 0.5  # share of the best score; results below it are not moved
+ALTERNATING = 0.5  # share of the best score; results with lower scores are not reordered
 # How many letters may follow a term in a word of a path: `rout` matches routing, `app` not application.
 WORD_ENDING = 4
 COMPOUND_PART = 3  # minimum letters of each part of a compound word in a path
-_KEPT = 100_000  # profiles in the cache (20 MB), enough for a million chunks
+_KEPT = 100_000  # maximum profiles in the cache (20 MB), enough for a million chunks
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _AROUND_A_PATH = "\"'`<>()[]{},;"
@@ -61,9 +63,10 @@ class File(NamedTuple):
 
 
 class Question(NamedTuple):
-    """The parts of a query that the rules need. `weights` are its terms with their rarity, `names` the names
-    it may ask for, `modules` their modules (`subprocess` of `subprocess.Popen`), `definitions` the documents
-    that define them and the passages where, `files` the files it names.
+    """The parts of a query that the rules need. `weights` maps its terms to their rarity. `names` are the
+    names that it may ask for, and `modules` their modules (`subprocess` of `subprocess.Popen`). `definitions`
+    maps each document that defines such a name to the passage with the definition. `files` are the files that
+    the query names.
     """
 
     weights: Mapping[str, float]
@@ -71,7 +74,7 @@ class Question(NamedTuple):
     modules: Sequence[str] = ()
     defining: float = DEFINITION_WITHIN  # share of the best score for defining one of the names
     definitions: Mapping[int, Hit] = {}
-    numbered: bool = False  # whether it has a version number
+    numbered: bool = False  # whether the query has a version number
     files: Sequence[File] = ()
     naming: float = NAMED_WITHIN  # share of the best score for being one of the files
     wanted: str = PAGES
@@ -138,7 +141,7 @@ class Profiles:
         """The profiles of the documents, in the same order; `UNKNOWN` for deleted documents."""
         if len(self._profiles) > _KEPT:
             self._profiles = {}
-        profiles = self._profiles  # another thread may start a new one
+        profiles = self._profiles  # another thread may replace the cache
         unread = [number for number in document_nos if number not in profiles]
         if unread:
             for number, path, media_type in self._read(sorted(unread)):
@@ -159,7 +162,7 @@ def files_named(query: str) -> list[File]:
     files = []
     for piece in query.replace("\\", "/").lower().split() if "." in query else ():
         folders, _, name = piece.strip(_AROUND_A_PATH).rpartition("/")
-        name = name.partition(":")[0].partition("#")[0]  # a line number may follow
+        name = name.partition(":")[0].partition("#")[0]  # remove a line number, which may follow the name
         stem, _, suffix = name.rpartition(".")
         if stem and suffix.isalnum() and not suffix.isdigit():
             files.append(File(folders.rpartition("/")[2].strip("."), stem, suffix))
@@ -186,7 +189,9 @@ def _parts(weights: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[int, float]:
-    """Position of each profile whose path has words of the query -> the share of the query that it has."""
+    """Position of each profile whose path has words of the query -> the share of the query's weight that
+    these words have.
+    """
     shares: dict[int, float] = {}
     beginnings = [part for part, _ in parts]
     for position, profile in enumerate(profiles):
@@ -199,7 +204,9 @@ def _named(parts: list[tuple[str, float]], profiles: Sequence[Profile]) -> dict[
 
 
 def _asked_for(files: Sequence[File], profiles: Sequence[Profile]) -> set[int]:
-    """The positions of the profiles of files that the query names. Folders are compared if both have one."""
+    """The positions of the profiles of files that the query names. If both the query and the profile have a
+    folder, the folders must match too.
+    """
     if not files:
         return set()
     named, names = set(files), {file[1:] for file in files}
@@ -232,7 +239,8 @@ def apply(ranked: Leg, profiles: Sequence[Profile], question: Question) -> tuple
     unwanted = {CODE: PAGE, GUIDE: CODE}.get(question.wanted)
     sample = [profile.code for profile in profiles[:SAMPLE] if profile is not UNKNOWN]
     path_of_code = PATH_CODE * (1.0 if code_wanted else sum(sample) / max(1, len(sample)))
-    is_plain = any(name.isalpha() and name.islower() for name in question.names)  # may not be meant as a name
+    # A plain word may not be meant as a name.
+    is_plain = any(name.isalpha() and name.islower() for name in question.names)
     only_held = not is_plain and question.defining > DEFINITION_WITHIN
     for (number, _), profile in zip(ranked, profiles, strict=True):
         if number in question.definitions and profile.defining and profile.role not in held_back:
@@ -287,13 +295,14 @@ def _asks_for(question: Question, role: str) -> bool:
     if role == filetypes.CHANGES and question.numbered:
         return True
     if role == filetypes.TEST and question.wanted == GUIDE:
-        return False  # "how do I test my plugin" is answered by a page
+        # A question such as "how do I test my plugin" is answered by a page, so tests are not wanted.
+        return False
     return not ASKING[role].isdisjoint(question.weights)
 
 
 def _says(words: Sequence[str], part: str, parts: Sequence[str]) -> bool:
-    """Whether a word of a path begins with `part` and ends soon after it, or is made of `part` and another of
-    the `parts`, as `healthcheck` is made of `health` and `check`.
+    """Whether a word of a path begins with `part` and has few more letters, or consists of `part` and another
+    of the `parts`, as `healthcheck` is made of `health` and `check`.
     """
     for word in words:
         if word.startswith(part) and len(word) <= len(part) + WORD_ENDING:

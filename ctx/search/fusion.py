@@ -13,21 +13,22 @@ from ctx.search.query import CODE, PAGES, is_name
 
 Leg = list[tuple[int, float]]
 
-RRF_K = 10  # how fast weight falls with rank; 5 to 60 work about equally well
+RRF_K = 10  # RRF: how fast the weight of a result falls with its rank; 5 to 60 work about equally well
 SIGMAS = 3.0  # DBSF: the mean and this many deviations to each side are mapped to [0, 1]
 # The share that a document's other passages add to its best keyword score; it does not help vector scores.
 FURTHER_PASSAGES = 0.05
-# The weight of semantic search if the hits are prose, and if they are code. It is larger for code, because a
-# question shares few words with the function that answers it.
+# Fusion method -> the weight of semantic search, first if the hits are prose, then if they are code. It is
+# larger for code, because a question shares few words with the function that answers it.
 DEFAULT_ALPHA = {"rrf": 0.5, "minmax": 0.37, "dbsf": 0.5}
 CODE_ALPHA = {"rrf": 0.85, "minmax": 0.72, "dbsf": 0.9}
 # How fast the weight of semantic search grows while texts are being embedded: among few embedded texts, the
 # nearest one says less (docs/design/embedding-order.md).
 COVERAGE_POWER = 0.5
-SYMBOL_ALPHA = 0.3  # if the query is one word or an identifier, for which exact letters matter most
+# The weight of semantic search if the query is one word or an identifier: exact letters matter most.
+SYMBOL_ALPHA = 0.3
 
-# The score that min-max maps to 0, as a share of the last score. BM25 is 0 if no word matches. Cosines have
-# no such zero, so their last score is mapped to 0.
+# The score that min-max scaling maps to 0, as a share of the last score in the ranking. A BM25 score is 0 if
+# no word matches, so 0 stays 0. Cosines have no such zero, so their last score is mapped to 0.
 KEYWORD_FLOOR, SEMANTIC_FLOOR = 0.0, 1.0
 
 # The share of brackets and operators in a text: nearly all prose is below the first, most code above the
@@ -64,11 +65,11 @@ def of_best(hits: Sequence[Hit]) -> Leg:
 
 
 def semantic_weight(query: str, texts: Sequence[str], method: str, wanted: str = PAGES) -> float:
-    """The weight of semantic search, in [0, 1]: fixed for a name, else larger the more its nearest texts are
-    code.
+    """The weight of semantic search, in [0, 1]: fixed for a query that is a name, else the larger, the more
+    of the nearest texts are code.
 
-    If the query wants code, as a commit message, an issue or a stack trace does, it has the words of the
-    code, so semantic search gets no extra weight.
+    A query that wants code, such as a commit message, an issue or a stack trace, has the words of the code,
+    so semantic search gets no extra weight.
     """
     if is_name(query):
         return SYMBOL_ALPHA
@@ -88,7 +89,7 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
     undiminished, as if semantic search had scored them the same.
 
     A ranking of weight 0 is left out, so an `alpha` of 0 or 1 gives the order of one ranking. A document that
-    a ranking lacks gets 0 from it. Ties are ordered by the better rank in either, then by number.
+    a ranking lacks gets 0 from it. Ties are ordered by the better of the two ranks, then by document number.
     """
     shares = METHODS[method]
     legs = [
@@ -101,7 +102,7 @@ def fuse(method: str, keyword: Leg, semantic: Leg, alpha: float, unread: Contain
     raised = [
         (number, min(1.0, score / (1.0 - alpha)) if number in unread else score) for number, score in fused
     ]
-    return sorted(raised, key=lambda entry: -entry[1])  # stable: ties stay as they were
+    return sorted(raised, key=lambda entry: -entry[1])  # the sort is stable, so ties keep their order
 
 
 def reciprocal_ranks(leg: Leg, floor: float) -> list[float]:

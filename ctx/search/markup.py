@@ -6,8 +6,8 @@ from textwrap import dedent
 
 from ctx.models import ChunkRow
 
-_MAX_BARE_CHARS = 600  # longer chunks are not just a heading or label
-LABEL_CHARS = 25  # shorter text that ends in a colon introduces the next chunk
+_MAX_BARE_CHARS = 600  # a longer chunk has more than a heading or label
+LABEL_CHARS = 25  # a text up to this long that ends in a colon introduces the next chunk
 _HEADING_LINES = 12  # lines at the top of a chunk in which to look for headings
 # Names of admonitions (blocks apart from the main text) in Sphinx, MkDocs and GitHub.
 _ASIDE_NAMES = (
@@ -37,7 +37,8 @@ _ASIDE = re.compile(
 )
 _FENCE = re.compile(r"\s*```(?!```+\s*$)")  # longer runs of ` underline a heading in reStructuredText
 _OPTION = re.compile(r"\s*:[^: ]*:(?!`)")  # `:name: value` below a directive
-_PARTED = re.compile(r"\s*(?:[*\-+#|>]|\d{1,3}[.)]\s|$)")  # a line that does not continue the paragraph above
+# Matches a line that does not continue the paragraph above.
+_PARTED = re.compile(r"\s*(?:[*\-+#|>]|\d{1,3}[.)]\s|$)")
 _ITEM = re.compile(r"\s*(?:[*\-+]|\d{1,3}[.)])\s")
 _DIRECTIVE = re.compile(r"\s*\.\. ([\w:-]+)::")
 _CODE_DIRECTIVES = {"code", "code-block", "sourcecode", "parsed-literal", "prompt", "literalinclude"}
@@ -193,7 +194,7 @@ def _is_adorned_heading(chunk: ChunkRow) -> bool:
 
 def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
     """The lines without markup. Each paragraph of prose becomes one line, because a link may span two lines.
-    Code does not change.
+    Lines of code do not change.
     """
     if not prose:
         yield from map(_unmarked, lines)
@@ -203,7 +204,7 @@ def _unmarked_lines(lines: list[str], prose: bool) -> Iterator[str]:
         yield from _without_roff(lines)
         return
     fenced = _begins_in_code(lines)
-    text_fences = 0  # how many open fences contain text
+    text_fences = 0  # number of open fences that contain text
     options = False  # whether the line may be an option of the fence above
     stretch: list[str] = []  # lines that are all code or all text
     for line in lines:
@@ -340,7 +341,7 @@ def _without_directives(lines: list[str]) -> Iterator[str]:
             continue
         directive = line.lstrip().startswith(".. ") and "::" in line
         line = _without_directive(_unmarked(line))
-        if line.endswith("::"):  # it introduces a block of code
+        if line.endswith("::"):  # the line introduces a block of code
             line = line[:-1] if line.strip() != "::" else ""
         yield line
 

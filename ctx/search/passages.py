@@ -21,14 +21,17 @@ if TYPE_CHECKING:  # numpy takes 70 ms to import
 
 # If one passage per document is shown: how many of its best keyword hits and semantic hits to compare.
 _PASSAGES, _NEAREST = 1, 2
-_DEFINING_SHARE = 1.0  # bonus for a chunk that defines the name: the same as for having all words
-_PHRASE_SHARE = 1.0  # bonus for having the query, or a quoted part of it, word for word
+# Bonus for a chunk that defines the name in the query, as large as that for having all its words.
+_DEFINING_SHARE = 1.0
+_PHRASE_SHARE = 1.0  # bonus for a chunk that has the query, or a quoted part of it, word for word
 # Among prose chunks with about equal scores, prefer the first of a section: it introduces the topic.
 _OPENING_SHARE = 0.03
-_OPENING_READ = 64  # chunks to look back for the start of a section: thirty pages
+_OPENING_READ = 64  # maximum chunks to look back for the start of a section, which are thirty pages
 _FURTHER_SHARE = 0.5  # a further passage is shown only above this share of the best passage's score
-_SECTION_CHARS = 2200  # limit for a prose chunk with its neighbours: the size of an index passage
-_REWRITTEN_READ = 200  # chunks to read of a document that changed after it was indexed: a hundred pages
+# Maximum characters of a prose chunk with its neighbours: the size of a passage in the index.
+_SECTION_CHARS = 2200
+# Maximum chunks to read of a document that changed after it was indexed: a hundred pages.
+_REWRITTEN_READ = 200
 
 
 class QueryVector:
@@ -44,7 +47,8 @@ class QueryVector:
 class Request(NamedTuple):
     """A search request, prepared for the indexes."""
 
-    # Misspelt words are corrected; the vector is of the original, since a model tolerates typos.
+    # The query with misspelt words corrected. The vector is that of the original query, because a model
+    # tolerates typos.
     query: str
     mode: str
     filters: Filters
@@ -63,7 +67,7 @@ class Leg(NamedTuple):
 
     hits: dict[int, list[Hit]]
     documents: list[Hit]
-    exhausted: bool  # a larger depth would find no more hits
+    exhausted: bool  # whether a larger depth would find no more hits
 
     @property
     def ranked(self) -> fusion.Leg:
@@ -128,7 +132,7 @@ class Rows:
             self._definitions.update(self.catalog.definitions_of(unread))
 
     def definitions(self, document_no: int) -> Sequence[Definition]:
-        """The definitions in a document, read if needed."""
+        """The definitions in a document, which are read if they are not in the cache."""
         self.read_definitions([document_no])
         return self._definitions[document_no]
 
@@ -200,7 +204,7 @@ def _has_exactly(chunks: Sequence[ChunkRow], matcher: Matcher) -> bool:
 def _weighed(
     number: int, chunks: Iterable[ChunkRow], rows: Rows, stage: Stage, request: Request
 ) -> list[Choice]:
-    """The chunks of a document with their scores, best first. Ties keep their order."""
+    """The chunks of a document with their scores, best first. Chunks with equal scores keep their order."""
     matcher = request.matcher
     nearness = _nearness(stage.semantic, number) if stage.alpha else {}
     names = request.question.names if number in request.question.definitions else ()
@@ -223,10 +227,11 @@ def _weighed(
 
 
 def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> ChunkRow | None:
-    """The start of the section whose heading has query words that this chunk lacks, or of the document if
-    only its title has some. None if that is this chunk or is too far above.
+    """The start of the section whose heading has query words that this chunk lacks, or the start of the
+    document if only its title has such words. None if the start is this chunk itself or is too far above.
 
-    Needed because the index returns the shortest chunk under a heading, which says the least about it.
+    Needed because the index returns the shortest chunk under a heading, which says the least about the
+    heading's topic.
     """
     row, heading_terms = choice.row, choice.terms & ~choice.text_terms
     if not row.ordinal or (choice.text_terms and not heading_terms):
@@ -242,7 +247,8 @@ def _opening(number: int, choice: Choice, rows: Rows, matcher: Matcher) -> Chunk
     elif not matcher.terms_in(row.title):
         return None
     opening = _first_of(number, section, row, rows)
-    # A chunk of code without a heading comes before its definitions: a licence, or imports.
+    # Skip a chunk of code without a heading. It comes before the file's first definition and is a licence or
+    # imports.
     if opening is not None and (is_bare(opening) or not (opening.prose or opening.heading)):
         opening = rows.of(number, opening.chunk_no + 1)
     return None if opening is row else opening
@@ -260,7 +266,8 @@ def _first_of(number: int, section: str, row: ChunkRow, rows: Rows) -> ChunkRow 
     first = row
     for chunk_no in range(row.chunk_no - 1, low - 1, -1):
         above = rows.of(number, chunk_no)
-        if above is None and first.chunk_no >= row.chunk_no - 1:  # so far only the neighbour was read
+        # Only the neighbouring chunk was read so far.
+        if above is None and first.chunk_no >= row.chunk_no - 1:
             rows.read(range(low, chunk_no + 1))
             above = rows.of(number, chunk_no)
         if above is None or not (above.heading == section or above.heading.startswith(f"{section} > ")):
@@ -328,8 +335,8 @@ def rewritten(number: int, stage: Stage, rows: Rows, request: Request) -> list[C
 
 
 def share_of_best(request: Request, choices: list[Choice]) -> float:
-    """The score to show for the best result: the share of the query's terms it has for keyword search,
-    because BM25 has no maximum; else 1.
+    """The score to show for the best result. For keyword search, it is the share of the query's terms that
+    the result has, because BM25 has no maximum; else it is 1.
     """
     if request.mode != "keyword":
         return 1.0
@@ -361,7 +368,7 @@ def results_of(
         passages = [_passage(section, request, rows) for section in sections]
         first, title = passages[0], row.title
         if not row.prose and title == row.source_id.rpartition("/")[2].rpartition(".")[0]:
-            title = row.source_id  # a bare file name says little
+            title = row.source_id  # use the whole path, because a bare file name says little
         results.append(
             SearchResult(
                 row.id,

@@ -15,17 +15,18 @@ from ctx.errors import BadRequest, ConfigError
 from ctx.text import analyze
 from ctx.text.strings import cut
 
-# Keywords before a definition that are not English words.
+# Keywords that introduce a definition and are not English words.
 _SAID_BY_CODE_ALONE = frozenset({"def", "fn", "func", "struct"})
 _SENTENCE_WORDS = 4  # a query with at least this many words may be the name of a Kotlin test
 _MIN_HASH_CHARS = 7  # the shortest abbreviation that git prints
-_MIN_BEGINNING_CHARS = 4  # shortest unknown last word for which to find words that begin with it
+_MIN_BEGINNING_CHARS = 4  # the shortest unknown last word that is completed to words that begin with it
 _HEX = frozenset("0123456789abcdef")
-_MIN_TYPO_CHARS = 6  # shorter words are too often one letter apart: trust and thrust, forum and form
+# Only words of at least this length are corrected: shorter words are often one letter apart (forum, form).
+_MIN_TYPO_CHARS = 6
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _PUNCTUATION = "()[]{}<>,;:.!?\"'`"  # characters that may surround a name in a sentence
 _MIN_MEMBER_CHARS = 3
-# Scripts without spaces between words begin here: a run of their letters may be a sentence.
+# The first character of the scripts without spaces between words: a run of their letters may be a sentence.
 _FIRST_UNSPACED = "\u0e00"
 # Includes names such as Ruby's `find?` and `save!`, and C++'s `~Store`.
 _SYMBOL = re.compile(r"~?\w+(?:(?:\.|::~?|/|->|#|-)\w+)*(?:\(\)|[?!=])?")
@@ -151,14 +152,16 @@ def ends_cut_off(words: Words) -> bool:
 
 
 def _and_inside(glob: str) -> list[str]:
-    """The glob; if it is a path, which may be that of a folder, also a glob for the files in it."""
+    """The glob itself. If the glob is a path, it may be the path of a folder, so also a glob for the files in
+    the folder.
+    """
     path = glob.strip().rstrip("/").removeprefix("./")
     return [glob, path, f"{path}/**"] if path and not re.search(r"[*?[{]", path) else [glob]
 
 
 def path_test(globs: Sequence[str]) -> Callable[[str], bool]:
-    """Returns a function that tells whether a path matches one of the globs or is in a folder that does;
-    without globs all paths match. Raises `BadRequest` for a bad or excluding glob.
+    """Returns a function that tells whether a path matches one of the globs or is in a folder whose path
+    matches one. Without globs, all paths match. Raises `BadRequest` for a bad or excluding glob.
     """
     if not globs:
         return lambda path: True
@@ -236,7 +239,8 @@ POINTS = {
     "question": -3, "heading": -1, "guide": -1,
 }  # fmt: skip
 NO_SIGNAL = -2
-LEAST_CODE, MOST_PAGES = 0, -2  # between these two sums it is unclear
+# Sums of points: from the first on, the query wants code; up to the second, pages; between, UNCLEAR.
+LEAST_CODE, MOST_PAGES = 0, -2
 
 
 def signals(query: str) -> set[str]:

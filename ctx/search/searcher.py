@@ -48,23 +48,26 @@ class Surroundings(Protocol):
 
 
 MAX_CANDIDATES = 10_000  # maximum hits to request from one index, even if they are of few documents
-MAX_COPIES = 200  # of results; if there are more, a page is not filled up
-DEEPER = 4  # factor for the number of hits requested if a page is beyond the current ranking
+MAX_COPIES = 200  # maximum copies of results per search; with more copies, a page may have fewer results
+DEEPER = 4  # request this many times as many hits if a page is beyond the current ranking
 EVERYTHING = Filters()
 _QUOTED = re.compile(r'"[^"]+"')
 
 _KIND_SAMPLE = 10  # documents to read to decide whether the hits are prose or code
 _DEFINED = 50  # maximum passages that define a name of the query
 _PENDING_KEPT_S = 2.0  # how long to cache the number of chunks without an embedding
-_LEADING = 32  # best documents of the keyword ranking to check for embeddings
+_LEADING = 32  # number of best keyword results for which to check whether they are embedded
 _FILTERS_KEPT = 16  # cached sets of documents by path and type, valid until the next write
 _NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
 _ASKED_NAMES = 32  # maximum names of a query to look up; pasted code may have thousands
-_SAME_CHARS = 60  # documents that share only a shorter passage may differ, and are not merged
+_SAME_CHARS = 60  # characters; documents that share only a shorter passage may differ, so they are not merged
 _MAX_HASHES = 8  # maximum words to look up as commit ids; a pasted log may have many
-_LEAST_SCORE = 0.005  # lower scores are shown as 0.00
-_RELATED = 0.2  # cosine; texts about different subjects are below it with the built-in model
+# A semantic result with a lower score, which would be shown as 0.00, is left out unless its similarity is at
+# least `_RELATED`.
+_LEAST_SCORE = 0.005
+# Cosine similarity; with the built-in model, texts about different subjects are below this value.
+_RELATED = 0.2
 _MAX_TYPOS = 8  # maximum misspelt words to correct in a query
 
 
@@ -74,7 +77,7 @@ _Answer = tuple[int, float, Stage, list[Choice]]
 
 class SearchReply(NamedTuple):
     """`explain` is parallel to `results`, or None if not requested. `partial` says what the results may lack;
-    `note` says what was searched for instead of the query.
+    `note` says what was searched for, if not the query as written.
     """
 
     results: list[SearchResult]
@@ -117,9 +120,8 @@ class Searcher:
         """The documents from rank `offset` on, at most `limit`, best first, each with its best passage.
 
         The order does not depend on `limit` or `offset`. Raises `BadRequest` for a blank query,
-        `EmbeddingsDisabled` if the mode needs embeddings and they are off, and
-        `EmbedderError` if a semantic search gets no vector. A hybrid search then uses keywords only and says
-        so in `partial`.
+        `EmbeddingsDisabled` if the mode needs embeddings and they are off, and `EmbedderError` if a semantic
+        search gets no vector. A hybrid search without a vector uses keywords only and says so in `partial`.
         """
         by_default = mode == AUTO
         mode = self._default_mode(query) if by_default else mode
@@ -150,7 +152,7 @@ class Searcher:
             if request.mode == "hybrid" and not stage.keyword.documents:
                 note = note or "0 exact matches; showing results with a similar meaning"
             if by_default and request.mode == "hybrid" and not stage.semantic.documents:
-                # Nothing is embedded, and the query did not ask for semantic search.
+                # No text is embedded yet, and the caller did not ask for semantic search.
                 partial = self._surroundings.lacking()
         elif not (offset or filters.closed):
             note = note or (_NO_PHRASE if request.exact else None)
@@ -267,7 +269,8 @@ class Searcher:
                 if neighbour is not None and len(neighbour) > len(word):
                     base = analyze.words(neighbour)[0]
                     if word.startswith(base) and analyze.words(base) == [base]:
-                        neighbour = base  # for "kunden", "kunde" and not "kundent", which has the same stem
+                        # Correct "kunden" to "kunde" and not to "kundent", which has the same stem.
+                        neighbour = base
             if neighbour is not None:
                 query = query[:position] + neighbour + query[position + len(word) :]
                 replaced.append(f"'{neighbour}' instead of '{word}'")
@@ -280,7 +283,8 @@ class Searcher:
 
     def _commit(self, begun: str, *, alone: bool) -> str | None:
         """The full id for an abbreviated commit id; None if there is no such commit or several. If the query
-        has other words, returns the commit's path instead, because a single word has little weight there.
+        has other words too (`alone` is False), returns the commit's path instead, because among other words
+        the id alone has little weight.
         """
         paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
         if len(paths) != 1:
@@ -322,9 +326,9 @@ class Searcher:
             ceiling = min(entries[-1][1], ceiling) if entries else ceiling
 
     def _folded(self, request: Request, rows: Rows, count: int) -> list[tuple[_Answer, SearchResult]]:
-        """The first `count` answers with their results. A result with the same passage as an earlier one of
-        its source is added to that one as a copy. After `MAX_COPIES` copies it stops, even with fewer
-        results.
+        """The first `count` answers with their results. A result with the same passage as an earlier result
+        of the same source is added to the earlier result as a copy. Stops after `MAX_COPIES` copies, even
+        with fewer than `count` results.
         """
         ranked = self._answers(request, rows, count)
         answers: list[tuple[_Answer, SearchResult]] = []
@@ -443,8 +447,8 @@ class Searcher:
 
 
 def _said(result: SearchResult) -> str:
-    """The part of a snippet from its first to its last highlight, to compare passages; the whole snippet if
-    that part is short.
+    """The part of a snippet from its first to its last highlight, used to compare passages; the whole snippet
+    if that part is short.
     """
     marks = result.highlights
     marked = " ".join(result.snippet[marks[0][0] : marks[-1][1]].split()) if marks else ""

@@ -11,14 +11,15 @@ from ctx.search.query import has_version
 from ctx.text import analyze
 
 SNIPPET_CHARS = 240
-SHOWN_LINES = 5  # lines of code in a result
-MAX_LINE_CHARS = 240  # longer lines of code are minified or data, and are cut
+SHOWN_LINES = 5  # lines of code to show for a result
+MAX_LINE_CHARS = 240  # a longer line of code is cut, because it is minified code or data
 _LEAD_CHARS = 60  # characters shown before the first matching word of a cut line
-_WHOLE = 1.5  # times the configured length: sentences and lines up to this long are shown whole
-# A query with punctuation and at least this many words may be a line copied from a text. Without punctuation
-# it needs twice as many words.
+_WHOLE = 1.5  # sentences and lines up to this many times the configured length are shown whole
+# A query with punctuation and at least this many words may be a line copied from a text. A query without
+# punctuation needs twice as many words.
 _LINE_WORDS = 3
-_LINE_SHARE = 0.5  # texts with a smaller share of the query's weight are not searched for that line
+# A text is searched for the copied line only if it has at least this share of the query's weight.
+_LINE_SHARE = 0.5
 
 _VERSION_GOES_ON = re.compile(r"\.?\w")
 _INDEX_WORD = re.compile(r"[^\W_]+")  # splits words as the index does
@@ -54,9 +55,9 @@ class _Shares(dict[Terms, float]):
 class Matcher:
     """Finds a query's terms in texts.
 
-    A stem is the beginning of its word except for a last letter (happi, happy), so only words that contain
-    the beginning of a term are analysed. `weights` are the terms and their rarity. `phrases` are lists
-    of terms that must be adjacent. `line` is the query, which may be a line copied from a text.
+    A stem is the beginning of its word, except perhaps for its last letter (happi, happy). So only words that
+    contain the beginning of a term are analysed. `weights` are the terms and their rarity. `phrases` are
+    lists of terms that must be adjacent. `line` is the query, which may be a line copied from a text.
     """
 
     def __init__(
@@ -121,8 +122,8 @@ class Matcher:
         return self.phrase_at(" ".join(text.split())) is not None
 
     def phrase_at(self, text: str) -> int | None:
-        """The position of the query, or of a phrase it has in quotes, word for word in a text on one line;
-        None if absent.
+        """The position where a text of one line contains the query, or a quoted phrase of the query, word for
+        word; None if it does not.
         """
         position = text.lower().find(self.line) if self.line else -1
         if position >= 0:
@@ -131,7 +132,8 @@ class Matcher:
             return None
         stems = analyze.words(text)
         places = [match.start() for match in _INDEX_WORD.finditer(text)]
-        if len(places) != len(stems):  # the index drops words that are too long
+        # Some words have no stem, because the index drops words that are too long.
+        if len(places) != len(stems):
             return None
         for phrase in self.phrases:
             for i in range(len(stems) - len(phrase) + 1):
