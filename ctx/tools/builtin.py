@@ -117,7 +117,8 @@ def _place(arguments: dict[str, JSON], library: Library) -> Place:
     an id, the document must have it. Raises `BadRequest`, `NotFound`.
     """
     id, path, source, source_id = (arguments.get(name, "") for name in ("id", "path", "source", "source_id"))
-    if not source_id and {"/", "."} & set(id):  # an id has neither; models send a source_id as the id
+    # An id contains neither `/` nor `.`; models sometimes send a source_id as the id.
+    if not source_id and {"/", "."} & set(id):
         id, path = "", id
     if id:
         stored = library.catalog.document(id.strip().lower())
@@ -143,8 +144,8 @@ def _place(arguments: dict[str, JSON], library: Library) -> Place:
 def _around(
     stored: StoredDocument, answer: dict[str, JSON], library: Library, query: str, max_tokens: int | None
 ) -> dict[str, JSON]:
-    """The parts of the lines around the words of the query. Each part that is left out becomes one line. What
-    exceeds `max_tokens` is cut at the end.
+    """The requested lines, but only the parts around the words of the query. Each part that is left out
+    becomes one line. Text beyond `max_tokens` is cut at the end.
     """
     matcher = library.searcher.matcher(query)
     lines = stored.document.body.split("\n")
@@ -197,7 +198,7 @@ def _lines(body: str, arguments: dict[str, JSON]) -> dict[str, JSON]:
     """The requested lines of the body, their numbers, and a remark about lines that were cut. Raises
     `BadParameter` if the document has no such lines.
     """
-    *whole, unended = body.split("\n")  # as for chunks, only "\n" ends a line
+    *whole, unended = body.split("\n")  # only "\n" ends a line, as for the line numbers of chunks
     lines = [f"{line}\n" for line in whole] + ([unended] if unended else [])
     count, max_tokens = len(lines), arguments.get("max_tokens")
     first, last = arguments.get("start_line", 1), min(arguments.get("end_line", count), count)

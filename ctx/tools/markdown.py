@@ -13,14 +13,14 @@ from ctx.text.filetypes import is_code
 from ctx.text.strings import counted, first_few
 from ctx.tools.toolbox import Tool
 
-LINES = 3  # lines to show per symbol
-MAX_CHARS = 160  # per line of code
-MEASURED_LINES = 150  # lines of a symbol in which to look for words of the query
+LINES = 3  # maximum lines to show per symbol
+MAX_CHARS = 160  # maximum characters to show per line of code
+MEASURED_LINES = 150  # maximum lines of a symbol in which to look for words of the query
 # Symbols and passages are left out if their share of the query's words is below FLOOR times the best share,
 # except the first one of each of the LEADING best files.
 FLOOR = 0.5
 LEADING = 3
-LONG = 60  # lines; a longer definition names its best block
+LONG = 60  # lines; for a longer definition, the reply also names its best block
 
 
 class _Shown(NamedTuple):
@@ -68,8 +68,8 @@ def search_text(reply: dict[str, JSON], query: str, searcher: Searcher, catalog:
 def _shown(row: JSON, document: Document, matcher: Matcher) -> Iterator[_Shown]:
     lines = document.body.split("\n")
     seen: set[tuple[int, int]] = set()
-    listed: set[int] = set()  # the numbers of the lines shown already
-    section = ""  # the heading above the passage before
+    listed: set[int] = set()  # the numbers of the lines that are already shown
+    section = ""  # the heading above the previous passage
     for passage in (row, *row.get("passages", ())):
         first, last = passage["start_line"], passage["end_line"]
         if not is_code(document.media_type):

@@ -17,11 +17,11 @@ from ctx.tools.places import Library, place_of, resolve_sources, unknown_source
 from ctx.tools.search import text_schema
 from ctx.tools.toolbox import Tool, document_tool
 
-MAX_FILES = 2000  # files to search for references
+MAX_FILES = 2000  # maximum files to search for references
 MAX_DEFINITIONS = 200
-DEFAULT_LIMIT = 30  # definitions and references in a reply of `symbol`
-MAX_CALLS = 12  # called names in a reply of `symbol`
-LONG_FUNCTION = 30  # lines; a longer function is outlined by its blocks
+DEFAULT_LIMIT = 30  # default number of definitions and references in a reply of `symbol`
+MAX_CALLS = 12  # maximum called names in a reply of `symbol`
+LONG_FUNCTION = 30  # lines; the outline of a longer function lists its blocks
 MAX_MEMBERS = 400
 _REPARSED = (MARKDOWN, RST, ASCIIDOC, ORG, LATEX)
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
@@ -257,7 +257,8 @@ def _lines_with(name: str, body: str) -> list[int]:
     """The numbers of the lines that contain a name as a whole word, without duplicates."""
     numbers: list[int] = []
     line, counted = 1, 0
-    at = body.find(name)  # a pattern with a look-behind takes twenty times as long
+    # Use `find`, because a regular expression with a look-behind takes twenty times as long.
+    at = body.find(name)
     while at >= 0:
         end = at + len(name)
         if not (_in_word(body[at - 1 : at]) or _in_word(body[end : end + 1])):

@@ -13,13 +13,13 @@ from ctx.store.base import Catalog, SearchIndex
 from ctx.store.record import StoredDocument
 from ctx.text.strings import first_few, spellings
 
-MAX_CHILDREN = 40  # files and folders of a folder to name
-MAX_CANDIDATES = 6  # documents to name in an error
-PAGE = 5000  # documents listed at a time
+MAX_CHILDREN = 40  # maximum files and subfolders of a folder to name in an error
+MAX_CANDIDATES = 6  # maximum documents to name in an error
+PAGE = 5000  # documents to read from the catalog at a time
 _MAX_MARKS = 8
 _DRIVE = re.compile(r"\A[A-Za-z]:(?=/)")
 _LINES = re.compile(r"(.+?)(?::L?|#L)(\d+)(?:([-:])L?(\d+))?\Z", re.DOTALL)
-"""`path:10`, `path:10-40` or, as forges write it, `path#L10-L40`."""
+"""Matches `path:10`, `path:10-40` and, as code hosting sites write it, `path#L10-L40`."""
 
 
 class Library(Protocol):
@@ -44,7 +44,7 @@ class Library(Protocol):
 
 
 class Place(NamedTuple):
-    """A document, and the symbol or lines of it that are wanted. Lines count from 1; None means no
+    """A document, and the symbol or the lines in it that were requested. Lines count from 1; None means no
     restriction.
     """
 
@@ -141,7 +141,9 @@ def _sources(library: Library, source: str | None) -> Sequence[str]:
 
 
 def _at_path(library: Library, path: str, source: str | None) -> list[StoredDocument]:
-    """The documents at a path. For an absolute path, the documents at its longest end that exists."""
+    """The documents at a path. For an absolute path, the documents at the longest end of the path at which
+    there are any.
+    """
     parts = path.removeprefix("./").split("/")
     starts = range(len(parts)) if path.startswith(("/", "../")) else range(1)
     for start in starts:

@@ -21,10 +21,11 @@ from ctx.text.strings import cut, did_you_mean, nearest, one_line, sound
 
 Check = Callable[[dict[str, JSON]], dict[str, JSON]]
 
-_LIKENESS = 0.75  # similarity of an unknown and a known name: 'importance', 'importance_score'
+# Minimum similarity of an unknown name to a known one, such as 'importance' and 'importance_score'.
+_LIKENESS = 0.75
 _ABSENT = ("", "null", "none", "undefined")  # text that models and clients send for an absent argument
-MAX_DEPTH = 64  # levels of a schema, following references
-MAX_NODES = 20_000  # nodes of a schema with references expanded
+MAX_DEPTH = 64  # maximum levels of a schema with references expanded
+MAX_NODES = 20_000  # maximum nodes of a schema with references expanded
 _TABLES = frozenset(
     ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
 )  # keywords whose value maps names to schemas
@@ -37,7 +38,8 @@ _TYPE_NAMES = {
 
 
 def compile_check(schema: JSON) -> Check:
-    """Returns a function that returns the arguments with defaults filled in, or raises `BadRequest`.
+    """Returns a function that checks arguments: it returns them with defaults filled in, or raises
+    `BadRequest`.
 
     `null` for an optional parameter counts as absent; 3.0 is the integer 3. Raises `ConfigError` if the
     schema is invalid, refers outside itself, or has a default that does not fit.
@@ -129,7 +131,7 @@ class _Compiled:
     """A schema that is ready to check arguments. Raises `ConfigError` if it is invalid."""
 
     def __init__(self, schema: dict[str, JSON]) -> None:
-        # Always read it as 2020-12. `$id` would be the base of its references.
+        # Always read the schema as 2020-12. A `$id` would change the base of its references.
         self._schema = {key: value for key, value in schema.items() if key not in ("$id", "$schema")}
         _check_size(self._schema)
         self._validator = _validator(self._schema)
@@ -145,9 +147,9 @@ class _Compiled:
         """The error for arguments that do not match the schema; None if they match."""
         try:
             return self._error(arguments)
-        except UnicodeEncodeError:  # lone surrogates
+        except UnicodeEncodeError:  # the arguments contain lone surrogates
             return self._error(json.loads(sound(json.dumps(arguments, ensure_ascii=False))))
-        except ValueError as error:  # nested too deep
+        except ValueError as error:  # the arguments are nested too deep
             return BadRequest(f"the arguments cannot be checked: {cut(str(error), 300)}")
 
     def _error(self, arguments: dict[str, JSON]) -> BadRequest | None:
@@ -253,9 +255,9 @@ def put_right(
     """The arguments of a lenient tool in the types that its schema wants, and the names of the unknown
     arguments.
 
-    Models send text in place of a list, an object or a number; it is parsed. `also` are accepted names that
-    are not in the schema. "", "null" and the like count as absent if the schema does not require the
-    argument. With `strict`, a name that resembles a known one raises `BadRequest`.
+    Models send text in place of a list, an object or a number; such text is parsed. `also` are accepted names
+    that are not in the schema. "", "null" and the other texts in `_ABSENT` count as absent if the schema does
+    not require the argument. With `strict`, a name that resembles a known one raises `BadRequest`.
     """
     properties: dict[str, JSON] = schema.get("properties", {})
     names = (*properties, *also)
@@ -274,8 +276,8 @@ def put_right(
 
 
 def _is_absent(value: JSON, rule: JSON, strict: bool) -> bool:
-    """Whether a value stands for an argument that is not given. With `strict`, that is so only for text where
-    the schema wants another type.
+    """Whether a value stands for an argument that is not given. With `strict`, a text stands for an absent
+    argument only if the schema wants another type than text.
     """
     if strict:
         typed = as_table(rule).get("type") not in (None, "string")
@@ -315,8 +317,8 @@ def without_absent(schema: JSON, value: JSON) -> JSON:
 
 
 def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
-    """The arguments in a query string, converted to the types of the schema. If a name that is not a list is
-    repeated, the last value is used.
+    """The arguments in a query string, converted to the types of the schema. If an argument that is not a
+    list occurs several times, its last value is used.
 
     A value that cannot be converted stays text, which the later check reports.
     """
@@ -328,7 +330,7 @@ def from_text(schema: JSON, texts: Mapping[str, list[str]]) -> dict[str, JSON]:
 
 
 def _scalar(kind: JSON, text: str) -> JSON:
-    """The boolean or number in a text, if the schema wants one; the text itself if it is not one."""
+    """The boolean or number in a text, if the schema wants one; otherwise the text itself."""
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind not in ("integer", "number"):
@@ -336,7 +338,7 @@ def _scalar(kind: JSON, text: str) -> JSON:
     try:
         number = int(text) if kind == "integer" else float(text)
         return number if math.isfinite(number) else text
-    except (ValueError, OverflowError):  # hundreds of digits are too large for a float
+    except (ValueError, OverflowError):  # a number with hundreds of digits is too large for a float
         return text
 
 

@@ -1,4 +1,4 @@
-"""The tool `search` (seed 003; docs/http-api.md), which REST, MCP, the command line and Lua all call."""
+"""The tool `search` (docs/http-api.md), which REST, MCP, the command line and Lua all call."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from ctx.text.analyze import MAX_QUERY_CHARS
 from ctx.tools.places import Library, resolve_sources, unknown_source
 from ctx.tools.toolbox import Tool, document_tool
 
-MAX_QUERY_CHARACTERS = 20_000  # enough for a pasted log or traceback
+MAX_QUERY_CHARACTERS = 20_000  # maximum length of a query, enough for a pasted log or traceback
 TOKEN_CHARS = 4  # average characters per token of a language model, in English and in code
-_NAMED = 3  # globs or types to name in a note
+_NAMED = 3  # maximum globs or types to name in a note
 MAX_LIMIT = 100
 MAX_OFFSET = 1000
 MAX_PER_DOCUMENT = 10
@@ -116,7 +116,8 @@ def found(library: Library, arguments: Mapping[str, JSON]) -> SearchReply:
     filters = searcher.resolved(filters, paths, types)
     notes += _unknown_types(types) or _unmatched(filters, paths, types)
     per_document = arguments.get("per_document", 1)
-    if filters.documents is not None and len(filters.documents) == 1:  # list its passages
+    # If only one document is searched, list its passages.
+    if filters.documents is not None and len(filters.documents) == 1:
         per_document = max(per_document, min(arguments.get("limit", per_document), MAX_PER_DOCUMENT))
     query = arguments["query"]
     if len(query) > MAX_QUERY_CHARS:
@@ -162,7 +163,7 @@ def _sources(arguments: Mapping[str, JSON], library: Library) -> tuple[frozenset
 
 
 def _unknown_types(types: Sequence[str]) -> list[str]:
-    """Notes on values of `type` that are not types."""
+    """Notes on values of the argument `type` that are not known types."""
     return [
         f"type: '{name[:80]}' is neither prose nor code nor a media type such as text/markdown; "
         "the files of one language are a path: *.py"
@@ -172,7 +173,7 @@ def _unknown_types(types: Sequence[str]) -> list[str]:
 
 
 def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> list[str]:
-    """A note if no document at all has such a path or type."""
+    """A list with one note if no document at all has such a path or type; else empty."""
     if filters.documents is None or filters.documents:
         return []
     kinds = " or ".join(f"'{name[:80]}'" for name in types[:_NAMED])
@@ -186,7 +187,7 @@ def _unmatched(filters: Filters, paths: Sequence[str], types: Sequence[str]) -> 
 
 
 def _search_json(reply: SearchReply, max_tokens: int | None = None) -> dict[str, JSON]:
-    """The reply in the form of seed 003 with our additional fields, cut to about `max_tokens`."""
+    """The reply in the form that docs/http-api.md specifies, cut to about `max_tokens`."""
     results = [
         record_json(result, [name for name in ("passages", "also_in") if not getattr(result, name)])
         for result in reply.results

@@ -18,7 +18,8 @@ from ctx.models import JSON, Caller
 from ctx.text.strings import one_line
 from ctx.tools.schema import Check, compile_check, put_right
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # function calling of all models accepts these names
+# The names that the function-calling interfaces of all models accept.
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME_RULE = "a name must have 1 to 64 of the characters A-Z a-z 0-9 _ -"
 # Names of the built-in tools and of routes below /tools/.
 RESERVED = frozenset({"list", "search", "get", "outline", "symbol", "sources", "refresh"})
@@ -63,15 +64,17 @@ class Tool(NamedTuple):
     builtin: bool = False
     bare: bool = False
     lengthy: bool = False  # whether replies may be whole documents, with megabytes
-    pack: str | None = None  # its memory pack, if any; packs have their own access rules and list
+    # The memory pack that the tool belongs to, if any; packs have their own access rules and tool list.
+    pack: str | None = None
     # Accept imprecise arguments from models: lists as text, and unknown arguments, which are ignored with a
     # note.
     lenient: bool = False
     also: tuple[str, ...] = ()  # further arguments that `run` of a lenient tool takes
     failure: JSON = None  # extra fields of a failed call's structured reply over MCP
-    alternatives: tuple[tuple[str, ...], ...] = ()  # sets of parameters; a call must have one set
+    # Sets of parameters; a call must have all parameters of one set.
+    alternatives: tuple[tuple[str, ...], ...] = ()
     origin: str = "built in"
-    check: Check = dict  # checks the arguments; the Toolbox sets it
+    check: Check = dict  # checks the arguments; the Toolbox sets this function
     named: bool = False  # whether the configuration names it; False if found in a folder
 
 
@@ -140,7 +143,8 @@ class Agent(NamedTuple):
     arguments: tuple[AgentArgument, ...] = ()
     source: str = "toml"
     origin: str = "the configuration"
-    pack: str | None = None  # its memory pack, if any, with the same access rules as the pack's tools
+    # The memory pack that the agent belongs to, if any; the agent has the access rules of the pack's tools.
+    pack: str | None = None
     named: bool = False  # whether the configuration names it; False if found in a folder
 
 
@@ -284,7 +288,8 @@ class Toolbox(Registry[Tool]):
             return _with_ignored(result, ignored, tool.builtin) if ignored else result
         except CtxError as error:
             outcome = error.word
-            if ignored and isinstance(error, BadRequest):  # a misspelt name explains a missing one
+            # Add the ignored names to the error, because a misspelt argument explains a missing one.
+            if ignored and isinstance(error, BadRequest):
                 raise BadRequest(f"{error.message} (unknown: {', '.join(ignored)})") from error
             raise
         finally:
@@ -361,7 +366,7 @@ class Window:
         )
         self._database.executescript(
             "PRAGMA journal_mode = WAL;"
-            "PRAGMA synchronous = OFF;"  # a crash may forget a minute's calls
+            "PRAGMA synchronous = OFF;"  # a crash may lose the calls of the last minute, which does no harm
             "CREATE TABLE IF NOT EXISTS call (caller TEXT, called_s REAL);"
             "CREATE INDEX IF NOT EXISTS call_time ON call (caller, called_s);"
         )
