@@ -29,8 +29,8 @@ RENAMED = {"connectors.filesystem.max_extract_bytes": "max_file_bytes"}
 
 _ITS_TABLES = frozenset({"documents", "chunks"})  # SQL tables in a database of Context Harness
 
-# The defaults of Context Harness. Its example file contains them, so a value equal to the default is not a
-# choice of the user.
+# The defaults of Context Harness. Its example file contains these values, so a value that equals its default
+# is not counted as the user's choice.
 _ITS_DEFAULTS = {
     "chunking.max_tokens": 700,
     "retrieval.final_limit": 12,
@@ -54,7 +54,7 @@ GENERAL = (
 
 # -- wrong and foreign keys ----------------------------------------------------------------------------------
 
-_MOST_TABLES = 3  # if more tables have the key, naming them does not help
+_MOST_TABLES = 3  # if more tables than this have the key, naming the tables does not help
 
 
 def key_hint(key: str, table: Mapping[str, JSON], section: str, choices: Collection[str]) -> str:
@@ -80,14 +80,15 @@ def tables_with(key: str, table: Mapping[str, JSON], choices: Collection[str]) -
     return tables if len(tables) <= _MOST_TABLES else []
 
 
-# -- its files -----------------------------------------------------------------------------------------------
+# -- files of Context Harness --------------------------------------------------------------------------------
 
 
 def own_database(path: str) -> str:
     """The catalog's path if `[db] path` is `path`. This is `PATH.ctx` if a database of Context Harness is at
     `path`, else `path`.
 
-    If a catalog at `PATH.ctx` exists, it is used even if the other file was deleted. Writes nothing.
+    If a catalog at `PATH.ctx` exists, it is used even if the database of Context Harness was deleted. Writes
+    nothing.
     """
     neighbour = f"{path}.ctx"
     return neighbour if os.path.isfile(neighbour) or _is_its_database(path) else path
@@ -96,7 +97,7 @@ def own_database(path: str) -> str:
 def _is_its_database(path: str) -> bool:
     if not os.path.isfile(path):
         return False
-    try:  # with "immutable", SQLite creates no lock and no log next to another program's file
+    try:  # with `immutable=1`, SQLite creates no lock file and no log next to the other program's database
         with closing(sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)) as connection:
             rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     except sqlite3.Error:
@@ -191,7 +192,7 @@ def converted(
 
 
 def _ignored(tables: Table) -> Iterator[str]:
-    """Notes on the keys without effect."""
+    """Notes on the keys of Context Harness that have no effect in ctx."""
     for name, reason in WITHOUT_EFFECT.items():
         outer, _, inner = name.partition(".")
         if outer in tables and (not inner or inner in as_table(tables[outer])):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ctx.errors import ConfigError
 
 PLACES = ("ctx.toml", ".ctx/config.toml", "config/ctx.toml")
-_INNER = ("config", ".ctx")  # the folders in PLACES, which are inside the project's folder
+_INNER = ("config", ".ctx")  # the folders in PLACES; each is inside the project's folder
 
 
 class Location(NamedTuple):
@@ -46,14 +46,14 @@ def find_config(explicit: str | None, environ: Mapping[str, str], folder: str) -
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
-    """The folder of the user's own configuration, tools and agents; None if there is no home folder."""
+    """The folder of the user's own configuration, tools and agents; None if the user has no home folder."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
     return os.path.join(home, "ctx") if os.path.isabs(home) else None
 
 
 def _upward(folder: str, home: str | None) -> Iterator[str]:
-    """The folder and the folders above it, as far as the home folder or the first folder of another user
-    (both excluded).
+    """The folder and the folders above it, up to the home folder or the first folder of another user (both
+    excluded).
     """
     yield folder
     summit = os.path.realpath(home) if home else ""

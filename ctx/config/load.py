@@ -60,7 +60,7 @@ class Config:
     script_tools: tuple[settings.Script, ...]
     script_agents: tuple[settings.Script, ...]
     inline_agents: tuple[settings.InlineAgent, ...]
-    warnings: tuple[str, ...]  # a line for each key without effect and similar
+    warnings: tuple[str, ...]  # one line for each key that has no effect, and for similar mistakes
 
     @property
     def folder(self) -> str:
@@ -69,7 +69,7 @@ class Config:
 
     @property
     def stored(self) -> bool:
-        """Whether a catalog exists: a file, or a configured database. Raises `StoreError`."""
+        """Whether a catalog exists, as a file or in the database that is configured. Raises `StoreError`."""
         if self.store.url is not None:
             return True
         try:
@@ -91,7 +91,7 @@ class ConfigFile:
     label: str  # the file's name in messages
     root: str  # the project's folder
     tables: Table
-    path: str | None = None  # None if it is not read from a file
+    path: str | None = None  # None if the tables were not read from a file
     content: bytes = b""  # the file's text, for line numbers
 
     def config(self, environ: Mapping[str, str], *, chosen: bool = False) -> Config:
@@ -152,8 +152,8 @@ def default_config(root: str, tables: Table | None = None) -> Config:
 
 
 class _Reader:
-    """Reads the tables of one file and collects its mistakes. Each is one line, which begins with the file
-    and the line number.
+    """Reads the tables of one file and collects its mistakes. Each mistake is one line, which begins with the
+    file and the line number.
     """
 
     def __init__(self, shown: str, root: str, environ: Mapping[str, str], content: bytes) -> None:
@@ -180,7 +180,7 @@ class _Reader:
         self._add(table, key, f"{label}: {message}")
 
     def _add(self, table: str, key: str, message: str) -> None:
-        # A key may contain a line break.
+        # Escape line breaks, because a key may contain one and each mistake is one line.
         self.problems.append(f"{self.place(table, key)}: {message}".replace("\n", "\\n"))
 
     # -- tables ----------------------------------------------------------------------------------------------
@@ -294,7 +294,8 @@ class _Reader:
         values = self.values({key: table[key] for key in table if key in keys}, section, label)
         named_path = table.get("path")
         if isinstance(named_path, str) and named_path.startswith(REGISTRY_PREFIX):
-            values["path"] = named_path  # not checked, because the registry may be installed later
+            # The path is not checked, because the registry may be installed later.
+            values["path"] = named_path
         elif values["path"] and not os.path.isfile(values["path"]):
             self.report(label, "path", f"no such file: {named_path}")
         values["fs"] = tuple(self.absolute(path) for path in values["fs"] or ())
@@ -416,7 +417,8 @@ def _check_together(reader: _Reader, config: Config) -> None:
     _check_embedding(reader, config.embedding)
     _check_index(reader, config.index)
     if config.store.url is not None and not is_database(config.store.url):
-        # An empty url, such as from an empty variable, is an error too: else data would go to a file.
+        # An empty `url`, for example from an empty variable, is also an error, because otherwise the data
+        # would go to a file.
         reader.report("store", "url", "must be postgresql://user@host/database")
     if config.chunking.overlap_tokens * 2 > config.chunking.max_tokens:
         reader.report("chunking", "overlap_tokens", "must be at most half of max_tokens")

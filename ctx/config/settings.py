@@ -16,7 +16,7 @@ from ctx.models import JSON
 REGISTRY_PREFIX = "registry:"
 """The prefix of the path of a script from an installed registry: `registry:NAME/tools/SCRIPT`."""
 
-MAX_SCRIPT_BYTES = 1_000_000  # the largest script file
+MAX_SCRIPT_BYTES = 1_000_000  # maximum size of a script file
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")  # this machine's host names, as written in an address
 
 SHIPPED_MODEL = "all-MiniLM-L6-v2"

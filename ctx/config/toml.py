@@ -33,14 +33,15 @@ _TOML_KINDS = {
 class Key:
     """The declaration of one key."""
 
-    note: str  # its description in the reference
-    safe: bool  # whether it needs no trust
+    note: str  # the key's description in the reference
+    safe: bool  # whether the key may be used without the user's trust
     within: tuple[float, float] | None = None  # the lowest and the highest valid number
     choices: tuple[str, ...] = ()
-    name: str = ""  # the name in the file; "" if it is the name of the attribute
+    name: str = ""  # the key's name in the file; "" if it is the same as the attribute's name
     shown: JSON = None  # the value in the example file
     unset: str = "none"  # how the reference describes the default of a key whose default is None
-    kind: str = ""  # str, int, float, bool; strs and glob are lists; path, url and urls are strings
+    # One of str, int, float, bool; strs and glob, which are lists; path, url and urls, which are strings.
+    kind: str = ""
     attribute: str = ""
     default: JSON = None
     required: bool = False
@@ -106,7 +107,7 @@ def problem_with(value: JSON, rule: Key) -> str | None:
     return _NUL if "\0" in value else None
 
 
-_NUL = "must not contain a NUL character"  # for which Python raises a ValueError in a path
+_NUL = "must not contain a NUL character"  # Python raises a ValueError for a path with this character
 
 
 def _problem_with_list(value: JSON, rule: Key) -> str | None:
@@ -136,7 +137,7 @@ def kind_of(value: JSON) -> str:
 
 # -- text ----------------------------------------------------------------------------------------------------
 
-MAX_BYTES = 1_000_000  # the largest TOML file
+MAX_BYTES = 1_000_000  # maximum size of a TOML file
 
 
 def read_toml(path: str, shown: str) -> dict[str, JSON]:
@@ -164,7 +165,7 @@ def tables_in(data: bytes, shown: str) -> dict[str, JSON]:
     """The tables in a TOML text. `shown` is the file's name in messages. Raises `ConfigError`."""
     try:
         tables = tomli.loads(data.decode("utf-8-sig"))
-        repr(tables)  # raises for a number with more digits than Python can print in a message
+        repr(tables)  # raises a ValueError for a number with more digits than Python can print in a message
         return tables
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown}: is not UTF-8 (byte {error.start})") from error

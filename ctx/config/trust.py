@@ -1,11 +1,13 @@
-"""Trust: which actions of a configuration need it, and the record of the texts that the user trusts.
+"""Trust: which actions of a configuration need it, and the record of the texts that the user trusts
+(configurations and scripts).
 
 A configuration that ctx found in a folder may come from a cloned repository or an archive. Keys that
 settings.py declares as safe need no trust; guarded and unknown keys do (`requests`). This check reads no
 environment variable and opens no file.
 
-A repository can also contain scripts. ctx uses such texts only after the user trusts them (`ctx trust`). The
-hash of each trusted text is recorded outside the project, so a changed text must be trusted again.
+A repository can also contain scripts. ctx uses such a configuration or script only after the user trusts them
+(`ctx trust`). The hash of each trusted text is recorded outside the project, so a changed text must be
+trusted again.
 """
 
 import hashlib
@@ -37,7 +39,7 @@ Table = dict[str, JSON]
 
 CLOSED = (".git", ".ctx")  # folders in a project that may hold keys and contain no documents
 _MAX_PATH = 4096  # in characters
-_READABLE = 200  # characters of a path that are shown; `ctx trust` shows twice as many of a line
+_READABLE = 200  # maximum characters of a path to show; `ctx trust` shows lines of up to twice as many
 
 # Guarded key -> a phrase that says what it does. `{0}` is the key's value, `{url}` the `url` in the same
 # table, and `{who}` the script.
@@ -76,7 +78,8 @@ _WORDS = {
     "script.memory_bank": "reads and changes the memories of the bank {0} (as the {who})",
     "pack.api_key_env": "reads the environment variable {0}",
 }
-# Tables whose guarded keys that are not in `_WORDS` are covered by the lines of the others.
+# In these tables, a guarded key that is not in `_WORDS` gets no line, because the lines for other keys of the
+# table cover it.
 _WHOLE = ("memory.llm", "connectors.s3", "script")
 
 
@@ -110,7 +113,8 @@ def asked(content: bytes, tables: Table, root: str) -> bytes:
     """The bytes whose hash is recorded when the user trusts a configuration: its text, and the targets of
     links that lead out of the project.
 
-    The targets are included because a pull can change a link without changing the text.
+    The targets are included because `git pull` can change a link without changing the text of the
+    configuration.
     """
     return b"\0".join([content, *(os.fsencode(line) for line in led_out(tables, root))])
 
@@ -149,7 +153,7 @@ def inside(path: str, root: str, closed: tuple[str, ...]) -> bool:
     folders.
     """
     if "\0" in path:
-        return False  # reported when the configuration is checked
+        return False  # the check of the configuration reports this path
     target = os.path.realpath(os.path.normpath(os.path.join(root, os.path.expanduser(path))))
     parts = os.path.relpath(target, os.path.realpath(root)).split(os.sep)
     return parts[0] != ".." and not any(part.lower() in closed for part in parts)
@@ -245,7 +249,8 @@ def _readable(value: JSON, rule: Key, root: str) -> str:
         return _shown(text)
     if len(text) <= _READABLE or "\0" in text:
         return text
-    return os.path.realpath(os.path.join(root, os.path.expanduser(text)))  # too long: show its target
+    # The path is too long, so show the target of its links.
+    return os.path.realpath(os.path.join(root, os.path.expanduser(text)))
 
 
 def _shown(url: JSON) -> str:
@@ -257,8 +262,9 @@ def _shown(url: JSON) -> str:
     userinfo, separator, host = after[:end].rpartition("@")
     path, query, _ = after[end:].partition("?")
     user, password, _ = userinfo.partition(":")
-    hidden = not password and scheme.lower() in ("http", "https")  # usually a token
-    if "@" in path and not host.rpartition(":")[2].isdigit():  # may be a password with a slash
+    hidden = not password and scheme.lower() in ("http", "https")  # the user part is usually a token
+    # A password may contain a slash, and then its end is in `path`.
+    if "@" in path and not host.rpartition(":")[2].isdigit():
         host, path = host.partition(":")[0], "/..."
     return f"{scheme}://{'...' if separator and hidden else user}{separator}{host}{path}{query and '?...'}"
 
@@ -294,7 +300,7 @@ class ProjectScript(NamedTuple):
 
     kind: str  # tool | agent | connector
     name: str
-    path: str  # its path in the list of trusted texts
+    path: str  # the script's path in the list of trusted texts
     digest: str
     trusted: bool
 
@@ -369,7 +375,9 @@ class PinnedScripts(TrustFile):
 
 
 def pins_of(config: Config, environ: Mapping[str, str]) -> PinnedScripts | None:
-    """The check for the scripts of a configuration; None if the user chose the configuration."""
+    """The check for the scripts of a configuration; None if the user chose the configuration and no check is
+    needed.
+    """
     return None if config.chosen else PinnedScripts(trust_path(environ), config)
 
 
