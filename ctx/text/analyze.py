@@ -21,11 +21,14 @@ import tantivy
 # Keywords that come before the name that code defines.
 _DEFINING = "class def fn func function fun struct trait interface type enum module const define"
 DEFINING = tuple(_DEFINING.split())
-MAX_TERM_BYTES = 72  # keeps a SHA-256 in hexadecimal (64 bytes), but drops a line of base64
-MAX_QUERY_CHARS = 4000  # a longer query, such as a pasted page, is cut: more words make results less precise
-MAX_REPEATS = 8  # how often a word may occur in all phrases of a query; a sentence has "the" six times
-# A query with so many lines in which a word occurs so often on average is a pasted log. In a question of a
-# hundred words, each word occurs 1.2 times.
+# Longer words are dropped; this keeps a SHA-256 in hexadecimal (64 bytes), but no line of base64.
+MAX_TERM_BYTES = 72
+# A longer query, such as a pasted page, is cut, because more words make results less precise.
+MAX_QUERY_CHARS = 4000
+# How often one word may occur in all phrases of a query together; a long sentence has "the" six times.
+MAX_REPEATS = 8
+# A query with at least this many lines, whose words occur at least this often on average, is treated as a
+# pasted log. In a question of a hundred words, each word occurs 1.2 times on average.
 LOG_LINES, LOG_REPEATS = 4, 1.5
 
 # Lucene's English stop words, and the words that begin or phrase a question. Only queries drop them.
@@ -37,9 +40,11 @@ _STOP_WORDS = """
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-# Like `_UNSPACED_RUN` a text, which `re` compiles at its first use: few texts need it, and it takes time.
+# This is a string, as is `_UNSPACED_RUN`. `re` compiles it at its first use, because compiling takes time and
+# few texts need the pattern.
 _SURROGATE = "[\ud800-\udfff]"
-# Matches only from the start of a word: tried at every letter, a word of 4000 letters would take a second.
+# Matches only at the start of a word. If it were tried at every letter, a word of 4000 letters would take a
+# second.
 _SNAKE = re.compile(r"(?<![^\W_])[^\W_]++(?:_++[^\W_]++)+")
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|「([^」]+)」')
 # `don't` and the `'s` of `it's`. The next character must not be a letter or digit, nor outside ASCII.
@@ -59,14 +64,14 @@ _AS_WRITTEN = "\ua78c"  # a letter that is appended to an acronym to prevent ste
 _ACRONYM_END = re.compile(r"S(?<=[A-Z]S)(?!\w)")  # the S of AWS, iOS, macOS, which stemming would remove
 _DOTTED_END = re.compile(r"\.(?:js|NET)\b")  # the end of Node.js, ASP.NET
 _NAME_BEFORE = re.compile(r"(?<![\w.])[A-Za-z][A-Za-z0-9]*\Z")
-_MAX_NAMED_CHARS = 24  # the longest name before such an end
+_MAX_NAMED_CHARS = 24  # maximum characters of a name before `.js` or `.NET`
 _MAX_ACRONYM_CHARS = 6
 # Suffixes that stemming removes. An unfinished word may end with any prefix of such a suffix.
 _ENDINGS = """
     ability able ably ally ance ational ator ators ed ence ency ent er ers es fully fulness ibility ible ical
     ically icated icates icating ication ications icative icator icators ied ing ings ism ist ities ity ive
     ively iveness ization ized izer izes izing less ly ment ments ness ously ousness
-    """.split()  # noqa: SIM905 - a list of fifty lines else
+    """.split()  # noqa: SIM905 - otherwise a list of fifty lines
 _BREAK, _CAPITAL, _SMALL = b" ", ord("A"), ord("a")
 _KINDS = b" " * 48 + b"0" * 10 + b" " * 7 + b"A" * 26 + b" " * 6 + b"a" * 26 + b" " * 133
 # Patterns of character kinds at which a camelCase identifier is split: a capital after a small letter or
@@ -116,7 +121,7 @@ def composed(text: str) -> str:
     return text.translate(_spelt())
 
 
-@lru_cache(1)  # made at first use, because many searches have only ASCII
+@lru_cache(1)  # the table is made at first use, because many searches have only ASCII
 def _spelt() -> dict[int, int | str | None]:
     """code point -> its replacement in `composed`; None if the character is removed."""
     # Soft hyphen, zero-width non-joiner and joiner, word joiner, byte order mark; but not the zero-width
@@ -206,7 +211,7 @@ def terms(text: str) -> list[str]:
     return stems
 
 
-@lru_cache(4096)  # the texts in which a query's words are looked up repeat the same words
+@lru_cache(4096)  # cached, because the texts in which a query's words are looked up repeat the same words
 def terms_of_word(word: str) -> tuple[str, ...]:
     """`terms` of a single word."""
     return tuple(terms(word))
@@ -218,7 +223,8 @@ def beginning(term: str) -> str:
     return term[:-1] if len(term) > 3 and term[-1] in "iy" else term
 
 
-_FOLDINGS_KEPT = 20_000  # enough for common scripts; the whole of Unicode would take 170 MB
+# Maximum characters in the cache, enough for common scripts; all of Unicode would take 170 MB.
+_FOLDINGS_KEPT = 20_000
 
 
 class _Folding(dict[int, str]):
@@ -261,13 +267,14 @@ def query_counts(text: str) -> dict[str, int]:
     return dict(_counted(text[:MAX_QUERY_CHARS]))
 
 
-@lru_cache(16)  # a search asks for the counts of its query twice
+@lru_cache(16)  # cached, because a search asks for the counts of its query twice
 def _counted(text: str) -> Mapping[str, int]:
     text = composed(text)
     implied = _identifiers(text)
     spaced = text
     if not text.isascii():
-        # A run of ideographs is searched by its pairs, because as one word it would match only itself.
+        # A run of ideographs is searched by its pairs of characters, because as one word it would match only
+        # itself.
         for run in unspaced_runs(text):
             implied += _pairs(run) or [run]
         spaced = _without_unspaced(text, " ")
@@ -372,8 +379,8 @@ def stems_of_unfinished(word: str) -> list[str]:
     """The stems of the words that an unfinished word may become, longest first: `authent` for
     `authenticatio`.
 
-    It is for a word that is no prefix of any term, because it already goes beyond the stem. A word that ends
-    in no known suffix, such as `authentx`, has no such stem.
+    Use it for a word that is not the beginning of any term, because the word is already longer than the stem.
+    A word that ends in no known suffix, such as `authentx`, has no such stem.
     """
     rests = dict.fromkeys(ending[i:] for ending in _ENDINGS for i in range(len(ending)))
     stems = dict.fromkeys(stem for rest in rests for stem in words(word + rest)[:1])

@@ -42,11 +42,12 @@ _EXAMPLE_FOLDERS = frozenset(
         "third_party",
     }
 )  # fmt: skip
-FOLDER_STEMS = frozenset({"__init__", "package-info", "index", "mod"})  # files that stand for their folder
+# Names of files that represent their folder.
+FOLDER_STEMS = frozenset({"__init__", "package-info", "index", "mod"})
 _GENERATED_FOLDERS = frozenset({"generated", "__generated__"})
 _COMPLETION_FOLDERS = frozenset({"completion", "completions"})
 _SHELLS = frozenset({"", "bash", "zsh", "fish", "sh", "elv", "elvish", "nu", "ps1", "powershell"})
-_GENERATED_NAME = re.compile(  # man pages in roff, and the output of common code generators
+_GENERATED_NAME = re.compile(  # names of man pages in roff, and of files that common code generators write
     r".*[a-z]\.[1-9]|.*\.(?:roff|man)|.*_pb2(?:_grpc)?\.pyi?|zz_generated.*"
     r"|.*[._](?:pb|min|generated|gen|g|designer)\.[a-z]{1,4}",
     re.DOTALL,
@@ -61,7 +62,8 @@ _CHANGE_STEMS = _RELEASE_NOTES | {
     "changes", "release-history", "release_history", "version-history", "version_history", "versionhistory",
     "migration-log",
 }  # fmt: skip
-_CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})  # only in the top folder; elsewhere often other pages
+# Change logs only in the top folder; elsewhere these names are often other pages.
+_CHANGE_STEMS_ON_TOP = frozenset({"history", "news"})
 _CHANGE_FOLDERS = _RELEASE_NOTES | {"changelog.d", "changelogs", "newsfragments"}
 # The name may end with a version: `release-2.0.1`, `whatsnew_3`.
 _CHANGE_LOG = re.compile(

@@ -87,7 +87,8 @@ def host_and_port(address: str) -> tuple[str, int] | None:
     """
     host, _, port = address.rpartition(":")
     numeric = port.isdecimal() and len(port) <= 5  # int() raises for "\u00b2", and for 5,000 digits
-    bare_ipv6 = ":" in host and not host.startswith("[")  # its last group could be read as a port
+    # In an IPv6 address without brackets, the last group could be read as a port.
+    bare_ipv6 = ":" in host and not host.startswith("[")
     if not host or bare_ipv6 or not numeric or int(port) > 65535:
         return None
     return host.strip("[]"), int(port)
