@@ -4,8 +4,8 @@
 
 __version__ = "0.1.0"
 
-# Public name -> (module, name in this module). They are imported at first use, because the command line
-# imports this module and does not need them.
+# Public name -> (module, name in this module). Each name is imported at first use, because the command line
+# imports this module and does not need these names.
 _API = {
     "open": ("ctx.api", "open_project"),
     "Project": ("ctx.api", "Project"),

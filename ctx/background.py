@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Background:
-    """Starts and stops the background threads of a workspace, which stops them when it closes."""
+    """The background threads of a workspace. The workspace calls `close` when it closes."""
 
     def __init__(self, workspace: "Workspace") -> None:
         workspace.background = self
@@ -35,10 +35,10 @@ class Background:
         self.watcher: Watcher | None = None
 
     def start(self, *, patience_s: float | None = None) -> None:
-        """Starts the watcher, the reloading of changed scripts, and the maintenance jobs; in a worker process
-        only the second. Returns at once.
+        """Starts the watcher, the reloading of changed scripts, and the maintenance jobs. In a worker
+        process, starts only the reloading of scripts. Returns at once.
 
-        The first scan of the sources begins after `patience_s`, or when `begin` is called.
+        The first scan of the sources begins after `patience_s` seconds, or when `begin` is called.
         """
         space = self._workspace
         space.scripts.watch()
@@ -110,10 +110,11 @@ class Background:
         self._jobs.append((thread, stopping))
 
 
-CONFIGURATION_LOOK_S = 1.0  # time between two checks of the configuration file
-INDEX_LOOK_S = 1.0  # time between two checks of the index
-LEFT_BEHIND_LOOKS = 3  # after this many checks without progress, no other process is updating the index
-FOLLOW_S = 0.5  # time between two checks for writes of other machines; a check is two small queries
+CONFIGURATION_LOOK_S = 1.0  # seconds between two checks of the configuration file
+INDEX_LOOK_S = 1.0  # seconds between two checks of the index
+# After this many checks without progress, assume that no other process is updating the index.
+LEFT_BEHIND_LOOKS = 3
+FOLLOW_S = 0.5  # seconds between two checks for writes of other machines; a check is two small queries
 _EMBED_AT_ONCE = 64  # memories embedded between two checks of the stop event
 
 
@@ -121,7 +122,7 @@ _CHANGED = "the file was changed since the start: restart ctx to use it (`ctx do
 
 
 def watch_configuration(indexer: Indexer, path: str, stopping: threading.Event) -> None:
-    """Reports in `/health` that the configuration file was changed, or is gone, since the start."""
+    """Reports in `/health` if the configuration file was changed or deleted after the server started."""
     stamp, content = files.stamp(path), _content(path)
     while not stopping.wait(CONFIGURATION_LOOK_S):
         if files.stamp(path) == stamp:
@@ -146,7 +147,8 @@ def look_after_index(
     catch_up: Callable[[], None],
     stopping: threading.Event,
 ) -> None:
-    """Updates the index if it stays behind the catalog, because it was deleted or its writer was killed.
+    """Updates the index if it stays behind the catalog, for example because the index was deleted or the
+    process that wrote it was killed.
 
     Reports in `/health` if the catalog cannot be read.
     """
@@ -165,7 +167,8 @@ def look_after_index(
                 continue
             looks = looks + 1 if applied == before else 0
             if looks >= patience:
-                looks, patience = 0, 2 * patience  # retries less and less often, for example on a full disk
+                # Retry less and less often, because for example a full disk may stay full.
+                looks, patience = 0, 2 * patience
                 catch_up()
 
 

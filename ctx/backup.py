@@ -51,8 +51,8 @@ CATALOG, MEMORY, MANIFEST = "ctx.db", "memory.db", "manifest.json"
 _COMPRESSION = 1
 _BLOCK_BYTES = 1 << 20
 _MAX_MANIFEST_BYTES = 1 << 20
-# The errors that are raised for a member that is truncated, encrypted, compressed in an unknown way or too
-# deeply nested.
+# The errors that Python raises for a file in the archive, or a manifest, that is truncated, encrypted,
+# compressed in an unknown way or too deeply nested.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 _IS_THERE = "there is a store here already; use --replace to overwrite it with the backup"
 _COUNTED = ("document", "chunk", "embedding", "memories")
@@ -71,7 +71,7 @@ class Contents(NamedTuple):
     created_ms: int
     version: str  # the version of ctx that made the backup
     rows: dict[str, int]  # table -> number of rows
-    files: dict[str, dict[str, JSON]]  # name -> {"bytes", "sha256"}
+    files: dict[str, dict[str, JSON]]  # file name in the archive -> {"bytes", "sha256"}
 
 
 class Store(NamedTuple):
@@ -81,7 +81,7 @@ class Store(NamedTuple):
     memory: str
 
     def parts(self) -> dict[str, str]:
-        """Name in a backup -> path of the database."""
+        """File name in a backup -> path of the database."""
         return {CATALOG: self.catalog, MEMORY: self.memory}
 
 
@@ -204,7 +204,8 @@ def _put_all(partial: dict[str, str], store: Store, *, replace: bool) -> None:
             counts = counts_of(connection)
         ledger = Ledger(store.memory)
         with ledger.held() as page:
-            page.lower(*counts)  # else, a kill after the next line would be reported as a loss of memories
+            # Otherwise, if ctx is killed after the next line, it would later report lost memories.
+            page.lower(*counts)
         _put_in_place(partial[MEMORY], store.memory, replace=True, only_empty=not replace)
         ledger.reset(*counts)
     if os.path.lexists(partial[CATALOG]):
@@ -239,7 +240,7 @@ def _manifest(archive: zipfile.ZipFile, path: str) -> Contents:
             raise StoreError(f"{path} was made by an early build of ctx: restore it with that build")
         if not manifest["files"]:
             raise ValueError("it contains no database")
-        iso_utc(manifest["created_ms"])  # raises for an impossible time
+        iso_utc(manifest["created_ms"])  # raises an error for a time outside the years 1 to 9999
         return Contents(
             manifest["created_ms"],
             str(manifest["version"]),
@@ -272,13 +273,14 @@ def _keep_keys(restored: str, memory: str) -> None:
 
 
 def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str) -> None:
-    """Unpacks a member into the file `path` (mode 0600) and checks its checksum. Raises `StoreError`,
-    `OSError`.
+    """Unpacks the file `name` of the archive into the file `path` (mode 0600) and checks its checksum. Raises
+    `StoreError`, `OSError`.
     """
     folder, size = os.path.dirname(path), contents.files[name]["bytes"]
     if os.path.lexists(path):
-        os.unlink(path)  # a killed restore left this file
-    if size > files.free_bytes(folder):  # a few kilobytes can unpack to a disk full of zeros
+        os.unlink(path)  # remove the file that a killed restore left
+    # An archive of a few kilobytes can unpack to zeros that fill the disk.
+    if size > files.free_bytes(folder):
         raise StoreError(
             f"the backup unpacks to {size:,} bytes, more than the disk has free: free some space"
         )
@@ -295,8 +297,8 @@ def _extract(archive: zipfile.ZipFile, name: str, contents: Contents, path: str)
 
 
 def _blocks(archive: zipfile.ZipFile, name: str, contents: Contents) -> Iterator[bytes]:
-    """Yields the bytes of a member in blocks. Raises `StoreError` if the member is damaged or longer than the
-    manifest says.
+    """Yields the bytes of the file `name` of the archive in blocks. Raises `StoreError` if the file is
+    damaged or longer than the manifest says.
     """
     remaining = contents.files[name]["bytes"]
     try:
@@ -355,8 +357,8 @@ def _put_in_place(
     partial: str, database: str, *, replace: bool, only_empty: bool = False, index: str | None = None
 ) -> None:
     """Puts the restored file `partial` in place of `database`, atomically. A missing database becomes a new
-    file. With `replace`, the content of an existing database is replaced, but with `only_empty` not if it has
-    memories. Deletes the `index` that is derived from the database first.
+    file. With `replace`, replaces the content of an existing database; with `only_empty` as well, only if
+    that database has no memories. Deletes the `index` that is derived from the database first.
 
     Raises `BadRequest`, `StoreError`, and `Busy` if a process has the existing database open.
     """
@@ -397,7 +399,7 @@ def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, 
     # Merges and deletes the log, which SQLite only does if no other connection is open.
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
-    connection.execute("COMMIT")  # the lock is kept
+    connection.execute("COMMIT")  # EXCLUSIVE mode keeps the lock after the commit
     if only_empty and counts_of(connection)[0]:
         raise BadRequest(_IS_THERE)
     # Deletes the index first, so that no old index is used with the new catalog if the process is killed.
@@ -420,7 +422,7 @@ def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:
 
 @contextmanager
 def _looked_at(path: str) -> Iterator[sqlite3.Connection]:
-    """A read-only connection, which creates no log file. No other process may have the database open."""
+    """Yields a read-only connection, which creates no log file. No other process may use the database."""
     with translating():
         connection = sqlite3.connect(files.sqlite_address(path, "immutable=1"), uri=True)
         try:

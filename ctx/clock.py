@@ -19,8 +19,8 @@ def iso_utc(ms: int) -> str:
 
 
 def told_ms(ms: int) -> int:
-    """The time limited to the years 1 to 9999, which `iso_utc` can write. Times from file systems and git may
-    be outside this range.
+    """The time, moved into the years 1 to 9999 if it is outside them, so that `iso_utc` can write it. Times
+    from file systems and git may be outside this range.
     """
     return min(max(ms, _FIRST_MS), _LAST_MS)
 

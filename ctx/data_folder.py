@@ -2,8 +2,8 @@
 
 Each project has a folder `$XDG_DATA_HOME/ctx/projects/NAME-HASH/` with `memory.db` and `project.json`. NAME
 and HASH are computed from the project's real path. `project.json` identifies the project by the first commit
-of its repository, or by an id that is also in `.ctx/project-id`. So another project at the same path does not
-get these memories.
+of its repository, or by an id that is also in `.ctx/project-id`. So another project that is later at the same
+path does not get these memories.
 """
 
 import hashlib
@@ -210,8 +210,8 @@ def _claim(folder: str, project: Project, record: Record | None) -> None:
 
 
 def _others(folder: str, project: Project, record: Record) -> Iterator[str]:
-    """Hints for a new project: sentences about memories that may be its own, because the project may have
-    moved.
+    """Hints for a new project, one sentence each: memories in another data folder that may be those of this
+    project, because the project may have moved.
     """
     parent, name = os.path.split(folder)
     if name != project.name:
@@ -290,8 +290,8 @@ def entry_named(parent: str, name: str) -> Entry:
 
 
 def adopt(entry: Entry, place: Place) -> None:
-    """Moves the memories in `entry` to the project of `place`, which must have no memories. (Its data folder
-    is replaced.) Raises `BadRequest`, `StoreError`.
+    """Moves the memories in `entry` to the project of `place`, which must have no memories. (The data folder
+    of `place` is replaced.) Raises `BadRequest`, `StoreError`.
     """
     project = place.project
     if project is None:

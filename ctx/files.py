@@ -110,8 +110,8 @@ def check_file(path: str, *, beneath: str, own: bool = False, private: bool = Fa
 
 
 def check_plain(path: str) -> None:
-    """Raises `OSError` if a folder contains anything but regular files. For engines that open the files in
-    the folder themselves.
+    """Raises `OSError` if a folder contains anything but regular files. Needed for search engines that open
+    the files in the folder themselves.
     """
     with os.scandir(path) as entries:
         for entry in entries:
@@ -160,7 +160,8 @@ def stamp(path: str) -> tuple[int, ...]:
 def state_folder(environ: Mapping[str, str]) -> str:
     """The user's folder for state that ctx keeps between runs, outside all projects."""
     home = environ.get("XDG_STATE_HOME") or ""
-    # The XDG standard says to ignore a relative path. A cloned repository could contain such a folder.
+    # The XDG standard says to ignore a relative path. A relative path could lead to a folder of a cloned
+    # repository.
     if not os.path.isabs(home):
         home = os.path.join(environ.get("HOME") or "/", ".local", "state")
     return os.path.join(home, "ctx")
@@ -383,7 +384,7 @@ def _delete_abandoned(name: str, folder: int) -> None:
         number = entry.removeprefix(f"{name}.partial-")
         if number == entry or not number.isdecimal():
             continue
-        with suppress(FileNotFoundError):  # another process deletes it too
+        with suppress(FileNotFoundError):  # another process may delete the file at the same time
             idle_s = time.time() - os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime
             if idle_s > _ABANDONED_S:
                 os.unlink(entry, dir_fd=folder)

@@ -7,7 +7,7 @@ import subprocess
 
 from ctx import files
 
-_TIMEOUT_S = 20.0  # long enough to read a whole history
+_TIMEOUT_S = 20.0  # enough to read a whole history
 _SETTINGS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 # Environment variables of git that are kept, because they name the user's own configuration. Others, such as
 # GIT_DIR, are set by git when it runs ctx in a hook.
@@ -111,7 +111,8 @@ def _work_trees(common: str) -> dict[str, str]:
     """Work tree -> the folder with git's data about it, for all work trees of a repository."""
     trees = {}
     if os.path.exists(f"{common}/index"):  # not a bare repository
-        named = ask(common, "config", "--file", "config", "--get", "core.worktree")  # set in a submodule
+        # This setting is only present in a submodule.
+        named = ask(common, "config", "--file", "config", "--get", "core.worktree")
         main = os.path.join(common, os.fsdecode(named).rstrip("\n")) if named else os.path.dirname(common)
         trees[os.path.realpath(main)] = common
     try:

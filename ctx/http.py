@@ -8,7 +8,8 @@ from urllib.parse import quote, urlsplit
 from ctx.errors import ConfigError
 from ctx.text.strings import host_and_port
 
-# Ten times the size of a batch of the longest vectors, written as decimal numbers.
+# Ten times the size of the largest reply of an embedding service: a batch of long vectors, as decimal
+# numbers.
 MAX_REPLY_BYTES = 64 << 20
 
 
@@ -23,7 +24,7 @@ def read_reply(response: Any, most_bytes: int, within_s: float) -> bytes:
     `TimeoutError` if it does not end within `within_s`, and httpx's errors.
     """
     ends_s = time.monotonic() + within_s
-    # Compressed twice, a kilobyte can become gigabytes.
+    # A kilobyte that is compressed twice can unpack to gigabytes.
     if "," in response.headers.get("content-encoding", ""):
         raise Boundless("sent a reply that is compressed twice")
     body = bytearray()
@@ -47,7 +48,7 @@ def is_loopback(host: str) -> bool:
 
 
 def url_host(host: str) -> str:
-    """A host as it is written in a URL: an IPv6 address gets brackets."""
+    """A host in the form that a URL requires: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -85,13 +86,13 @@ def local(bind: str) -> str:
 
 
 def remote(url: str, bank: str | None = None) -> str:
-    """The MCP URL of a ctx server; a bare address means its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` for
-    what is no address.
+    """The MCP URL of a ctx server; a bare address means its `/mcp`, or `/mcp/BANK`. Raises `ConfigError` if
+    `url` is not an address.
     """
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         valid = False
     if not valid or not url.isprintable() or " " in url:
         raise ConfigError("--url must be an address such as http://127.0.0.1:7331/mcp")

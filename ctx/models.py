@@ -44,13 +44,13 @@ MODES = ("keyword", "semantic", "hybrid")  # search by words, by meaning, or by 
 AUTO = "auto"  # `[retrieval] mode` and the query decide the mode
 COMMITS = "@commits/"  # the path prefix of commits; few repositories have a folder of this name
 
-# A valid name of a memory bank. An e-mail address is valid; `.` and `..` are not.
+# A valid name of a memory bank (a named set of memories). An e-mail address is valid; `.` and `..` are not.
 BANK = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.@:+-]{1,128}")
 BANK_RULE = "1 to 128 of A-Z a-z 0-9 _ . @ : + -"
 OWN_BANK = "pack:"  # the prefix of the banks that belong to packs; no caller can name such a bank
 RESERVED_BANKS = frozenset({"tools", "sse", "messages"})  # other systems use these path segments below /mcp
 
-TEXT_HASH_BYTES = 16  # 2**64 texts before a collision is likely
+TEXT_HASH_BYTES = 16  # a collision becomes likely only at 2**64 texts
 
 
 def source_kind(name: str) -> str:
@@ -66,8 +66,8 @@ class Filters(NamedTuple):
     """
 
     sources: frozenset[str] | None = None
-    since_ms: int | None = None  # updated at or after
-    until_ms: int | None = None  # updated at or before
+    since_ms: int | None = None  # only documents updated at or after this time
+    until_ms: int | None = None  # only documents updated at or before this time
     documents: frozenset[int] | None = None
 
     @property

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_HOLD_TRIES = 3  # attempts to find the published model, which may change during a query
+# Maximum attempts to find the model of the published vectors, which may change during a query.
+_HOLD_TRIES = 3
 
 
 def open_workspace(config: Config, *, reading: bool = False, projecting: bool = True) -> "Workspace":
@@ -144,7 +145,7 @@ class Workspace:
 
     @part
     def plane(self) -> Plane:
-        """Opens search indexes in the engine that `[index]` chooses."""
+        """The object that opens search indexes, in the engine that `[index]` chooses."""
         plane = Plane(self.config.index, self.config.folder, lambda: self.catalog)
         return self._opened.enter_context(closing(plane))
 
@@ -184,7 +185,7 @@ class Workspace:
         for _ in range(_HOLD_TRIES):
             embedder = self.model_switch.answering()
             if embedder is None or self.index.hold(embedder.model):
-                break  # otherwise, another model's vectors were published meanwhile: ask again
+                break  # otherwise another model's vectors were published in the meantime, so ask again
         return embedder
 
     def require_embeddings(self) -> None:
@@ -364,14 +365,14 @@ class Workspace:
 
     def load_extensions(self) -> None:
         """Loads the packs and then the scripts, and logs settings without effect. A script whose tool has the
-        name of an existing tool fails. Raises `ConfigError`.
+        same name as an existing tool fails to load. Raises `ConfigError`.
         """
         _ = self.packs, self.scripts
         for doubt in self.doubts():
             logger.warning("%s", doubt)
 
     def doubts(self) -> list[str]:
-        """A warning for each tool of an agent that does not exist."""
+        """A warning for each tool that an agent names and that does not exist."""
         names = self.toolbox.names()
         return [
             f"agent '{agent.name}': there is no tool '{one_line(name)}'; {did_you_mean(name, names)}"
@@ -407,7 +408,9 @@ class Workspace:
         return self._opened.enter_context(closing(activity))
 
     def _activity_path(self) -> str:
-        """The file of the memories. Raises `StoreError` if older memories must be moved into it first."""
+        """The file that holds the activity log, which is the file of the memories. Raises `StoreError` if
+        memories of an older ctx must be moved into it first.
+        """
         if self.location.waiting:
             raise StoreError(self.location.waiting)
         return self.location.memory
@@ -415,7 +418,7 @@ class Workspace:
     def _note_call(
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
-        # A script or ctx itself has no client.
+        # A call by a script or by ctx itself has no client.
         if caller.client is not None and self.activity is not None:
             self.activity.note(tool, arguments, caller, reply, answer)
 
