@@ -151,7 +151,12 @@ def serve(app: RequestMiddleware, bind: str, *, announce: Callable[[str], None])
     `announce` is called with HOST:PORT when the server is ready. After a signal, the process ends within
     `LEAVE_S`.
     """
-    HttpServer(app, open_sockets(bind), announce=announce).run()
+    sockets = open_sockets(bind)
+    try:
+        HttpServer(app, sockets, announce=announce).run()
+    finally:
+        for listening in sockets:
+            listening.close()
 
 
 def leave_in_time(end: Callable[[], None]) -> None:
