@@ -92,7 +92,8 @@ class Prefixes(NamedTuple):
 _REPRESENT = "Represent this sentence for searching relevant passages: "
 _REPRESENT_ZH = "为这个句子生成表示以用于检索相关文章："
 _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
-# (word, prefixes) from the models' cards. The first entry whose word is in the lower-case model name is used.
+# (word, prefixes) as the model cards give them. The first entry whose word is in the lower-case model name is
+# used.
 _PREFIXES = (
     ("bge-m3", Prefixes()),
     ("e5-mistral", Prefixes(f"{_INSTRUCT} ")),
@@ -120,8 +121,8 @@ def prefixes(model: str) -> Prefixes:
 
 
 def catalog_key(name: str, *determinants: object) -> str:
-    """`name@` and a hash of twelve hexadecimal digits. `determinants` are the values, besides the text, on
-    which the vectors depend.
+    """The name of an embedder's vectors in the catalog: `name@` and a hash of twelve hexadecimal digits.
+    `determinants` are the values, besides the text, on which the vectors depend.
     """
     return f"{name}@{digest(json.dumps(determinants).encode(), 12)}"
 

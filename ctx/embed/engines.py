@@ -26,7 +26,8 @@ Vector = npt.NDArray[np.float32]
 
 # Texts are tokenised in blocks of this size. The tokens of a megabyte would take 100 MB and delay a stop.
 BLOCK_CHARS = 16_384
-SLACK_TOKENS = 8  # tokenised separately, a piece of a text may have a few more tokens
+# A piece of a text that is tokenised alone may have this many more tokens than within the text.
+SLACK_TOKENS = 8
 
 
 def cut_windows(tokenizer: Any, text: str, max_tokens: int) -> Iterator[tuple[str, int]]:

@@ -17,7 +17,7 @@ from ctx.embed import catalog_key, prefixes, until_stopped
 from ctx.errors import ConfigError, CtxError, EmbedderError
 from ctx.text.strings import sound
 
-if TYPE_CHECKING:  # engines import numpy (70 ms), and opening an embedder does not need it
+if TYPE_CHECKING:  # `engines` imports numpy (70 ms), and opening an embedder does not need it
     from ctx.embed.engines import Engine, Vector
 
 _MODELS = os.path.dirname(os.path.abspath(__file__))
@@ -27,8 +27,8 @@ _SHIPPED_FOLDER = os.path.join(_MODELS, SHIPPED_MODEL)
 # (NDCG@10 on cranfield 0.3905 against 0.3819, on cosqa 0.7193 against 0.7162), and a chunk of the usual size
 # then fits into one window.
 SHIPPED_MAX_TOKENS = 256
-MAX_TOKENS = 512  # for other models: attention over 8192 tokens takes 3 GB
-QUERY_WINDOWS = 8  # about 2000 words; a longer query is cut, because the user waits for the result
+MAX_TOKENS = 512  # limit for other models: attention over 8192 tokens would take 3 GB
+QUERY_WINDOWS = 8  # windows of one query, about 2000 words; a longer query is cut, because the user waits
 
 _MODEL_FILES = (
     "model.onnx",

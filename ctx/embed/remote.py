@@ -28,14 +28,14 @@ CONNECT_TIMEOUT_S = 5.0  # a running service accepts a connection at once, so a 
 # About 1500 words, below the limit of 8192 tokens of most services. A window that the service refuses is
 # halved.
 WINDOW_CHARS = 6_000
-LEAST_WINDOW_CHARS = 200  # the refusal of a shorter window must have another reason than its length
+LEAST_WINDOW_CHARS = 200  # a shorter window is not halved: its length cannot be the reason for a refusal
 LONGEST_PAUSE_S = 30.0  # the longest pause before a retry; also limits Retry-After
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 TOO_LONG = frozenset({400, 413, 422})  # the HTTP statuses with which services refuse a text that is too long
 
 
 class _Refused(EmbedderError):
-    """The service refused a request, and a retry would not help. `status` is the HTTP status."""
+    """Raised if the service refused a request and a retry would not help. `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class _Refused(EmbedderError):
 
 
 class _Stopped(Exception):
-    """The caller set `stop`."""
+    """Raised if the caller has set `stop`."""
 
 
 def _host_in(url: str, service: str) -> str:
@@ -69,7 +69,7 @@ class _HttpEmbedder:
     _service: ClassVar[str]
     _default_url: ClassVar[str]
     _path: ClassVar[str]
-    # Advice if the service does not answer.
+    # The end of the error message if the service does not answer.
     _start_it: ClassVar[str] = "; is [embedding] url right, and the server up?"
 
     name: str
@@ -187,7 +187,7 @@ class _HttpEmbedder:
                     return self._checked(body, len(texts))
                 status = response.status_code
                 if status not in RETRIED:
-                    # At level DEBUG, because the reason may contain the text.
+                    # At level DEBUG, because the service's reason may contain the embedded text.
                     reason = body[:300].decode(errors="replace").replace(self.api_key or "\0", "***")
                     logger.debug(
                         "embedding refused service=%s status=%d said=%r", self._service, status, reason

@@ -1,5 +1,6 @@
-"""The sandbox: runs Lua scripts in locked-down processes that reach the machine only through host calls.
+"""The sandbox: runs Lua scripts in locked-down processes (workers). A script reaches the machine only through
+host calls, which are requests from the worker to the server.
 
-May import `models`, `errors` and `text`. The zygote and its workers import only `frames`, `lockdown` and
-`worker`.
+May import `models`, `errors` and `text`. The workers, and the zygote (the process that they are forked from),
+import only `frames`, `lockdown` and `worker`.
 """

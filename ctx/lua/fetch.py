@@ -1,8 +1,9 @@
 """HTTP requests to checked addresses, for scripts and for web sources.
 
-The URL is checked before the request. The host's addresses are checked after the lookup, and the connection
-goes to a checked address. Proxies and `.netrc` are not used. A refused request raises a `ToolError` whose
-message begins with "http: "; a failed one raises httpcore's errors, which `reason` describes.
+The URL is checked before the request. The addresses of its host are checked after the DNS lookup, and the
+connection goes to a checked address. Proxies and `.netrc` are not used. A refused request raises a
+`ToolError` whose message begins with "http: "; a failed request raises one of httpcore's errors, which
+`reason` describes.
 """
 
 import functools
@@ -28,16 +29,16 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
 FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol, OSError)
 TIMEOUTS = (httpcore.TimeoutException, TimeoutError)  # catch before `FAILURES`: TimeoutError is an OSError
-_WRITE_BYTES = 1 << 16  # the deadline is checked after each of these writes
+_WRITE_BYTES = 1 << 16  # bytes per write; the deadline is checked after each write
 _BAD_URL = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
 Resolve = Callable[[str, int], Sequence[str]]
-"""`resolve(host, port)` returns the addresses of a name. Raises `OSError` if it has none."""
+"""`resolve(host, port)` returns the addresses of a host name. Raises `OSError` if it has none."""
 Wanted = Callable[[str], bool]
-"""`wanted(content type)` returns whether to read the body."""
+"""`wanted(content type)` returns whether to read the body of a reply."""
 
 
 def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses of a name, in the system's order."""
+    """The addresses of a host name, in the order of the system's resolver."""
     return list(
         dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     )
@@ -115,7 +116,7 @@ def redirected(target: Target, location: str, allow_hosts: frozenset[str]) -> Ta
             f"http: {shown(target.url)} is not in allow_hosts, but redirects to {shown(following.url)}, "
             "which is; request that URL directly"
         )
-    return following._replace(trusted=False)  # so it is allowed only if its address is public
+    return following._replace(trusted=False)  # untrusted, so that it is allowed only if its address is public
 
 
 def same_host(before: Target, following: Target) -> bool:
@@ -179,8 +180,8 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection with one deadline for all reads and writes, because a slow server could keep each single
-    read in time.
+    """A connection with one deadline for all reads and writes together. With a time limit for each read, a
+    slow server could hold the connection forever.
     """
 
     def __init__(self, inner: httpcore.NetworkStream, deadline: Deadline) -> None:
@@ -267,8 +268,8 @@ def _is_compressed(encoding: str) -> bool:
 
 
 def unpacked(chunks: Iterator[bytes], encoding: str, limit: int) -> bytes:
-    """The decompressed body. Raises `ToolError` if it has more than `limit` bytes, before they
-    are in memory.
+    """The decompressed body. If it has more than `limit` bytes, raises `ToolError` before they are all in
+    memory.
     """
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if _is_compressed(encoding) else None
     parts: list[bytes] = []
@@ -304,7 +305,7 @@ def reason(error: Exception) -> str:
 
 
 # -- addresses -----------------------------------------------------------------------------------------------
-# Only addresses on the public internet are allowed. These are refused (sources read 2026-11):
+# Only addresses on the public internet are allowed. These are refused (the registries were read in 2026-11):
 #
 # - every block of the IANA special-purpose registries, including the globally reachable ones, because none
 #   has web servers: https://www.iana.org/assignments/iana-ipv4-special-registry/, iana-ipv6-special-registry
@@ -341,7 +342,7 @@ IPV4_SPECIAL = tuple(
     )
 )
 IPV6_GLOBAL_UNICAST = IPv6Network("2000::/3")
-IPV6_SPECIAL = tuple(  # in global unicast
+IPV6_SPECIAL = tuple(  # the special blocks within global unicast, 2000::/3
     IPv6Network(block)
     for block in (
         "2001::/23",  # protocol assignments, RFC 2928: Teredo, ORCHID, benchmarking, anycasts in it
@@ -351,13 +352,15 @@ IPV6_SPECIAL = tuple(  # in global unicast
         "3fff::/20",  # documentation, RFC 9637
     )
 )
-_ISATAP = (0x00005EFE, 0x02005EFE)  # above the IPv4 address in the lower half of an address, RFC 5214
+# In an ISATAP address, these 32 bits are in front of the IPv4 address, RFC 5214.
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def address_allowed(text: str) -> bool:
-    """Whether an address is on the public internet, and in no notation on this machine or its networks.
+    """Whether an address is on the public internet. False for an address of this machine or a private
+    network, however it is written.
 
-    An IPv4 address behind a provider's own NAT64 prefix cannot be recognised; that network must block it.
+    An IPv4 address behind a NAT64 prefix of a provider cannot be recognised; the provider must block it.
     """
     try:
         address = ipaddress.ip_address(text)

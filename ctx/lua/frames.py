@@ -3,8 +3,8 @@
     server -> worker   C  a marshalled job (a tuple)   h  the answer to a host call: "+" bytes, or "-" JSON
     worker -> server   H  a host call: op NUL payload   R  the end: "+" result, or "-" failure, both JSON
 
-A hostile script may control the worker. So the length is checked before the payload is read, an unknown
-letter ends the call, and the worker may send only one frame at a time.
+A hostile script may control the worker. So the server checks the length before it reads the payload, ends the
+call at an unknown letter, and accepts only one frame at a time.
 """
 
 import select
@@ -14,12 +14,14 @@ import time
 from typing import NamedTuple
 
 MAX_FRAME_BYTES = 16 << 20
-MAX_RESULT_BYTES = 4 << 20  # as Python objects it takes ten times as much
+MAX_RESULT_BYTES = 4 << 20  # bytes of JSON; the parsed Python objects take ten times as much
 HEADER_BYTES = 5
 
-# Messages between the server and the zygote, which have a fixed length.
-ORDER = struct.Struct("=ci")  # (F fork, P fork a probe, K kill), (probe number or pid)
-ANSWER = struct.Struct("=i")  # to F and P the pid, 0 if the fork failed; to K the wait status, -1 if unknown
+# Messages between the server and the zygote (the process that forks workers). They have a fixed length.
+# (letter: F fork, P fork a probe of the self-test, K kill; number of the probe, or pid).
+ORDER = struct.Struct("=ci")
+# The answer to F and P is the pid, or 0 if the fork failed; to K the wait status, or -1 if unknown.
+ANSWER = struct.Struct("=i")
 
 JOB, REPLY, HOST_CALL, RESULT = b"C", b"h", b"H", b"R"
 _CAPS = {HOST_CALL: MAX_FRAME_BYTES, RESULT: MAX_RESULT_BYTES}
@@ -39,7 +41,7 @@ class DeadlinePassed(TimeoutError):
 
 
 class Deadline:
-    """The end of a call, on the clock of `time.monotonic()`. It may be moved."""
+    """The time at which a call must end, on the clock of `time.monotonic()`. It may be moved."""
 
     def __init__(self, ends_s: float) -> None:
         self.ends_s = ends_s
@@ -53,7 +55,7 @@ class Deadline:
 
 
 class ItemProblem(NamedTuple):
-    """Replaces an item of a scan that cannot be written as JSON."""
+    """Takes the place of an item that a scan yielded and that cannot be written as JSON."""
 
     message: str
 
@@ -86,7 +88,7 @@ class Channel:
                 raise WorkerGone from error
             if not pending:
                 return
-            # Checks the deadline even if the worker reads all the time.
+            # `left_s` checks the deadline, even if the worker reads all the time.
             self._writable.poll(deadline.left_s() * 1000)
 
     def receive(self, deadline: Deadline) -> tuple[bytes, bytes]:
@@ -108,7 +110,7 @@ class Channel:
 
     @property
     def unread(self) -> bool:
-        """Whether the worker sent more than the frame that was received last."""
+        """Whether the worker has sent more bytes, after the frame that was received last."""
         return bool(self._buffer)
 
     def _read(self, deadline: Deadline) -> None:

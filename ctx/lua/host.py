@@ -1,8 +1,8 @@
 """Host calls to the machine: HTTP, files, environment variables, log lines.
 
-They run in the server, with input from a possibly hostile script. Each function takes and returns bytes, or
-raises `ToolError` with a message for the script's author. The message contains no secret and no path on the
-machine.
+Host calls run in the server, with input from a script that may be hostile. Each function takes and returns
+bytes, or raises `ToolError` with a message for the author of the script. The message contains no secret and
+no path on the machine.
 """
 
 import errno
@@ -42,14 +42,15 @@ from ctx.text.strings import sound
 
 logger = logging.getLogger("ctx.script")
 
-MAX_RESPONSE_BYTES = 10_000_000  # decompressed
+MAX_RESPONSE_BYTES = 10_000_000  # bytes of the decompressed body
 MAX_FILE_BYTES = 10_000_000
 MAX_LISTED = 10_000
-MAX_GLOB_CHARS = 256  # in `fs.list`; file names are not longer
+MAX_GLOB_CHARS = 256  # longest glob in `fs.list`; file names are not longer
 DEFAULT_TIMEOUT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 OUR_HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("User-Agent", "ctx-script"))
-# Only the HTTP client sets these. With them a script could smuggle a second request or name another host.
+# Request headers that only our HTTP client may set: with them, a script could smuggle a second request or
+# name another host.
 REFUSED_HEADERS = {
     *("host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "keep-alive"),
     *("expect", "proxy-authorization", "proxy-connection"),
@@ -68,13 +69,13 @@ class Policy(NamedTuple):
     """Limits for one script: what it may read, reach and call."""
 
     name: str
-    roots: tuple[str, ...] = ()  # folders it may read, with its own folder first
+    roots: tuple[str, ...] = ()  # folders that the script may read; its own folder is the first
     env: frozenset[str] = frozenset()
-    allow_hosts: frozenset[str] = frozenset()  # HOST or HOST:PORT, which may be on a private network
-    calls: frozenset[str] = frozenset()  # the tools it may call
+    allow_hosts: frozenset[str] = frozenset()  # HOST or HOST:PORT of hosts that may be on a private network
+    calls: frozenset[str] = frozenset()  # the tools that the script may call
     memory_bank: str | None = None
-    store: str = ""  # the owner of its stored values; "" if it has none
-    withheld: Callable[[str, str], bool] = lambda folder, name: False  # tells which files not to read
+    store: str = ""  # the name under which the script's values are stored; "" if it cannot store any
+    withheld: Callable[[str, str], bool] = lambda folder, name: False  # whether a file must not be read
 
 
 # -- http ----------------------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ def _headers(fields: JSON) -> list[tuple[str, str]]:
 
 # -- files ---------------------------------------------------------------------------------------------------
 
-_SCRIPT_FOLDERS = ("tools", "agents")  # readable folders in `.ctx`, which also has memories and keys
+_SCRIPT_FOLDERS = ("tools", "agents")  # the only readable folders in `.ctx`, which also has memories and keys
 
 
 def fs_read(policy: Policy, payload: bytes) -> bytes:
@@ -164,8 +165,8 @@ def fs_read(policy: Policy, payload: bytes) -> bytes:
 
 
 def _entry(descriptor: int, prefix: str, name: str) -> JSON:
-    """The row for one entry of a folder; None for a link, for a name that is not UTF-8, or if it was just
-    deleted.
+    """The row of `fs.list` for one entry of a folder; None for a link, for a name that is not UTF-8, or if
+    the entry was just deleted.
     """
     if sound(name) != name:
         return None  # JSON cannot hold a name that is not UTF-8
@@ -209,8 +210,8 @@ def _glob_test(glob: JSON) -> Callable[[str], object]:
     """Returns a function that tells whether a name matches a glob (`*`, `?`, `[...]`); without a glob all
     names match. Raises `ToolError`.
 
-    `fnmatch` makes a regular expression without backtracking over stars, so a match takes at most the length
-    of the glob times that of the name.
+    `fnmatch` makes a regular expression that does not backtrack over stars, so the time of a match is at most
+    proportional to the length of the glob times the length of the name.
     """
     if not glob:
         return bool
@@ -221,8 +222,8 @@ def _glob_test(glob: JSON) -> Callable[[str], object]:
 
 @contextmanager
 def _located(policy: Policy, payload: bytes, operation: str) -> Iterator[tuple[str, str]]:
-    """Yields (root, path) of a path that a script names; no link below the root may be followed. Raises
-    `ToolError` if the script may not read it, and for an `OSError` of the block.
+    """Yields (root, path below it) for a path that a script names. The block must not follow links below the
+    root. Raises `ToolError` if the script may not read the path, or if the block raises `OSError`.
     """
     if b"\0" in payload or len(payload) > 4096:
         raise ToolError(f"{operation}: not a path")

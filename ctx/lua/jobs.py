@@ -38,12 +38,12 @@ Host = Callable[[str, bytes, float], bytes]
 MAX_LOG_LINES = 1000
 MAX_LOG_BYTES = 1 << 20
 MAX_LOG_LINE = 2000
-MAX_MESSAGE = 2000  # characters of a script's error that a caller sees
+MAX_MESSAGE = 2000  # a script's error message is cut to this many characters for the caller
 
 _LAST_MOMENT_S = 0.02
-_THREAD_WAIT_S = 1.0  # shorter than most deadlines, so that the caller gets `Busy` early
-# Kinds of error for `error.throw` -> the exception that the caller gets. Scripts with the grant "memory" may
-# use it.
+_THREAD_WAIT_S = 1.0  # the longest wait for a free thread; short, so that the caller gets `Busy` early
+# Kind of an error that a script raises with `error.throw` -> exception that the caller gets. Only scripts
+# with the grant "memory" may use `error.throw`.
 KINDS: dict[str, type[CtxError]] = {
     "not_found": NotFound,
     "invalid_params": BadRequest,
@@ -58,9 +58,9 @@ class Job(NamedTuple):
 
     `name` is for messages and the log. `arguments` and `context` are JSON; `context` becomes the script's
     `context` table. `trust` is "operator" for scripts that the configuration names, else "untrusted".
-    `output_schema` is the schema that the result is fitted to. `caller` identifies who called, "" if unknown:
-    one caller and one script may use only a share of the pool (`Shares`). `ends_s` is when the caller stops
-    waiting, on the clock of `time.monotonic()`; the wait for a worker counts.
+    `output_schema` is the JSON Schema that the result is fitted to. `caller` identifies who called, "" if
+    unknown: one caller, and one script, may use only a share of the pool (`Shares`). `ends_s` is the time at
+    which the caller stops waiting, even for a worker, on the clock of `time.monotonic()`.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Job(NamedTuple):
 
 @functools.cache
 def _path_pattern() -> re.Pattern[str]:
-    """Matches a path on this machine: below one of its top folders, not part of a URL or a longer word."""
+    """Matches a path on this machine: below a top-level folder, and not part of a URL or a longer word."""
     tops = "|".join(map(re.escape, sorted(os.listdir("/"))))
     return re.compile(rf"(?<![\w./:-])/(?:{tops})(?:/[^\s'\":;,()\[\]]*)+")
 
@@ -99,7 +99,7 @@ def without_paths(text: str) -> str:
 
 
 class RunningJob:
-    """A job that a worker runs. `threads` limits how many threads answer host calls in the whole pool."""
+    """A job that a worker runs. `threads` limits how many threads of the whole pool answer host calls."""
 
     def __init__(self, job: Job, host: Host, deadline: Deadline, threads: threading.Semaphore) -> None:
         self._job = job
@@ -111,7 +111,7 @@ class RunningJob:
     def run(self, channel: Channel, message: bytes) -> Generator[JSON, None, JSON]:
         """Send the job, yield a scan's items, and return the result.
 
-        The time the caller takes for an item does not count against the script's deadline. Raises
+        The time that the caller takes for an item does not count towards the script's deadline. Raises
         `DeadlinePassed`, `FrameError`, `WorkerGone`, `Busy` when no thread is free for a host call, and the
         script's own error as a `CtxError`.
         """
@@ -141,7 +141,9 @@ class RunningJob:
             channel.send(REPLY, answer, deadline)
 
     def _log(self, argument: bytes) -> bytes:
-        """Write a line to the log. Lines beyond the limits are dropped; the last line says so."""
+        """Write a line of a script to the log. Lines beyond the limits are dropped; the last line written
+        says so.
+        """
         level, _, message = argument.partition(b"\0")
         self._log_lines += 1
         self._log_bytes += len(message)
@@ -161,18 +163,18 @@ class RunningJob:
             return _refusal(ToolError(f"{name}: this script is not granted '{grant}'{hint}"))
         answer = self._in_thread(name, argument)
         if answer[:1] == b"-" and self._deadline.ends_s - time.monotonic() < _LAST_MOMENT_S:
-            raise DeadlinePassed  # the host call has the same deadline and reached it a moment earlier
+            raise DeadlinePassed  # the host call has the same deadline and has reached it
         return answer
 
     def _in_thread(self, name: str, argument: bytes) -> bytes:
         """Answer a host call in a thread of its own.
 
-        A thread cannot be killed. When a call overruns, the script is stopped, and the thread lives until the
-        call returns. The threads are daemons (unlike those of `concurrent.futures`), so an abandoned call
-        does not keep the process alive.
+        A thread cannot be killed. If the call passes its deadline, the script is stopped, but the thread
+        lives until the call returns. The threads are daemons (unlike those of `concurrent.futures`), so such
+        a call does not keep the process alive.
         """
         if not self._threads.acquire(timeout=min(self._deadline.left_s(), _THREAD_WAIT_S)):
-            self._deadline.left_s()  # the deadline may have come first
+            self._deadline.left_s()  # raises if the deadline has passed
             raise Busy("all host calls of the sandbox are busy; try again")
         answers: SimpleQueue[bytes] = SimpleQueue()
 
@@ -180,7 +182,8 @@ class RunningJob:
             try:
                 answer = self._answer(name, argument)
             finally:
-                self._threads.release()  # before the answer: the caller's next call finds this thread free
+                # Before the answer is passed on, so that the next host call finds this thread free.
+                self._threads.release()
             answers.put(answer)
 
         threading.Thread(target=run, name="lua-host-call", daemon=True).start()

@@ -1,9 +1,10 @@
 """Drop a process's privileges before it runs a script: first in the zygote, then in each worker.
 
-Each step returns a `Layer` that says whether it worked. The pool decides which layers a script needs. The
-last step is a kernel filter for system calls (Linux on x86_64 and aarch64): a call that is not listed kills
-the process with SIGSYS. So a worker cannot open files or sockets, start processes or threads, send signals or
-make memory executable. The filter is classic BPF and needs no library.
+The zygote is the process that workers are forked from. Each step returns a `Layer` that says whether the step
+worked. The pool decides which layers a script needs. The last step is a kernel filter for system calls (Linux
+on x86_64 and aarch64): a system call that is not listed here kills the process with SIGSYS. So a worker
+cannot open files or sockets, start processes or threads, send signals or make memory executable. The filter
+is written in classic BPF and needs no library.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 NOBODY = 65534
-CPU_S = 3600  # in case the server cannot kill a worker; longer than any connector's deadline
+CPU_S = 3600  # ends a worker that the server cannot kill; longer than any connector's deadline
 FILTER, MEMORY, KILL = "system call filter", "memory limit", "kill"
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
@@ -42,8 +43,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine_zygote() -> list[Layer]:
-    """Enter namespaces and an empty root folder, change the user, drop capabilities. Workers inherit all
-    that.
+    """Enter namespaces and an empty root folder, change the user, and drop capabilities. Workers inherit
+    these restrictions.
     """
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
@@ -61,8 +62,8 @@ def confine_zygote() -> list[Layer]:
 
 
 def _enter_deleted_folder() -> bool:
-    """Enter a new folder and delete it. It stays empty, because not even root can add files to it. Returns
-    whether that worked.
+    """Enter a new folder and delete it. A deleted folder stays empty: not even root can add files to it.
+    Returns whether that worked.
     """
     for parent in ("/dev/shm", "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, and gone at once
         path = f"{parent}/ctx-{os.getpid()}-{os.urandom(8).hex()}"
@@ -125,8 +126,8 @@ def _drop_capabilities() -> Layer:
 
 
 def address_space_bytes() -> int:
-    """The bytes of memory that this process has mapped; 0 if unknown. It needs /proc, so call it before the
-    root folder changes.
+    """The bytes of memory that this process has mapped; 0 if unknown. The function needs /proc, so call it
+    before the root folder changes.
     """
     try:
         with open("/proc/self/statm") as file:
@@ -142,7 +143,7 @@ def confine_worker(zygote_pid: int, address_space: int) -> None:
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote_pid:
-        os._exit(0)  # the zygote died before the line above
+        os._exit(0)  # the zygote died before this process asked to end with it
     limits = [
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
@@ -173,12 +174,12 @@ _NOT_PERMITTED = 0x00050001  # SECCOMP_RET_ERRNO | EPERM
 
 _AT_NUMBER = 0  # offsets into struct seccomp_data
 _AT_ARCH = 4
-_AT_PROTECTION = 16 + 2 * 8  # the low half of the third argument; both processors are little-endian
+_AT_PROTECTION = 16 + 2 * 8  # the low half of a call's third argument; both processors are little-endian
 _PROT_EXEC = 4
-_X32 = 0x40000000  # the bit of x86_64's second system call table
+_X32 = 0x40000000  # this bit selects the second system call table of x86_64 (x32)
 
-# System calls, with their numbers on x86_64 and aarch64.
-# The calls that CPython and glibc need to use one socket, allocate memory, read the clock and exit:
+# System call -> its numbers on x86_64 and aarch64. `ALLOWED` has the calls that CPython and glibc need to use
+# one socket, allocate memory, read the clock and exit:
 ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -198,13 +199,14 @@ ALLOWED = {
     "exit_group": (231, 94),
     "getrandom": (318, 278),
 }
-WITHOUT_EXEC = {"mmap": (9, 222), "mprotect": (10, 226)}  # only without PROT_EXEC
-# abort() makes these calls. They fail instead of killing, so that a crash does not look like an attack.
+WITHOUT_EXEC = {"mmap": (9, 222), "mprotect": (10, 226)}  # allowed only without PROT_EXEC
+# abort() makes these calls. They fail with an error instead of killing the process, so that a crash does not
+# look like an attack.
 REFUSED = {"gettid": (186, 178), "getpid": (39, 172), "tgkill": (234, 131)}
 
 
 class Machine(NamedTuple):
-    """A processor's audit number, and its column in the tables of system calls."""
+    """A processor's number in the kernel's audit interface, and its index in the tuples of system calls."""
 
     arch: int
     column: int
@@ -238,7 +240,7 @@ def filter_instructions(target: Machine) -> list[tuple[int, int, int, int]]:
     filter_ = [
         (_LOAD_WORD, 0, 0, _AT_ARCH),
         (_JUMP_EQUAL, 1, 0, target.arch),
-        (_RETURN, 0, 0, _KILL),  # a call of another architecture
+        (_RETURN, 0, 0, _KILL),  # kill: a system call of another architecture
         (_LOAD_WORD, 0, 0, _AT_NUMBER),
         (_JUMP_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
@@ -279,7 +281,7 @@ REFUSED_STATUS = 77
 
 
 def _map_memory(memory_bytes: int) -> None:
-    # Map the memory without writing to it, so that the probe uses none on a machine without the limit.
+    # Map memory without writing to it, so that the probe uses none if the machine does not enforce the limit.
     maps = [mmap.mmap(-1, memory_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)]
     maps.clear()
 
@@ -303,7 +305,7 @@ PROBES = {**FORBIDDEN, MEMORY: _map_memory, KILL: _loop}
 
 
 def try_probe(number: int, memory_bytes: int) -> NoReturn:
-    """Run a probe and end the process. `memory_bytes` is what a script may use."""
+    """Run a probe and end the process. `memory_bytes` is the memory that a script may use."""
     try:
         list(PROBES.values())[number](memory_bytes)
     except (OSError, MemoryError):

@@ -1,4 +1,4 @@
-"""Run Lua scripts in processes that can only compute and call the host.
+"""Run Lua scripts in processes (workers) that can only compute and call the host, which is the server.
 
     with Pool() as pool:
         job = Job("echo", source, "execute", b'{"text": "hi"}', b'{"config": {}}', frozenset(), "operator")
@@ -13,9 +13,9 @@ A job runs one entry of one script:
     resolve     agent.resolve(arguments, config, context)   its result
     scan        connector.scan(config, context)         {"count": n}; `Pool.scan` yields the items
 
-A script calls the host for everything else. The host is `host(operation, payload, deadline_s)`. It runs in a
-thread of its own and returns bytes, or raises a `CtxError` that the script can catch with pcall. A host call
-that passes its deadline is abandoned, and its answer is dropped.
+For everything else, a script calls the host. The host is a function `host(operation, payload, deadline_s)`.
+It runs in a thread of its own and returns bytes, or raises a `CtxError` that the script can catch with pcall.
+A host call that passes its deadline is abandoned, and its answer is dropped.
 
     operation           grant    payload                                        answer
     http                http     JSON {method, url, headers?, params?,          JSON {status, ok, headers},
@@ -35,9 +35,9 @@ that passes its deadline is abandoned, and its answer is dropped.
     bank.NAME           memory   JSON array of the arguments                    JSON
     log                 -        level (debug, info, warn, error), NUL, a line  ignored; must not block
 
-The pool itself answers `sleep`, `time.now` and `emit`, refuses operations that the job has no grant for, and
-limits the log, the frames and the result. A script with the grant "memory" may raise typed errors with
-`error.throw` (`jobs.KINDS`); any other failure of a script is a `ToolError`.
+The pool itself answers `sleep`, `time.now` and `emit`, and refuses operations that the job has no grant for.
+It limits the log, the result, and the messages to and from workers. A script with the grant "memory" may
+raise typed errors with `error.throw` (`jobs.KINDS`); any other failure of a script is a `ToolError`.
 """
 
 import logging
@@ -60,16 +60,16 @@ __all__ = ["Host", "ItemProblem", "Job", "Layer", "Pool"]
 
 logger = logging.getLogger(__name__)
 
-_MIN_SHARED = 4  # a smaller total is not divided into shares
-_SPARE_THREADS = 16  # host calls that may hang before the pool runs out of threads
+_MIN_SHARED = 4  # fewer slots than this are not divided into shares
+_SPARE_THREADS = 16  # this many host calls may hang before the pool runs out of threads
 
 
 class Shares:
     """Divides `total` slots: one tool may hold half of them, one caller three quarters.
 
-    So a tool that hangs leaves half of the slots to others. The limits also apply when nobody is waiting,
-    because a running script cannot give its slot back. The name "" has no limit. Not thread-safe: the owner
-    holds a lock.
+    So a tool that hangs leaves half of the slots to other tools. The limits also apply when nobody is
+    waiting, because a running script cannot give its slot back. A tool or caller named "" has no limit. Not
+    thread-safe: hold a lock during each call.
     """
 
     def __init__(self, total: int) -> None:
@@ -92,16 +92,16 @@ class Shares:
         for counts, name in ((self._tools, tool), (self._callers, caller)):
             counts[name] -= 1
             if not counts[name]:
-                del counts[name]  # callers come and go; their names must not accumulate
+                del counts[name]  # callers come and go, so that their names would accumulate
 
 
 class Pool:
     """The sandbox. Thread-safe; calls block.
 
-    With `sandbox` "auto", untrusted scripts need the strict level and the operator's scripts run at the best
-    level the machine has; with "strict" every script needs the strict level. At most `workers` scripts run
-    at once, and `waiting` more wait for up to `patience_s`. `memory_mb` limits each script. The first call
-    starts the sandbox (0.2 s) unless `start` was called.
+    With `sandbox` "auto", untrusted scripts need the strict level (`processes.STRICT`), and the operator's
+    scripts run at the best level that the machine has; with "strict", every script needs the strict level. At
+    most `workers` scripts run at once, and `waiting` more wait for up to `patience_s`. `memory_mb` limits
+    each script. The first call starts the sandbox (0.2 s) unless `start` was called.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Pool:
         self._patience_s = patience_s
         self._spares = spares if spares is not None else min(6, max(2, workers // 2))
         self._memory_mb = memory_mb
-        self._processes: WorkerProcesses | None = None  # None until the start
+        self._processes: WorkerProcesses | None = None  # None until the sandbox has started
         self._threads = threading.Semaphore(workers + _SPARE_THREADS)
         self._slots = threading.Condition()
         self._running = 0
@@ -281,7 +281,8 @@ class Pool:
             self._running -= 1
             self._running_shares.release(job.shown, job.caller)
             if self._waiting:
-                self._slots.notify_all()  # the free slot may not be in the share of the oldest waiter
+                # Wake all, because the one that waits longest may have used up its share.
+                self._slots.notify_all()
 
     def _take_worker(self, job: Job) -> Worker:
         assert self._processes is not None
@@ -310,7 +311,7 @@ def _death(job: Job, code: int | None) -> ToolError:
 
 
 def _message(job: Job) -> bytes:
-    """A job as `worker.Interpreter.run` takes it."""
+    """A job as bytes, in the form that `worker.Interpreter.run` takes."""
     texts = job.kind.encode(), job.entry.encode(), job.name.encode()
     grants = b" %s " % " ".join(sorted(job.grants)).encode()
     seed = int.from_bytes(os.urandom(8), "big", signed=True)
@@ -318,10 +319,11 @@ def _message(job: Job) -> bytes:
 
 
 def _fit(value: JSON, schema: JSON) -> JSON:
-    """The value with `[]` instead of `{}` where the schema wants an array, and with fields in the schema's
-    order.
+    """The value with `[]` instead of `{}` where the schema wants an array, and with fields in the order of
+    the schema.
 
-    Lua has only one kind of empty table, and its fields have no order. This does not validate the value.
+    The reasons: an empty table in Lua may be either, and the fields of a table have no order. The value is
+    not validated.
     """
     if not isinstance(schema, dict):
         return value

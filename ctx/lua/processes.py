@@ -1,8 +1,8 @@
-"""The server's side of the sandbox: it starts the zygote, which forks the worker processes, and hands out
-workers.
+"""The server's side of the sandbox: starts the zygote, a process that forks the worker processes, and hands
+out workers.
 
 Workers are forked in advance, because a fork (about 1 ms) is the largest part of a call. A thread ends used
-workers and forks new ones. If the zygote dies, the next order starts another.
+workers and orders new ones from the zygote. If the zygote has died, the next order starts another.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 # macOS has no SOCK_SEQPACKET. With SOCK_STREAM, messages are separated by their fixed length.
 _SOCKET_TYPE = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
-_START_TIMEOUT_S = 20.0  # for a machine that swaps; usually 0.1 s
+_START_TIMEOUT_S = 20.0  # long enough for a machine that swaps; a start usually takes 0.1 s
 _END_TIMEOUT_S = 2.0
 _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.worker import main; main(sys.argv[1])"
@@ -57,7 +57,7 @@ class WorkerProcesses:
         self._memory_bytes = memory_mb << 20
         self.spares: deque[Worker] = deque()
         self._retired: SimpleQueue[Worker | None] = SimpleQueue()
-        self._lock = threading.Lock()  # the zygote answers one order at a time
+        self._lock = threading.Lock()  # held during an order, because the zygote answers one at a time
         self._closed = False
 
     @property
@@ -89,7 +89,7 @@ class WorkerProcesses:
             return self._fork(b"F")
 
     def probe(self, name: str) -> Worker:
-        """A worker that runs this probe of `lockdown.PROBES`. Raises as `take` does."""
+        """A new worker that runs the probe `name` of `lockdown.PROBES`. Raises the errors of `take`."""
         return self._fork(b"P", list(PROBES).index(name))
 
     def retire(self, worker: Worker) -> None:
@@ -104,7 +104,7 @@ class WorkerProcesses:
             try:
                 status = self._ask(b"K", worker.pid)
             except (CtxError, OSError):
-                status = -1  # the zygote ended, and its workers with it
+                status = -1  # the zygote has ended, and its workers with it
             worker.exit_code = None if status < 0 else os.waitstatus_to_exitcode(status)
             worker.ended.set()
         return worker.exit_code
@@ -136,8 +136,8 @@ class WorkerProcesses:
     # ------------------------------------------------------------------ the zygote
 
     def _ask(self, letter: bytes, number: int, fds: Sequence[int] = ()) -> int:
-        """The zygote's answer to an order. If it has ended, starts another for the next order, and raises
-        `Busy`, or `ToolError` if it does not start or the sandbox is closed.
+        """Sends an order to the zygote, and returns its answer. If the zygote has ended, starts another for
+        the next order and raises `Busy`; raises `ToolError` if none starts or the sandbox is closed.
         """
         with self._lock:
             if self._closed:
@@ -157,7 +157,7 @@ class WorkerProcesses:
         raise Busy("the Lua sandbox was restarted; try again", retry_after_s=2.0)
 
     def _end_zygote(self) -> None:
-        self._control.close()  # the zygote kills its workers and ends
+        self._control.close()  # at this, the zygote kills its workers and ends
         try:
             self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -169,7 +169,7 @@ class WorkerProcesses:
             self.spares.pop().channel.close()
 
     def _start_zygote(self) -> None:
-        lupa = importlib.util.find_spec("lupa")  # the server itself does not import it
+        lupa = importlib.util.find_spec("lupa")  # only its path is needed: the server does not import lupa
         if lupa is None or lupa.origin is None:
             raise ToolError("the Lua sandbox needs the package lupa; install it")
         folder = Path(__file__).parent
@@ -186,7 +186,7 @@ class WorkerProcesses:
                 pass_fds=[theirs.fileno()],
                 env=loader_variables(),
                 cwd="/",
-                start_new_session=True,  # Ctrl-C in the terminal must reach the server only
+                start_new_session=True,  # so that Ctrl-C in the terminal reaches only the server
             )
         ours.settimeout(_START_TIMEOUT_S)
         try:
@@ -211,12 +211,12 @@ class WorkerProcesses:
 # Workers try what a hostile script would try. Their exit status shows whether the kernel stopped them.
 
 STRICT = (FILTER, MEMORY, KILL)  # the layers that untrusted scripts need
-_PROBE_TIMEOUT_S = 5.0  # for a loaded machine; usually a few milliseconds
+_PROBE_TIMEOUT_S = 5.0  # long enough for a busy machine; a probe usually takes a few milliseconds
 
 
 def try_layers(processes: WorkerProcesses) -> list[Layer]:
-    """The layers that are tested in workers, and those of the zygote. Raises `Busy` and `ToolError` if no
-    worker starts.
+    """All layers of the sandbox: those of the zygote, and those that this function tests in workers. Raises
+    `Busy` or `ToolError` if no worker starts.
     """
     workers = {action: processes.probe(action) for action in FORBIDDEN}
     codes = {action: _exit_code(processes, worker) for action, worker in workers.items()}
@@ -242,7 +242,7 @@ def is_strict(layers: list[Layer]) -> bool:
 
 
 def _exit_code(processes: WorkerProcesses, worker: Worker) -> int | None:
-    """The exit code of a probe, which is killed if it does not end."""
+    """The exit code of the worker of a probe. If the worker does not end in time, it is killed."""
     try:
         worker.channel.receive(Deadline(time.monotonic() + _PROBE_TIMEOUT_S))
     except (WorkerGone, DeadlinePassed):

@@ -1,9 +1,9 @@
 """The zygote (the process that all workers are forked from), and the workers, which run one script each.
 
 The server starts the zygote with `python -I -S`: a single-threaded process, locked down, with Lua and the
-prelude loaded. It receives orders over a socket (`frames.ORDER`): F forks a worker that serves the attached
-descriptor, P forks a worker for a probe of the self-test, K kills a worker. It answers each
-(`frames.ANSWER`). When the server ends, the zygote and all workers end.
+prelude (our Lua library for scripts) loaded. The zygote receives orders over a socket (`frames.ORDER`): F
+forks a worker that serves the attached descriptor, P forks a worker for a probe of the self-test, K kills a
+worker. It answers each order (`frames.ANSWER`). When the server ends, the zygote and all workers end.
 
 A worker reads one job from its socket, runs it, sends the answer and ends. No other module imports lupa.
 """
@@ -43,7 +43,7 @@ _COMPILE = b"function(text, name) return string.dump(assert(load(text, name, 't'
 
 
 def compile_parts(texts: dict[str, str]) -> dict[bytes, bytes]:
-    """The prelude and its parts (name -> text) as bytecode, which loads in a quarter of the time."""
+    """The parts of the prelude (name -> text) as bytecode, which loads in a quarter of the time."""
     runtime = lua54.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
     compile_one = runtime.eval(_COMPILE)
     return {name.encode(): compile_one(text.encode(), b"=" + name.encode()) for name, text in texts.items()}
@@ -66,8 +66,8 @@ def _mend(payload: bytes) -> bytes:
     return encode_basestring(payload.decode("utf-8", "replace")).encode()
 
 
-# Name -> a pure function and a sample of its input. Some of them load files at the first call, which a worker
-# cannot open, so the zygote calls each once.
+# Name -> (a pure function that the prelude may call, a sample input). At their first call, some of these
+# functions load files, which a worker cannot open; so the zygote calls each once with its sample.
 _PURE: dict[bytes, tuple[Callable[[bytes], bytes], bytes]] = {
     b"json.quote": (_quote, "\né".encode()),
     b"json.mend": (_mend, b"\xc3"),
@@ -112,7 +112,7 @@ class Interpreter:
         """Runs a job: (kind, entry, name, source, arguments, context, grants, seed)."""
         try:
             answer: bytes = self._run(*message)
-        except BaseException:  # out of memory outside a protected call, in Lua or in Python
+        except BaseException:  # such as out of memory in Lua, outside a protected call, or in Python
             megabytes = self._memory_bytes >> 20
             return b'-{"message":"not enough memory: a script may use %d MB"}' % megabytes
         if len(answer) > MAX_RESULT_BYTES:
@@ -158,12 +158,13 @@ def send(end: socket.socket, letter: bytes, payload: bytes) -> None:
 
 def serve(end: socket.socket, interpreter: Interpreter) -> None:
     """Run one job from the socket and end the process."""
-    interpreter.run(_WARM)  # copies memory pages that a call writes to, before a caller waits
+    # A first run copies the memory pages that every run writes to, before a caller waits.
+    interpreter.run(_WARM)
     letter, payload = receive(end)
     if letter == JOB:
         interpreter.connect(end)
         send(end, RESULT, interpreter.run(marshal.loads(payload)))  # noqa: S302 - the server wrote it
-    os._exit(0)  # at once, so that no finalizer of the script runs
+    os._exit(0)  # end at once, so that no finalizer of the script runs
 
 
 _WARM = (
@@ -191,7 +192,7 @@ class _Zygote:
         self.interpreter.run(_WARM)
         machine = lockdown.machine()
         self.filter = lockdown.prepare_filter(machine) if machine else None
-        # Twice the script's limit (a table that grows keeps its old half), plus Python's own memory.
+        # Twice the script's limit, because Lua copies a table when it grows, plus Python's own memory.
         mapped = lockdown.address_space_bytes()
         self.address_space = mapped + 2 * memory_bytes + (64 << 20) if mapped else 0
 
@@ -209,7 +210,7 @@ class _Zygote:
         gc.collect()
         gc.disable()
         gc.freeze()  # otherwise the first collection in each worker would copy every page
-        with suppress(OSError):  # the server has ended
+        with suppress(OSError):  # raised if the server has ended
             while self.answer_order():
                 pass
         for pid in self.children:
@@ -217,7 +218,7 @@ class _Zygote:
         os._exit(0)
 
     def answer_order(self) -> bool:
-        """Returns False if the server has closed the socket."""
+        """Receives an order and answers it. Returns False if the server has closed the socket."""
         message, fds, _, _ = socket.recv_fds(self.control, ORDER.size, 1)
         if len(message) < ORDER.size:
             return False
@@ -232,10 +233,11 @@ class _Zygote:
         return True
 
     def kill(self, pid: int) -> int:
-        """The wait status of a worker that is killed, or has ended; -1 if there is none with this pid."""
+        """Kills a worker, unless it has ended. Returns its wait status; -1 if no worker has this pid."""
         if pid not in self.children:
             return -1
-        os.kill(pid, signal.SIGKILL)  # not yet waited for, so the pid cannot belong to another process
+        # The worker was not waited for yet, so its pid cannot belong to another process.
+        os.kill(pid, signal.SIGKILL)
         self.children.remove(pid)
         return os.waitpid(pid, 0)[1]
 
@@ -268,7 +270,7 @@ class _Zygote:
 
 
 def main(argument: str) -> NoReturn:
-    """Run the zygote. `argument` is the parameters of `_Zygote` as a JSON array."""
+    """Run the zygote. `argument` has the parameters of `_Zygote` as a JSON array."""
     zygote = _Zygote(*json.loads(argument))
     zygote.lock_down()
     zygote.run()

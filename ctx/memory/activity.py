@@ -1,8 +1,8 @@
-"""What clients do: a log of their searches and reads, one row per call, the latest 10,000; and the sessions
-of memory clients. Both are in the memory database.
+"""A log of the latest 10,000 searches and reads of clients, and the sessions of memory clients. Both are
+tables in the memory database.
 
-Calls are queued, and a thread writes them after the answer was sent. Values that look like secrets are
-masked.
+Calls are queued, and a thread writes them to the log after the answer was sent. In the log, values that look
+like secrets are masked.
 """
 
 import json
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-KEPT = 10_000  # rows
+KEPT = 10_000  # the log keeps this many calls
 COMPONENT = "activity"
 TABLE = """
     CREATE TABLE activity (
@@ -47,11 +47,11 @@ TABLE = """
     """
 MIGRATIONS = (TABLE.format(key="INTEGER PRIMARY KEY"),)
 _COLUMNS = "at_ms, interface, client, tool, query, hits, weak, tokens, paths"
-_MAX_CHARS = 500  # of a query
+_MAX_CHARS = 500  # a longer query is cut in the log
 
 
 class Entry(NamedTuple):
-    """A logged call. `opened`: the hits of a search that the client read afterwards."""
+    """A logged call. `opened` has the paths of those hits of a search that the client read afterwards."""
 
     called_ms: int
     interface: str
@@ -79,7 +79,7 @@ class Activity:
         self, tool: str, arguments: Mapping[str, JSON], caller: Caller, reply: JSON, answer: JSON
     ) -> None:
         """Queues a call. `reply` is the result of the tool, `answer` is what was sent to the client."""
-        # The entry is made by the thread, because masking takes time and must not fail a call.
+        # The thread builds the entry: masking secrets takes time, and if it fails, the call must not fail.
         self._queue.put(partial(_insert, now_ms(), tool, arguments, caller, reply, answer))
         with self._lock:
             if self._writer is None:
@@ -114,7 +114,8 @@ class Activity:
     def _write(self) -> None:
         while (first := self._queue.get()) is not None:
             batch: list[Callable[[Statements], None] | None] = [first]
-            end_s = time.monotonic() + 0.2  # so that answers are sent first, and calls share a transaction
+            # Wait, so that answers are sent first and several calls share one transaction.
+            end_s = time.monotonic() + 0.2
             with suppress(Empty):
                 while batch[-1] is not None and len(batch) < 500:
                     batch.append(self._queue.get(timeout=max(0.0, end_s - time.monotonic())))
@@ -129,7 +130,7 @@ class Activity:
                 logger.info("activity=unwritten calls=%d reason=%s", len(inserts), error.message)
             except Exception:
                 logger.exception("activity=unwritten calls=%d", len(inserts))
-            if batch[-1] is None:  # closed meanwhile
+            if batch[-1] is None:  # `close` was called in the meantime
                 return
 
 
@@ -164,7 +165,7 @@ def _insert(
 
 
 def _drop_continued(connection: Statements, at_ms: int, interface: str, client: str, query: str) -> None:
-    """Deletes the client's last search if this one continues typing it, within a minute."""
+    """Deletes the client's last search if it is less than a minute old and the new one continues its text."""
     last = connection.execute(
         "SELECT no, query, at_ms, tool FROM activity WHERE interface = ? AND client = ?"
         " ORDER BY no DESC LIMIT 1",
@@ -177,7 +178,7 @@ def _drop_continued(connection: Statements, at_ms: int, interface: str, client: 
 
 
 def _masked(text: str, most: int) -> str:
-    """The text on one line, with secrets masked, cut to `most` characters."""
+    """The text on one line, with secrets masked, cut to at most `most` characters."""
     return " ".join(redacted(text[: 8 * most]).split())[:most]
 
 
@@ -191,7 +192,7 @@ def _size(answer: JSON) -> int:
 
 
 def _linked(entries: list[Entry]) -> list[Entry]:
-    """The entries, newest first, with `opened` set for each search: what was read within half an hour."""
+    """The entries, newest first. `opened` of each search has its hits that were read within half an hour."""
     opened: dict[int, list[str]] = {}
     for number, read in enumerate(entries):
         if read.tool != "get" or not read.paths:
@@ -210,7 +211,7 @@ def _linked(entries: list[Entry]) -> list[Entry]:
 
 
 def file_activity(path: Callable[[], str]) -> Activity:
-    """The log in a SQLite file. The file is created with the first entry."""
+    """The log in a SQLite file. The first entry creates the file."""
     lock = threading.Lock()
 
     @contextmanager
@@ -226,13 +227,14 @@ def file_activity(path: Callable[[], str]) -> Activity:
 
 # -- sessions ------------------------------------------------------------------------------------------------
 
-# They survive restarts, and worker processes share them. A stdio process continues the last session of its
-# folder. Over HTTP, a client names its session, or shares one with all clients of its key and bank.
-IDLE_MS = 24 * 3_600_000  # after this time, the next connection of a place starts a new session
-SAVE_EVERY_MS = 5_000  # a use is stored at most this often for each session
+# Sessions survive restarts, and worker processes share them. A session has a place: for a stdio client the
+# folder it was started in, for an HTTP client without a session id its key and bank. A client without a
+# session id continues the last session of its place.
+IDLE_MS = 24 * 3_600_000  # a session that was unused for this long is not continued
+SAVE_EVERY_MS = 5_000  # the last use of each session is stored at most this often
 MAX_SESSIONS = 10_000
 
-# Starts a new session, or records a use of an existing one, which may have moved to another place.
+# Inserts a new session, or records the use of an existing one, and its place, which may have changed.
 _USE = (
     "INSERT INTO client_sessions AS s (pack, id, place, started_ms, active_ms) VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (pack, id) DO UPDATE SET place = coalesce(excluded.place, s.place), active_ms ="
@@ -258,19 +260,20 @@ class Sessions:
         self._pack = pack
         self._clock = clock
         self._lock = threading.Lock()
-        self._saved: dict[str, int] = {}  # when this process last wrote a session's use
+        self._saved: dict[str, int] = {}  # session id -> when this process last stored its use
 
     def open(self, id: str | None = None, *, place: str | None = None) -> str:
         """Opens a session and returns its id.
 
-        It is the one with `id` if given, else the last one of the place, else a new one. Counts as a use.
+        It is the session with `id` if given, else the last session of the place, else a new session. The call
+        counts as a use of the session.
         """
         now = self._clock()
         try:
-            with self._lock:  # two calls from one place start one session
+            with self._lock:  # so that two calls from one place start only one session
                 return self._open(id, place, now)
         except StoreError as error:
-            # The memory must be stored anyway.
+            # Do not raise: the caller stores a memory, which must not fail because of the session.
             logger.warning("session=unsaved pack=%s reason=%s", self._pack, error.message)
             return id or _new_id(now)
 
@@ -281,7 +284,7 @@ class Sessions:
         if id is not None and 0 <= now - self._saved.get(id, -SAVE_EVERY_MS) < SAVE_EVERY_MS:
             return id
         with self._rows().change(durable=False) as engine:
-            # Reads again in the transaction, because another process may have started one.
+            # Read again in the transaction, because another process may have started a session meanwhile.
             id = id or self._last(engine, place, now) or _new_id(now)
             engine.connection.execute(_USE, (self._pack, id, place, now, now))
             engine.connection.execute(_FORGET, (self._pack, self._pack, MAX_SESSIONS - 1))

@@ -1,7 +1,7 @@
 """Words for dates and times in English, German, Spanish and French.
 
-`in_english` translates them to the English words and digits that `dates` parses. `tense` distinguishes the
-future from the past. German words that are also English ("am", "war") are not translated.
+`in_english` translates them to the English words and digits that `dates` parses. `tense` tells whether a text
+is about the future or the past. German words that are also English words ("am", "war") are not translated.
 """
 
 import re
@@ -56,8 +56,8 @@ _ENGLISH_OF = {
     "zehn": "ten", "elf": "eleven", "zwölf": "twelve",
 }  # fmt: skip
 _GERMAN = re.compile(r"\b(?:" + "|".join(sorted(_ENGLISH_OF, key=len, reverse=True)) + r")\b")
-# Spanish and French words, each followed by its translation. They are only used in texts of that language,
-# because some are English too ("mars").
+# Spanish and French words, each followed by its translation. A table is used only for texts in its language,
+# because some of the words are English too ("mars").
 _SPANISH = """
     enero january febrero february marzo march abril april mayo may junio june julio july agosto august
     septiembre september octubre october noviembre november diciembre december lunes monday martes tuesday
@@ -107,7 +107,8 @@ def _romance(words: str, phrases: dict[str, str]) -> tuple[re.Pattern[str], dict
     return re.compile(rf"\b(?:{'|'.join(sorted(english, key=len, reverse=True))})\b"), english
 
 
-# Calendar words that only this language has. A short text may have no other sign of its language.
+# Language -> calendar words that only this language has. A short text may have no other sign of its
+# language.
 _ONLY_IN = {
     "es": re.compile(
         r"\b(?:ayer|anoche|anteayer|hoy|mañana|hace|dentro de|enero|febrero|junio|julio|septiembre|octubre"
@@ -124,7 +125,8 @@ _MORGEN = re.compile(
     r"(?<!woch )\bmorgen\b"
 )
 _ROMANCE = {"es": _romance(_SPANISH, _PHRASES["es"]), "fr": _romance(_FRENCH, _PHRASES["fr"])}
-# Rewrites word orders that are not English after the words were translated: "il y a three days".
+# Patterns for word orders that are still not English after translation ("il y a three days"), and their
+# replacements.
 _ROMANCE_ORDER = (
     (re.compile(rf"\b(?:hace|il y a)\s+({NUMBER.replace('?P<count>', '?:')}\s+[a-z]+)"), r"\1 ago"),
     (re.compile(rf"\b(week|month|year|{'|'.join(WEEKDAYS)})\s+(last|next)\b"), r"\2 \1"),
@@ -143,8 +145,8 @@ _SLASHES = re.compile(r"(?<![\w/])(\d{1,4})/(\d{1,2})/(\d{1,4})(?![\w/])")
 _DAY_MONTH_YEAR = re.compile(r"\b(\d{1,2})\.\s?(\d{1,2})\.\s?(\d{4})\b")
 
 
-# Words that show whether a text is about the future or the past. The tables are tried in this order, and the
-# first match decides: _WILL_BE (ahead), _WAS (past), _IS (ahead).
+# Words that show whether a text is about the future or the past. The first table with a match decides:
+# _WILL_BE (future), then _WAS (past), then _IS (future).
 _WILL_BE = {
     "en": "will shall 'll postponed rescheduled extended upcoming",
     "de": "wird werden verschoben verlegt verlängert",
@@ -211,14 +213,14 @@ def tense(text: str) -> str | None:
     will_be, was, present = _TENSES[_calendar_language(text.lower())]
     if will_be.search(text):
         return "ahead"
-    # Present words such as "booked" and "beginnt" look like past forms, so they are not counted.
+    # "booked" and "beginnt" look like past forms but are about the present, so they do not count as past.
     if any(not present.fullmatch(match[0]) for match in was.finditer(text)):
         return "past"
     return "ahead" if present.search(text) else None
 
 
 def _calendar_language(text: str) -> str:
-    """The language of a text in lower case; if nothing else shows it, that of its calendar words."""
+    """The language of a text, which must be in lower case. If in doubt, its calendar words decide."""
     name = language(text)
     matches = (other for other, words in _ONLY_IN.items() if name == "en" and words.search(composed(text)))
     return next(matches, name)
@@ -243,7 +245,7 @@ def in_english(text: str) -> str:
 
 
 def _with_dashes(match: re.Match[str]) -> str:
-    """A date with slashes as an ISO date, unless day and month could be exchanged ("11/03/2026")."""
+    """A date with slashes as an ISO date; unchanged if day and month are ambiguous ("11/03/2026")."""
     first, second, third = map(int, match.groups())
     if first > 999:
         year, month, day = first, second, third

@@ -1,8 +1,8 @@
 """The columns of a memory, each declared once, and the checks of values that callers give.
 
-The SQL table, the record, the filters and the orders are derived from `Memory`. The `Column` of a field says
-how it is stored, its public name, how a given value is checked and how it is compared. Times are milliseconds
-since the epoch, UTC.
+The SQL table, the JSON record, the filters and the sort orders are derived from the class `Memory`. The
+`Column` of each field says how the field is stored, checked and compared, and what callers call it. Times are
+milliseconds since the epoch, UTC.
 """
 
 import json
@@ -17,11 +17,11 @@ from ctx.errors import BadRequest
 from ctx.models import JSON, is_number, is_whole
 
 MAX_TEXT_CHARS = 1_000_000
-MAX_METADATA_CHARS = 256_000  # as JSON
+MAX_METADATA_CHARS = 256_000  # the length of the metadata as JSON
 MAX_METADATA_DEPTH = 32
 MAX_NUMBER = 2**63 - 1  # larger numbers lose digits in SQLite and Lua
 MAX_TAGS = 100
-MAX_NAME_CHARS = 500  # of a label, folder, context, type, tag or session
+MAX_NAME_CHARS = 500  # longest label, folder, context, type, tag or session
 STATUSES = ("active", "archived")
 
 TEXT, NUMBER, TIME, LIST, OBJECT = "text", "number", "time", "list", "object"
@@ -40,7 +40,7 @@ def canonical(value: JSON) -> str:
 def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None:
     """A time in milliseconds, from milliseconds or ISO 8601. Raises `BadRequest`.
 
-    A date is the first moment of the day, or with `end_of_day` the last.
+    A date without a time means the first moment of the day, or with `end_of_day` the last.
     """
     if value is None:
         return None
@@ -59,7 +59,7 @@ def moment_ms(name: str, value: JSON, *, end_of_day: bool = False) -> int | None
 
 
 last_moment = partial(moment_ms, end_of_day=True)
-"""As `moment_ms`, but a date is the last moment of the day."""
+"""As `moment_ms`, but a date without a time means the last moment of the day."""
 
 
 def check_unicode(name: str, value: str) -> None:
@@ -133,7 +133,7 @@ def whole(name: str, value: JSON, low: int, high: int) -> int:
 
 
 def plain_number(value: float | None) -> float | None:
-    """The number, as an integer if it is whole: PostgreSQL returns 5 as 5.0."""
+    """The number, as an int if it is whole, because PostgreSQL returns 5 as 5.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -153,7 +153,7 @@ def fits_metadata(value: JSON) -> bool:
 
 
 def check_json(name: str, value: JSON, depth: int) -> None:
-    """Raises `BadRequest` for a value that is not JSON or is nested too deeply."""
+    """Raises `BadRequest` for a value that is not JSON or is nested too deeply. `depth` counts from 0."""
     if depth > MAX_METADATA_DEPTH:
         raise BadRequest(f"{name}: nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, str):
@@ -215,10 +215,10 @@ def names(name: str, value: JSON, most: int = MAX_TAGS) -> list[str]:
 class Column(NamedTuple):
     """How a field of a memory is stored, checked and compared.
 
-    `sql` is its SQL type. `public` is its public name; None for internal fields. `check` checks a caller's
-    value; None if callers cannot set it. `fixed`: it never changes. `compared`: its type in filters.
-    `identity`: it is part of the content hash. `order`: the value used for NULL when sorting; None if
-    memories cannot be sorted by it. `since`: the version of the schema that added it.
+    `sql` is the SQL type. `public` is the name that callers use; None for an internal field. `check` checks a
+    caller's value; None if callers cannot set the field. `fixed`: the field never changes. `compared`: its
+    type in filters. `identity`: the field is part of the content hash. `order`: the value used for NULL when
+    sorting; None if memories cannot be sorted by the field. `since`: the schema version that added the field.
     """
 
     sql: str
@@ -235,7 +235,7 @@ _REQUIRED = object()  # the `order` of a column that is never NULL
 
 
 def _named(public: str, check: Check = short_text, sql: str = "TEXT", **more: Any) -> Column:
-    """A column with a text, which is part of the content hash unless `more` says otherwise."""
+    """A text column. It is part of the content hash unless `more` says otherwise."""
     return Column(sql, public, check, compared=TEXT, **{"identity": True, **more})
 
 
@@ -252,12 +252,12 @@ _MORE_CONTEXTS = Column("TEXT NOT NULL DEFAULT '[]'", "contexts", names, compare
 
 
 class Memory(NamedTuple):
-    """A stored memory. The fields are the columns of the table, in order.
+    """A stored memory. The fields are the columns of the SQL table `memories`, in order.
 
-    Times: it was said at `said_ms`, and stored at `created_ms`. Its event happened from `event_ms` to
-    `event_last_ms`. At `valid_to_ms` another memory replaced it (`superseded_by`). At `deleted_ms` it was
-    forgotten, which can be undone. From `expires_ms` on it is not found any more. `version` starts at 1 and
-    grows with every change except reads.
+    Times: the memory was said at `said_ms`, and stored at `created_ms`. The event it tells of happened from
+    `event_ms` to `event_last_ms`. At `valid_to_ms` another memory (`superseded_by`) replaced it. At
+    `deleted_ms` it was forgotten, which can be undone. From `expires_ms` on, searches no longer find it.
+    `version` starts at 1 and grows with every change; a read is not a change.
     """
 
     no: Annotated[int, Column("INTEGER PRIMARY KEY AUTOINCREMENT")] = 0
@@ -321,13 +321,13 @@ ORDERS = {PUBLIC[name]: name for name, column in COLUMNS.items() if column.order
 
 
 def order_key(name: str) -> str:
-    """The SQL expression to sort by for a public name. It is never NULL, so that paging works."""
+    """The SQL expression that sorts by a field, given its public name. Never NULL, so that paging works."""
     value, stand_in = column_sql("m", ORDERS[name]), COLUMNS[ORDERS[name]].order
     return value if stand_in is _REQUIRED else f"coalesce({value}, {stand_in!r})"
 
 
 def order_value(name: str, memory: Memory) -> JSON:
-    """The value of the expression of `order_key` for a memory."""
+    """The value that the expression of `order_key` has for this memory."""
     column = ORDERS[name]
     value = getattr(memory, column)
     if value is not None:
@@ -357,7 +357,7 @@ def added_sql(version: int) -> str:
 
 
 def checked(fields: dict[str, JSON], allowed: tuple[str, ...] = SETTABLE) -> dict[str, JSON]:
-    """Checks a caller's fields. Returns the values by column. Raises `BadRequest` that names the field."""
+    """Checks a caller's fields. Returns column -> value. Raises `BadRequest`, which names the field."""
     values = {}
     for name, value in fields.items():
         if name not in allowed:

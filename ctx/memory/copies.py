@@ -1,11 +1,12 @@
-"""Protects `memory.db` against loss: rolling copies of it, and a count of its memories.
+"""Protects `memory.db` against loss: keeps backup copies of it, and a count of its memories.
 
-`memory.db.1` is the newest of three copies, which are about a day apart. A copy is made by SQLite's online
-backup while others read and write, and replaces an older one only after all its pages were checked.
+`memory.db.1` is the newest of three copies, which are about a day apart. A copy is made with SQLite's online
+backup, during which other processes may read and write. It replaces an older copy only after all pages of the
+new one were checked.
 
-`memory.db.count` has the number of memories that were stored. If the database has fewer, some were lost. The
-number is raised after a write is committed, and lowered, durably, before a removal is committed. So it never
-exceeds the stored memories, and a process that is killed in between causes no false alarm.
+The file `memory.db.count` has the number of memories that were stored. If the database has fewer, some were
+lost. The number is raised after a write is committed, and lowered on disk before a removal is committed. So
+it is never higher than the number of stored memories, even if a process is killed in between.
 """
 
 import fcntl
@@ -59,7 +60,7 @@ def check_unused(memory: str) -> None:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 hint = "stop this project's server, then run `ctx doctor --fix` again"
                 raise Busy(f"the memories are in use: {hint}") from error
-            # The file is too damaged to lock, so no other process can use it either.
+            # The file is too damaged to be locked, so no other process can use it either.
 
 
 def copy_if_changed(memory: str, *, daily: bool = False) -> bool:
@@ -110,9 +111,8 @@ def _mtime_s(path: str) -> float:
 
 
 def renew(memory: str) -> None:
-    """Deletes all copies and set-aside damaged files, since they may contain memories that were just erased.
-
-    Then makes a new copy if there were any.
+    """Deletes all copies and all damaged files that a restore kept: they may contain memories that were just
+    erased. If it deleted any, makes a new copy.
     """
     old = [*copies(memory), *glob.glob(f"{glob.escape(memory)}.damaged-*")]
     for path in old:
@@ -133,8 +133,8 @@ def keep_copies(memory: str, stop: Event) -> None:
 
 @dataclass(frozen=True)
 class Count:
-    """The number of stored memories, the number of the last change (`changes`), and how many of each are
-    lost: found missing since the store was last restored or accepted.
+    """The number of stored memories, the number of the last change (`changes`), and how many memories and
+    changes were found missing since the store was last restored or its loss was accepted.
     """
 
     memories: int = 0
@@ -143,7 +143,7 @@ class Count:
     lost_changes: int = 0
 
     def missing(self, memories: int, changes: int) -> tuple[int, int]:
-        """(lost memories, lost changes), where the database has these numbers."""
+        """(lost memories, lost changes), if the database has these numbers of memories and changes."""
         lost, lost_changes = max(0, self.memories - memories), max(0, self.changes - changes)
         return self.lost + lost, self.lost_changes + lost_changes
 
@@ -183,9 +183,8 @@ class Ledger:
 
     @contextmanager
     def held(self) -> "Iterator[Page]":
-        """Locks the file, and yields its content. Hold it from before a commit until the count is written.
-
-        Raises `OSError`.
+        """Locks the count file, and yields its content. Hold the lock from before a commit until the count is
+        written. Raises `OSError`.
         """
         descriptor = files.open_file(self.path, os.O_RDWR | os.O_CREAT, beneath=self._folder)
         try:
@@ -210,7 +209,7 @@ class Ledger:
 
 
 class Page:
-    """The content of the open and locked ledger file."""
+    """The content of the count file (`Ledger`) while it is open and locked."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -224,13 +223,13 @@ class Page:
         return self.count
 
     def lower(self, memories: int, changes: int) -> None:
-        """Lowers the count to the numbers after a commit, if they are lower. Call it before the commit."""
+        """Lowers the count to the numbers that the coming commit will leave, if they are lower."""
         count = self.count
         counts = {"memories": min(memories, count.memories), "changes": min(changes, count.changes)}
         self.write(replace(count, **counts), durable=True)
 
     def raise_to(self, memories: int, changes: int) -> None:
-        """Sets the count to the numbers after a commit. Call it after the commit."""
+        """Sets the count to the numbers that a commit has left. Call it after the commit."""
         self.write(replace(self.count, memories=memories, changes=changes))
 
     def write(self, count: Count, *, durable: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Parses the time named in a sentence, in English, German, Spanish or French: dates, months, years, weekdays,
-"last week", "three days ago", "since May".
+"""Parses the time that a sentence names, in English, German, Spanish or French: dates, months, years,
+weekdays, "last week", "three days ago", "since May".
 
-A day or month without a year means the nearest one; in a sentence about the future the next one, and about
-the past the latest one. Words that are not clearly a time are ignored; no text raises an error. A window is
-`[first, last]` in milliseconds since the epoch, UTC, both ends included.
+A day or month without a year means the next one in a sentence about the future, the latest one in a sentence
+about the past, and otherwise the nearest one. Words that are not clearly a time are ignored; no text raises
+an error. A `Window` has its first and last moment in milliseconds since the epoch, UTC.
 """
 
 import re
@@ -22,14 +22,16 @@ LEAP_GAP = 8  # years; the longest gap between two 29ths of February
 
 
 class Window(NamedTuple):
-    """A period of time. None for an open end."""
+    """A period of time, both ends included. None for an open end ("since May")."""
 
     first_ms: int | None
     last_ms: int | None
 
 
 class Seen(NamedTuple):
-    """The moment that times are relative to, and the tense of the text: "ahead", "past" or None."""
+    """The moment that times in a text are relative to, and the tense of the text: "ahead" (future), "past",
+    or None if unknown.
+    """
 
     now_ms: int
     tense: str | None
@@ -62,8 +64,8 @@ def window(text: str, now_ms: int) -> Window | None:
 def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None:
     """The time of the event in a statement: the first period it names, relative to when it was said.
 
-    None if it names no period, one with an open end, or a recurring time. Days are local days of the speaker,
-    whose UTC offset is `ahead_of_utc_ms`.
+    None if the text names no period, a period with an open end, or a recurring time. Days are local days of
+    the speaker, whose UTC offset is `ahead_of_utc_ms`.
     """
     if RECURRING.search(text[:MAX_TEXT]):
         return None
@@ -90,7 +92,7 @@ def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tu
 
 
 def _single(text: str, seen: Seen) -> Window | None:
-    """The first period in a text, without looking for ranges."""
+    """The first period in a text. Ranges such as "from May to July" are not recognised."""
     readings = [_reading(pattern, read, text, seen) for pattern, read in _SINGLES]
     return min(filter(None, readings), key=itemgetter(0), default=(0, None))[1]
 
@@ -143,10 +145,10 @@ def _named_day_or_month(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
-    """A day of the named month, in the named year.
+    """A day in the month and the year that a match names.
 
-    Without a year it is the nearest one; for the future the next, for the past the latest. Raises
-    `ValueError` if there is no such day.
+    Without a year: the next such day if the text is about the future, the latest if it is about the past,
+    else the nearest. Raises `ValueError` if there is no such day.
     """
     month = [name[:3] for name in MONTHS].index(match["month"][:3]) + 1
     if match["year"]:
@@ -157,7 +159,7 @@ def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
         for year in range(max(this_year - LEAP_GAP, 1), min(this_year + LEAP_GAP, 9998) + 1)
         if day <= monthrange(year, month)[1]
     ]
-    if "day" not in match.groupdict():  # compare with the current month
+    if "day" not in match.groupdict():  # only a month is named: compare it with the current month
         today = today.replace(day=1)
     return _nearest(candidates, today, seen.tense)
 
@@ -177,7 +179,7 @@ def _day_of_month(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _year(match: re.Match[str], seen: Seen) -> Window:
-    """A year, or one of its months, `number`."""
+    """The year that a match names, or the month of it if the match has the group `number`."""
     number = match.groupdict().get("number")
     first = datetime(int(match["year"]), int(number or 1), 1, tzinfo=UTC)
     return _span(first, _month_after(first, 1 if number else 12))
@@ -214,7 +216,8 @@ def _last_weekday(match: re.Match[str], seen: Seen) -> Window:
 
 
 def _bare_weekday(match: re.Match[str], seen: Seen) -> Window | None:
-    return _last_weekday(match, seen) if seen.tense else None  # it may be the next or the last one
+    # Without a tense it could be the next or the last weekday.
+    return _last_weekday(match, seen) if seen.tense else None
 
 
 def _weekdays_ago(match: re.Match[str], seen: Seen) -> Window:
@@ -313,7 +316,7 @@ def _compiled(*readings: tuple[str, _Read]) -> tuple[tuple[re.Pattern[str], _Rea
 _RANGES = _compiled(
     (rf"\bbetween\s+(?P<first>{_POINT})\s+and\s+(?P<last>{_POINT})\b", _between),
     (rf"\bfrom\s+(?P<first>{_POINT})\s+(?:to|until|till)\s+(?P<last>{_POINT})\b", _between),
-    # But not "the day before yesterday", which is a single day.
+    # "the day before yesterday" is a single day, not an open end.
     (rf"(?<!\bday )\b(?P<side>since|after|before|until)\s+(?P<point>{_POINT})\b", _open_ended),
 )
 _SINGLES = _compiled(
@@ -352,7 +355,8 @@ _SINGLES = _compiled(
     (
         r"\b(?P<which>in|last|this|during|over|early|late)\s+(?:the\s+)?"
         r"(?P<season>spring|summer|autumn|fall|winter)(?:\s+(?:of\s+)?\(?(?P<year>\d{4}))?\b"
-        r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)",  # of any year
+        # "summer holidays" and the like recur every year.
+        r"(?!\s+(?:holidays?|vacations?|break|term|camp|school|sales?)\b)",
         _season,
     ),
     (rf"\b(?:in|within)\s+{NUMBER}\s+{_unit}\b(?!\s+ago)", _ahead),

@@ -1,6 +1,6 @@
-"""Compiles filters to SQL in which all values are bound.
+"""Compiles filters to SQL. Values are bound as parameters, never part of the SQL text.
 
-A filter is a JSON object. A memory matches if it meets all entries:
+A filter is a JSON object. A memory matches a filter if it meets all entries:
 
     {"kind": "fact"}                                equal to a value (null: absent)
     {"importance": {"gte": 5, "lt": 8}}             operators, all of which must hold
@@ -10,9 +10,9 @@ A filter is a JSON object. A memory matches if it meets all entries:
     {"parent.label": "API design"}                  a field of the container
     {"any": [filter, ...]}, {"all": [...]}, {"none": [...]}
 
-A comparison with an absent value is false, also within `none`. Times are milliseconds since the epoch or ISO
-8601. A date means its first moment, or with `lte` and `gt` its last. An invalid filter raises `BadRequest`
-that names the key.
+A comparison with an absent value counts as false, also inside `none`. Times are milliseconds since the epoch
+or ISO 8601. A date without a time means its first moment, or with `lte` and `gt` its last. An invalid filter
+raises `BadRequest`, which names the key.
 """
 
 import re
@@ -38,7 +38,8 @@ from ctx.text.strings import did_you_mean
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
-MAX_CHOICES = 1000  # for `in`; each is a bound variable, and SQLite allows 32766, PostgreSQL 65535
+# Values of one `in`; each is a bound variable, of which SQLite allows 32766 and PostgreSQL 65535.
+MAX_CHOICES = 1000
 
 FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LIST, OBJECT)}
 LISTS = tuple(name for name, entry in COMPARED.items() if entry[0] == LIST)
@@ -108,7 +109,7 @@ class _Compiler:
         return condition
 
     def context(self, key: str, alias: str, value: JSON) -> Condition:
-        """A condition on the contexts of a memory. A text may match any of them."""
+        """A condition on the contexts of a memory. A text matches if it equals any of them."""
         first = self.each(key, value, OPERATORS, partial(_compared, key, TEXT, f"{alias}.context"))
         if not isinstance(value, str):
             return first
@@ -117,7 +118,7 @@ class _Compiler:
     def each(
         self, key: str, value: JSON, known: tuple[str, ...], test: Callable[[str, JSON], Condition]
     ) -> Condition:
-        """The condition that all operators of an entry hold."""
+        """The condition that all operators of one filter entry are met."""
         bare = ("in" if isinstance(value, list) else "eq", value)
         entries: list[tuple[str, JSON]] = list(value.items()) if isinstance(value, dict) else [bare]
         if not entries:
@@ -200,7 +201,8 @@ def _json_compared(key: str, column: str, path: str, operator: str, operand: JSO
     if operand is None or isinstance(operand, bool):
         named = {None: None, True: "true", False: "false"}[operand]
         if operator != "eq" and named is not None:
-            named = _operand(key, NUMBER, operator, operand)  # raises, because it is not a number
+            # Always raises, because the operand is not a number.
+            named = _operand(key, NUMBER, operator, operand)
         return _tested(key, TEXT, _json_type(column, path), operator, named)
     kind, types, value = NUMBER, "('integer', 'real')", f"CAST(json_extract({column}, ?) AS NUMERIC)"
     if isinstance(operand, str):
@@ -236,7 +238,7 @@ def same(column: str, value: JSON) -> Condition:
 
 def _join(group: str, parts: list[Condition]) -> Condition:
     if group == "none":
-        # A comparison with NULL gives NULL, and NOT NULL is NULL too, which would exclude the row.
+        # In SQL, a comparison with NULL is NULL, and its negation too, which would exclude the row.
         parts = [Condition(f"NOT coalesce(({part.sql}), FALSE)", part.values) for part in parts]
     if not parts:
         return _NOTHING if group == "any" else EVERYTHING

@@ -2,8 +2,9 @@
 
 Each current fact is one file; conversations and replaced memories are not exported. A file keeps its name and
 may be moved within the folder. A new file becomes a new memory. If a file is deleted, its memory is forgotten
-only on request (`prune`). `LEDGER` lists the memories that had a file, to tell deleted files from memories
-that were not exported yet. Files are replaced as a whole, the ledger last.
+only on request (`prune`). The ledger, `.ctx-memories.json`, lists the memories that had a file: so a memory
+whose file was deleted is not taken for one that was not exported yet. Files are replaced as a whole, the
+ledger last. A memory's file looks like this:
 
     ---
     id: "0a1b…"
@@ -18,8 +19,8 @@ that were not exported yet. Files are replaced as a whole, the ledger last.
     I prefer tabs.
 
 The same memory always gives the same bytes. `version` is the version of the memory when the file was written.
-`digest` is a digest of the file without that line. They show whether the file, the memory, or both have
-changed since.
+`digest` is a digest of the file without the `digest` line. The two show whether the file, the memory, or both
+have changed since.
 """
 
 import hashlib
@@ -39,11 +40,12 @@ from ctx.memory.columns import moment_ms
 from ctx.models import JSON, is_whole
 
 LEDGER = ".ctx-memories.json"
-MAX_NOTE_CHARS = 1_100_000  # a memory's text with its front matter
+MAX_NOTE_CHARS = 1_100_000  # the longest file: a memory's text with its front matter
 _DIGEST = re.compile(r'^digest: "([0-9a-f]{16})"\n', re.MULTILINE)
 _ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-# The record's fields in the front matter, apart from the id. Those in `_ALWAYS` are written even if empty.
+# The fields of a record in the front matter, besides the id. The fields in `_ALWAYS` are written even if
+# they are empty.
 _FIELDS = ("said", "happened", "contexts", "tags", "type", "importance")
 _ALWAYS = ("said", "contexts", "tags")
 _PAGE = 1000
@@ -56,7 +58,7 @@ _OUTDATED = (
 
 
 class Note(NamedTuple):
-    """A parsed file. `fields` are its text and front matter; `edited`: it changed since ctx wrote it."""
+    """A parsed file. `fields` has its text and front matter; `edited`: it changed since ctx wrote it."""
 
     id: str | None
     version: int
@@ -76,10 +78,10 @@ def to_note(record: JSON) -> str:
 
 
 def from_note(text: str) -> Note:
-    """Parses the content of a file. Raises `BadRequest` that says what is wrong with it."""
+    """Parses the content of a file. Raises `BadRequest`, which says what is wrong with the file."""
     if len(text) > MAX_NOTE_CHARS:
         raise BadRequest(f"more than {MAX_NOTE_CHARS:,} characters")
-    if not _as_written(text):  # perhaps only by a program with other line endings
+    if not _as_written(text):  # but perhaps only the line endings were changed by a program
         text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     front = read_front_matter(text)
     metadata = front.metadata
@@ -119,7 +121,7 @@ def settings(fields: dict[str, JSON]) -> dict[str, JSON]:
     if "happened" in fields:
         first, _, last = map(str.strip, str(fields["happened"] or "").partition("/"))
         columns["event_date"] = first or None
-        # A day ends at its last moment. A time of day has no separate end.
+        # If the event is a day, its end is the same day. A time of day has no separate end.
         columns["event_end"] = last or (first if _DAY.fullmatch(first) else None)
     return columns
 
@@ -142,13 +144,16 @@ def _digest(text: str) -> str:
 
 
 def _comparable(name: str, value: JSON) -> JSON:
-    with suppress(BadRequest):  # an invalid time differs from the record, and `update` will refuse it
+    # An invalid time counts as different from the record, and `update` will refuse it.
+    with suppress(BadRequest):
         return moment_ms("said", value) if name == "said" else value
     return value
 
 
 def note_paths(folder: str) -> list[str]:
-    """The relative paths of the Markdown files in a folder and below, sorted, without hidden ones."""
+    """The relative paths of the Markdown files in a folder and its subfolders, sorted; hidden ones are left
+    out.
+    """
     paths = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -174,9 +179,9 @@ class Entry(NamedTuple):
 
 
 class Folder:
-    """The folder of one bank.
+    """The folder of Markdown files for one bank.
 
-    Raises `BadRequest` if the path is not a folder, and `Conflict` for the folder of another bank.
+    Raises `BadRequest` if the path is not a folder, and `Conflict` if the folder belongs to another bank.
     """
 
     def __init__(self, bank: MemoryBank, path: str) -> None:
@@ -211,7 +216,7 @@ class Folder:
         for record in self._bank.every({"kind": "fact"}, order="created"):
             ids.append(record["id"])
             self._write_record(record, entries.pop(record["id"], None), reply)
-        for entry in entries.values():  # their memories are forgotten, replaced, or not in this store
+        for entry in entries.values():  # files whose memories are forgotten, replaced or not in this store
             if entry.record is None and not entry.erased:
                 reason = "its memory is not in the bank: import it first"
                 reply["conflicts"].append(_conflict(entry.path, reason))
@@ -226,7 +231,7 @@ class Folder:
         return reply
 
     def _write_record(self, record: JSON, entry: Entry | None, reply: dict[str, JSON]) -> None:
-        """Writes a memory's file, unless it is up to date or was edited."""
+        """Writes the file of a memory, unless the file is up to date or was edited."""
         text = to_note(record)
         words = re.findall(r"[^\W_]+", record["text"][:200].lower())[:6]
         path = entry.path if entry else f"{'-'.join(words)[:60] or 'memory'}-{record['id'][:8]}.md"
@@ -246,9 +251,9 @@ class Folder:
         """Imports changed files: `{"new", "changed", "unchanged", "missing", "forgotten", "conflicts",
         "op_ids", "dry_run"}`.
 
-        An edited file updates its memory, whose history keeps the old text. If the memory changed too, it is
-        reported as a conflict. Deleted files are counted (`missing`); with `prune` their memories are
-        forgotten, which can be undone. The front matter of an imported file is updated.
+        An edited file updates its memory, whose history keeps the old text. If the memory changed too, the
+        file is reported as a conflict. Deleted files are counted (`missing`); with `prune` their memories are
+        forgotten, which can be undone. The front matter of each imported file is rewritten.
         """
         reply: dict[str, JSON] = dict.fromkeys(("new", "changed", "unchanged", "missing", "forgotten"), 0)
         reply |= {"conflicts": [], "op_ids": [], "dry_run": dry_run}
@@ -262,7 +267,7 @@ class Folder:
         absent = sorted(set(self._ledger.get("ids", ())) - ids)
         records = [record for id in absent if (record := self._bank.get(id)) is not None]
         doomed = [record["id"] for record in records if not record["superseded_by"]]
-        # With conflicts nothing counts as missing: a file that could not be read was not deleted.
+        # If there are conflicts, no file counts as missing: it may be one that could not be read.
         reply["missing"] = len(doomed) if not reply["conflicts"] else 0
         if prune and reply["missing"]:
             for start in range(0, len(doomed), _PAGE):
@@ -309,8 +314,8 @@ class Folder:
         stored = bank.put(**settings(entry.note.fields))
         reply["op_ids"] += [stored["op_id"]] if stored["op_id"] else []
         record = self._bank.get(stored["id"])
-        # An equal memory that exists and has no other file belongs to this file: a process died before it
-        # wrote the front matter.
+        # If an equal memory exists and has no other file, it belongs to this file: an earlier import stored
+        # the memory and was killed before it wrote the front matter.
         if record is not None and (stored["created"] or (entry.note.id is None and record["id"] not in ids)):
             self._write(entry.path, to_note(record))
         elif record is not None and record["id"] != entry.note.id:

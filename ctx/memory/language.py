@@ -1,9 +1,9 @@
-"""The gist, the language and the sentences of a text, those of its sentences that are worth remembering, and
-flags for texts that look like secrets or like instructions to a model.
+"""Analyses the text of a memory: its gist, its language, its sentences, the sentences that are worth
+remembering, and flags for texts that look like secrets or like instructions to a model.
 
 The gist is a hash of the words of a text, without capitals, punctuation, articles and the speaker ("I", "the
-user"). Two statements with the same gist count as the same memory. The rule is narrow on purpose: another
-word, number or tense, or a "not", gives another gist.
+user"). Two statements with the same gist count as the same memory. The rule is narrow on purpose: a different
+word, number or tense, or an added "not", gives a different gist.
 """
 
 import hashlib
@@ -109,17 +109,18 @@ _FRENCH = """
 """
 _WORDS = {"de": _GERMAN, "es": _SPANISH, "fr": _FRENCH}
 _FUNCTION_WORDS = {name: frozenset(listed.split()) for name, listed in _WORDS.items()}
-_BOTH = "a am an as d he in m me no on plus s so son t was will y"  # English words too
+# Words of the lists above that are English too.
+_BOTH = "a am an as d he in m me no on plus s so son t was will y"
 _AMBIGUOUS = frozenset(_BOTH.split())
 _ENGLISH = (STOP_WORDS | {"i", "user"}) - _AMBIGUOUS
-_ENGLISH_SILENT = ("now", "nowadays", "currently")  # ignored in questions, in addition to the stop words
+_ENGLISH_SILENT = ("now", "nowadays", "currently")  # in questions these are ignored, like the stop words
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def language(text: str) -> str:
     """The language of a text: `de`, `es`, `fr` or `en`.
 
-    The language with the most function words in the first 1000 characters; English in doubt.
+    It is the language with the most function words in the first 1000 characters; if in doubt, English.
     """
     return _language(text[:1000])
 
@@ -133,9 +134,9 @@ def _language(beginning: str) -> str:
 
 
 def silent_terms(text: str) -> frozenset[str]:
-    """The function words of a text's language as terms, to ignore in a question.
+    """The function words of a text's language as index terms, which a search ignores in a question.
 
-    For English only a few: its stop words are not indexed.
+    For English these are only a few, because English stop words are not indexed at all.
     """
     return _silent_terms(language(text))
 
@@ -145,7 +146,7 @@ def _silent_terms(name: str) -> frozenset[str]:
     return frozenset(terms(" ".join(sorted(_FUNCTION_WORDS.get(name, _ENGLISH_SILENT)))))
 
 
-# A full stop does not end a sentence after a title or the number of a day ("am 15. Februar").
+# A full stop after a title ("Dr.") or after the number of a day ("am 15. Februar") does not end a sentence.
 _SENTENCE = re.compile(
     r"(?<=[.!?。！？])(?<!\b\d\.)(?<!\b\d\d\.)(?<!\b(?:Dr|Mr|Ms|St|Hr|Fr|Nr)\.)(?<!\b(?:Mrs)\.)(?<!\bProf\.)\s+"
     r"|\n+"
@@ -153,15 +154,15 @@ _SENTENCE = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """Splits a text into sentences, also at line breaks. Empty ones are left out."""
+    """Splits a text into sentences, also at line breaks. Empty sentences are left out."""
     return [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
 
 
 # -- what is worth remembering -------------------------------------------------------------------------------
 
 MIN_WORDS = 3
-MAX_CHARS = 300  # of a sentence; longer ones are not wishes
-MAX_CAPTURED = 20  # sentences of one message; longer lists were probably pasted
+MAX_CHARS = 300  # a longer sentence is not worth remembering
+MAX_CAPTURED = 20  # at most this many sentences of one message; a longer list was probably pasted
 
 _CODE = re.compile(r"```[\s\S]*?(?:```|\Z)")
 _BEGINNING = re.compile(r"<([a-z][\w-]*)\b[^<>]*>")
@@ -202,7 +203,8 @@ def lasting(text: str) -> list[str]:
 def _without_elements(text: str) -> str:
     """Removes the markup elements of a text: from each start tag to the next end tag of the same name.
 
-    All end tags are found first, for speed: a pasted page may have thousands of start tags without one.
+    For speed, all end tags are found first: a pasted page may have thousands of start tags without an end
+    tag.
     """
     ends: dict[str, list[int]] = {}
     for match in _END.finditer(text):
@@ -234,11 +236,11 @@ def _is_clear(statement: str) -> bool:
 
 # -- secrets and instructions --------------------------------------------------------------------------------
 
-# Both are guesses from patterns. By default the memory is stored anyway, and the flags warn its readers.
+# The flags are guesses from patterns. By default a flagged memory is stored, and its flags warn the readers.
 POLICIES = ("flag", "redact", "refuse", "off")
 INSTRUCTION = "instruction_like"
 SCREENED = ("text", "metadata", "label", "context", "contexts", "tags")
-"""The columns of a memory that are screened."""
+"""The columns of a memory that are checked for secrets and instructions."""
 
 _SECRETS = {
     "private_key": re.compile(

@@ -1,9 +1,10 @@
 """Finds the file with a project's memories.
 
-Earlier versions stored memories, keys and scripts' values in `ctx.db`. They are moved first: copied, checked
-and switched. The old tables are dropped only after the new file is complete. The transaction begins before
-the copy, so that a running process of an earlier version cannot write data that would be lost. If the process
-is killed, a marker file stays, and the next start finishes or repeats the move.
+Earlier versions of ctx stored memories, API keys and values of scripts in or next to the catalog file,
+`ctx.db`. This data is moved first: it is copied to a new file, and the old tables are dropped only after the
+copy is complete and checked. A write transaction on the old file begins before the copy, so that a running
+process of an earlier version cannot write data that would be lost. If the process is killed, a marker file
+stays, and the next start finishes or repeats the move.
 """
 
 import json
@@ -36,10 +37,11 @@ from ctx.text.strings import counted
 
 logger = logging.getLogger(__name__)
 
-MOVED = ".moved"  # the suffix of copies that are kept for a downgrade
+# The suffix of old files that are kept, so that an earlier version of ctx can be installed again.
+MOVED = ".moved"
 _MARKER = ".splitting"
 _UNFINISHED = ".unfinished"
-_LEAVE = b"leave"  # content of the marker, if the old store must not be changed
+_LEAVE = b"leave"  # the content of the marker file if the old catalog must not be changed
 _OURS = "type = 'table' AND (name IN ('memories', 'script_value') OR name GLOB 'memory_*')"
 _OTHERS = f"type = 'table' AND NOT ({_OURS}) AND name <> 'meta' AND name NOT GLOB 'sqlite_*'"
 _META = "key IN ('schema.memories', 'schema.scripts', 'memory.unshredded')"
@@ -50,8 +52,8 @@ _ROWS = ("memories", "script_value")
 class Location:
     """Where memories, keys and the values of scripts are stored.
 
-    `waiting` is the reason why memories or keys that an earlier version left next to the catalog are not
-    used; None if there are none.
+    `waiting` is the reason why memories or keys that an earlier version of ctx left in or next to the catalog
+    are not used; None if there are no such memories or keys.
     """
 
     place: Place
@@ -66,8 +68,8 @@ class Location:
     def keys(self) -> str:
         """The file in which earlier versions stored keys.
 
-        Raises `ConfigError` if there are unused keys next to the catalog, since the server would be open if
-        they were ignored.
+        Raises `ConfigError` if there are unused keys next to the catalog: if they were ignored, the server
+        would accept calls without a key.
         """
         if self.waiting and os.path.isfile(old_keys(self.catalog)):
             raise ConfigError(
@@ -78,7 +80,7 @@ class Location:
 
     @property
     def leftovers(self) -> tuple[str, ...]:
-        """Old copies of memories, which must be deleted when memories are erased."""
+        """Paths of old copies of the memories. They must be deleted when memories are erased."""
         return (self.catalog + MOVED,)
 
 
@@ -88,7 +90,7 @@ def old_keys(catalog: str) -> str:
 
 
 def memory_place(config: Config, environ: Mapping[str, str], *, make: bool = True) -> Place:
-    """The place of the memories of a configuration. Raises `StoreError`."""
+    """Where the memories of a configuration are stored. Raises `StoreError`."""
     return find_place(config.root, config.db.path, config.memory.path, environ, make=make)
 
 
@@ -132,9 +134,9 @@ def locate(config: Config, environ: Mapping[str, str]) -> Location:
 
 
 def is_known(config: Config, environ: Mapping[str, str]) -> bool:
-    """Whether this user has used the store before.
+    """Whether this user has used the configured store before.
 
-    True if ctx recorded its embedding model, or if the user trusted a file in the project.
+    True if ctx recorded the store's embedding model, or if the user trusted a file in the project.
     """
     with suppress(OSError, ValueError):
         if config.db.path in as_table(json.loads(files.read_file(notes_path(environ)))):
@@ -148,7 +150,7 @@ def is_known(config: Config, environ: Mapping[str, str]) -> bool:
 def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
     """Moves the memories that an earlier version left next to the catalog to their new place.
 
-    Returns the number of memories then. Raises `BadRequest`, `StoreError`.
+    Returns the number of memories after the move. Raises `BadRequest`, `StoreError`.
     """
     place, catalog = memory_place(config, environ), os.path.abspath(config.db.path)
     if holds_old(catalog) is None and not os.path.isfile(old_keys(catalog)):
@@ -162,7 +164,7 @@ def adopt_old(config: Config, environ: Mapping[str, str]) -> int:
 def adopt_other(config: Config, environ: Mapping[str, str], name: str) -> int:
     """Gives this project the memories of a project that no longer exists.
 
-    Returns the number of memories then. Raises `BadRequest`, `NotFound`, `StoreError`.
+    Returns the number of memories of this project afterwards. Raises `BadRequest`, `NotFound`, `StoreError`.
     """
     entry = entry_named(projects_folder(environ), name)
     place = memory_place(config, environ)
@@ -206,7 +208,7 @@ def loss(memory: str) -> str | None:
     if ledger.read() is None:
         return None
     try:
-        # Locked after the file is opened, so that no process is between a commit and its count.
+        # Lock the count after the database is opened, so that no process is between a commit and its count.
         with opened(memory) as connection, ledger.held() as page:
             lost, lost_changes = page.count.missing(*counts_of(connection))
     except StoreError as error:
@@ -221,7 +223,7 @@ def loss(memory: str) -> str | None:
 
 
 def problems(memory: str) -> list[str]:
-    """Messages about damage of the file of memories, and about missing memories.
+    """Messages about damage to the memory file, and about missing memories; [] if there are none.
 
     Raises `StoreError` if the file cannot be opened for another reason than damage.
     """
@@ -242,9 +244,9 @@ def problems(memory: str) -> list[str]:
 
 
 def holds_old(catalog: str) -> int | None:
-    """The number of memories and scripts' values in a catalog file.
+    """The number of memories and of scripts' values in the catalog file of an earlier version.
 
-    None if it has no such tables or cannot be read.
+    None if the file has no such tables or cannot be read.
     """
     with suppress(StoreError), opened(catalog) as connection:
         if connection is not None and set(_tables(connection, _OURS)) & set(_ROWS):
@@ -253,7 +255,7 @@ def holds_old(catalog: str) -> int | None:
 
 
 def _tables(connection: sqlite3.Connection, condition: str) -> list[str]:
-    """The tables that meet a condition, those first on which others depend: virtual tables."""
+    """The names of the tables that meet a condition. Virtual tables, which own other tables, come first."""
     select = f"SELECT name FROM sqlite_master WHERE {condition} ORDER BY sql NOT LIKE 'CREATE VIRTUAL%', name"
     return [row[0] for row in connection.execute(select)]
 
@@ -268,9 +270,9 @@ def _take_over(
 ) -> str | None:
     """Moves the memories in `catalog`, and the keys next to it, to their place.
 
-    Does nothing if there are memories. Returns the reason if the old data was not moved, such as that of
-    `refusal()`, else None. `leave`: the old store is not changed, because git tracks it. Raises `StoreError`,
-    `Busy`.
+    Does nothing if there are memories already. Returns the reason why the old data was not moved, such as the
+    result of `refusal()`, else None. `leave`: the catalog is not changed, because git tracks it. Raises
+    `StoreError`, `Busy`.
     """
     memory, marker, keys = place.memory, place.memory + _MARKER, old_keys(catalog)
     moves_keys = keys != place.keys and os.path.isfile(keys)
@@ -284,11 +286,12 @@ def _take_over(
                 return None  # another process has moved them
             old = holds_old(catalog)
             if unfinished and files.read_file(marker, beneath=place.folder) == _LEAVE:
-                discard_copy(memory)  # an unfinished `ctx memory adopt`: the user must run it again
+                discard_copy(memory)  # from an interrupted `ctx memory adopt`, which the user must run again
                 os.unlink(marker)
                 unfinished = False
             if unfinished and old is not None:
-                discard_copy(memory)  # not used yet, because every writer calls this function first
+                # No process uses this copy yet: each one calls this function before it writes.
+                discard_copy(memory)
             elif not unfinished:
                 if not old and not (moves_keys and not os.path.lexists(place.keys)):
                     return None
@@ -313,9 +316,9 @@ def _take_over(
 
 
 def unasked(catalog: str, known: bool) -> str | None:
-    """The reason why this catalog's memories must not be moved without a command; None if they may.
+    """The reason why this catalog's memories must not be moved unless the user asks for it; None if they may.
 
-    `known`: this user has used the store before.
+    `known`: this user has used the configured store before (`is_known`).
     """
     folder = os.path.dirname(catalog)
     if os.path.islink(folder):
@@ -362,13 +365,13 @@ def _move_tables(catalog: str, memory: str, *, leave: bool) -> int:
             if new.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise StoreError("the copied memories are damaged; nothing was moved: run `ctx doctor`")
             count = _count_rows(new)
-            if not leave:  # for a downgrade
+            if not leave:  # keep a copy for an earlier version of ctx
                 copy_database(new, f"{catalog}{MOVED}{_UNFINISHED}", catalog + MOVED)
         files.sync(unfinished)
         os.replace(unfinished, memory)
         files.sync(os.path.dirname(memory))
         if not leave:
-            with translating():  # overwrites the content, since memories may be erased later
+            with translating():  # a dropped table is overwritten: its memories may be erased later
                 old.execute("PRAGMA secure_delete = 1")
                 for name in _tables(old, _OURS):
                     old.execute(f'DROP TABLE IF EXISTS "{name}"')

@@ -20,7 +20,7 @@ from ctx.text.strings import one_line
 
 logger = logging.getLogger(__name__)
 
-MAX_EXPORT_CHARS = 8 << 20  # of one reply; `ctx memory export` has no limit
+MAX_EXPORT_CHARS = 8 << 20  # limit for one reply; `ctx memory export` has none
 CATEGORIES = ("context", "type")
 _LINE_CHARS = 500
 _FENCE = re.compile(r"</?memories>")
@@ -36,7 +36,7 @@ class Op(NamedTuple):
 
 
 def _op(run: Callable[..., JSON], *, writes: bool) -> Op:
-    """The `Op` of a function, with the arguments of its signature. `**fields` becomes the memory fields."""
+    """The `Op` for a function, with the arguments in its signature; `**fields` stands for memory fields."""
     _, *parameters = inspect.signature(run).parameters.values()
     required: list[str] = []
     optional: list[str] = []
@@ -72,9 +72,9 @@ def _briefing(bank: MemoryBank, topic: str = "", category: str = "context", limi
     """Notes for the start of a conversation, `{"lines", "text"}`: up to `limit` memories on the topic, or the
     latest ones without a topic.
 
-    A line has the day, the memory's `category` ("context" or "type") and its text. `text` has all lines
-    between tags that no memory can contain, and says that they are notes. Memories that look like a secret or
-    an instruction are left out, since a model could reveal or obey them.
+    A line has the day, the memory's context or type (as `category` says) and its text. `text` has all lines
+    between two tags, which no memory can contain, and says that they are notes. Memories that look like a
+    secret or an instruction are left out, since a model could reveal or obey them.
     """
     if not isinstance(topic, str):
         raise BadRequest("topic: must be a text")
@@ -140,7 +140,7 @@ class BankCall:
     def __init__(self, bank: MemoryBank) -> None:
         self._bank = bank
         self._writing = threading.Lock()
-        # The operations in order, and the memories that each created.
+        # (op_id, ids of the memories that it created) of each write, in order.
         self._written: list[tuple[str, list[str]]] = []
         self._ended = False
 
@@ -158,10 +158,10 @@ class BankCall:
         if op not in OPS or not OPS[op].writes:
             return call(self._bank, op, arguments)
         with self._writing:
-            if self._ended:  # the script was stopped while this operation was on its way
+            if self._ended:  # the script was stopped before this operation ran
                 raise ToolError("the call has ended")
             reply = call(self._bank, op, arguments)
-            # The reply of a repeated request is from an earlier call, which must not be undone.
+            # A repeated request gets the reply of an earlier call, whose operation must not be undone.
             if isinstance(reply, dict) and isinstance(reply.get("op_id"), str) and not reply.get("repeated"):
                 made = (reply.get("id"), *reply.get("ids", ())) if reply.get("created") else ()
                 self._written.append((reply["op_id"], [id for id in made if id]))

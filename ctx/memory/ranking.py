@@ -1,8 +1,8 @@
 """Ranks the memories of a bank for a query.
 
-`find` runs keyword and vector search and fuses their results. The other steps take and return hits, best
-first: `timely` ranks the memories of a time window higher, and `succeeded` shows the memory that replaced a
-hit instead of the hit.
+`find` runs keyword and vector search and fuses their results. The other steps take a list of hits, best
+first, and return another: `timely` ranks memories from a time window higher, and `succeeded` exchanges a hit
+on a replaced memory for the memory that replaced it.
 """
 
 import re
@@ -19,25 +19,26 @@ from ctx.memory.scores import MAX_STATEMENT_CHARS, WordQuery, bm25, calibration,
 from ctx.memory.vectors import BankVectors, Embedding, Floats
 from ctx.text.analyze import STOP_WORDS, query_counts, words
 
-# The weight of the best BM25 relative to a cosine, for short texts and a short question. It is low, so that
-# meaning can find a memory that uses other words than the question.
+# The weight of the best keyword score (BM25) relative to a cosine, for short texts and a short question. It
+# is low, so that vector search can find a memory that uses other words than the question.
 _LEAST_SHARE = 0.07
-_SHORT_QUESTION = 8  # words; a question of twice as many counts as a paragraph
-_DIGITS = 6  # BM25 and cosine are rounded to these; further digits depend on the order of additions
+_SHORT_QUESTION = 8  # words; a question with twice as many is weighted as a paragraph
+# Decimal digits that BM25 and cosines are rounded to; further ones depend on the order of additions.
+_DIGITS = 6
 _NAME = re.compile(r"[A-ZÄÖÜ][a-zäöüß]\w*")
-_WIDER = 16  # factor for the number of neighbours, if the conditions exclude too many
+_WIDER = 16  # factor for the number of nearest memories to look at, if the conditions exclude too many
 
-# Added to the fused score, which is 1 for the best hit: a memory whose own time is in the window that the
-# question names ranks above all others.
+# Added to the fused score if a memory's own time is in the time window that the question names. The best
+# fused score is 1, so these memories rank above all others.
 _NAMED_TIME_LIFT = 1.01
-_STORED_TIME_LIFT = 0.3  # factor for a memory that was only stored in the window
-_NAMED_TIME_SCORE = 0.75  # the least score of a memory with at least half of its time in the window
-_NEAR_TWIN = 0.75  # cosine; on average, a LoCoMo fact has one earlier memory this close
+_STORED_TIME_LIFT = 0.3  # raises the fused score by this share if only the time of storing is in the window
+_NAMED_TIME_SCORE = 0.75  # the minimum score of a memory with at least half of its time in the window
+_NEAR_TWIN = 0.75  # cosine; on average, a fact in the LoCoMo data set has one earlier fact this close
 
 
 class MemoryHit(NamedTuple):
-    """A search result. `score` in [0, 1] depends only on query and memory. Results are ordered by `fused`,
-    which is 1 for the best one of `find`.
+    """A search result. `score`, in [0, 1], does not depend on the other results. Results are ordered by
+    `fused`, which is 1 for the best result of `find`.
     """
 
     memory: Memory
@@ -64,10 +65,10 @@ def find(
     """Up to `depth` memories from each search that `mode` includes, best first, and whether the embedder
     failed.
 
-    The rank is the mean of two cosines, with the query and with the query without names, plus a share of
-    BM25. It is scaled to 1 for the best.
+    The fused score is the mean of two cosines, one with the query and one with the query without names, plus
+    a share of BM25. It is scaled so that the best memory has 1.
     """
-    first_person_query = first_person(query)  # "the user" is no useful word: all memories are about them
+    first_person_query = first_person(query)  # "the user" finds nothing: most memories are about them
     if query_counts(first_person_query).keys() - {"i", "my"}:
         query = first_person_query
     question, frequencies = words_of(reader, query)
@@ -112,10 +113,10 @@ def words_of(reader: Reader, query: str) -> tuple[WordQuery, dict[str, int]]:
 def nearest(
     reader: Reader, vectors: BankVectors, vector: Floats, conditions: Sequence[Condition], depth: int
 ) -> dict[int, float]:
-    """Cosines of the nearest memories that meet the conditions, by number, nearest first.
+    """Memory number -> cosine of the nearest memories that meet the conditions, nearest first.
 
-    The conditions are tested on the nearest memories first. Only if too few meet them, the whole bank is
-    tested.
+    The conditions are tested on the nearest memories of the bank first. Only if too few meet them, they are
+    tested on the whole bank.
     """
     for width in (depth, depth * _WIDER):
         cosines = vectors.nearest(vector, width)
@@ -131,10 +132,10 @@ def _cosines(vectors: BankVectors, vector: Floats, nos: list[int]) -> dict[int, 
 
 
 def _nameless(question: str) -> str:
-    """The question without names: without capitalised words, except the first of a sentence.
+    """The question without names, that is, without capitalised words except the first of a sentence.
 
-    All memories about Yuki are close to any question about Yuki, so the other words select among them. Only
-    for English; in other languages, capitals have other uses or questions another form.
+    All memories about Yuki are close to any question about Yuki, so the other words must select among them.
+    Only English questions are changed: other languages use capitals or form questions in other ways.
     """
     if language(question) != "en":
         return question
@@ -151,7 +152,7 @@ def _nameless(question: str) -> str:
 def _fused(
     weights: Mapping[int, float], nearness: Mapping[int, float], share_of_words: float
 ) -> dict[int, float]:
-    """The fused scores by memory number. Memories with neither cosine nor BM25 are left out."""
+    """Memory number -> fused score. Memories with neither a cosine nor a BM25 are left out."""
     nearest_of_all = max(nearness.values(), default=0.0)
     most = max(weights.values(), default=0.0) or 1.0
     # For a memory that is not embedded yet, the cosine is estimated from its BM25.
@@ -178,8 +179,8 @@ def _share_of_words(question: WordQuery, texts: Sequence[str]) -> float:
 
 
 def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) -> list[MemoryHit]:
-    """Puts memories whose own time is in the window first, and ranks memories that were only stored in the
-    window higher. `others` are memories in the window that neither search found.
+    """Puts memories whose own time is in the window first. Memories that were only stored in the window rank
+    higher than before. `others` are memories in the window that neither search found.
     """
     lifted = []
     for memory, score, rank in (*hits, *(MemoryHit(memory, 0.0, 0.0) for memory in others)):
@@ -194,9 +195,9 @@ def timely(hits: Sequence[MemoryHit], others: Sequence[Memory], window: Window) 
 
 
 def _share_within(memory: Memory, window: Window) -> float | None:
-    """The share of a memory's time that is in the window, in [0, 1]; None if no part is.
+    """The share of a memory's time that is in the window, in [0, 1]; None if no part of it is.
 
-    For example, "in November" is only 1/30 in a window of one day.
+    For example, only 1/30 of "in November" is in a window of one day in that month.
     """
     first_ms = last_ms = memory.uttered_ms if memory.event_ms is None else memory.event_ms
     if memory.event_ms is not None and memory.event_last_ms is not None:
@@ -211,7 +212,7 @@ def _share_within(memory: Memory, window: Window) -> float | None:
 def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> list[MemoryHit]:
     """Replaces hits on replaced memories by hits on their last successors, and merges duplicates.
 
-    `heads` has the last successor by the id of the replaced memory; None if it must not be shown.
+    `heads` has the id of each replaced memory -> its last successor; None if that must not be shown.
     """
     best: dict[str, MemoryHit] = {}
     for hit in hits:
@@ -220,14 +221,14 @@ def succeeded(hits: Sequence[MemoryHit], heads: Mapping[str, Memory | None]) -> 
             if head is None:
                 continue
             hit = hit._replace(memory=head)
-        twin = best.get(hit.memory.id, hit)  # the same memory, found by the text of another one
+        twin = best.get(hit.memory.id, hit)  # the same memory, which was found in more than one way
         best[hit.memory.id] = MemoryHit(hit.memory, max(hit.score, twin.score), max(hit.fused, twin.fused))
     return sorted(best.values(), key=rank_key)
 
 
 def newer_twins(page: Sequence[MemoryHit], vectors: BankVectors | None) -> dict[str, list[str]]:
-    """For each memory of a page, by id: the ids of others on the page that replaced it, or that are later and
-    close in meaning, closest first. Memories without any are left out.
+    """Memory id -> ids of other memories on the same page that replaced it, or that are later and close in
+    meaning, closest first. Memories without such others are left out.
     """
     cosines = {} if vectors is None else vectors.cosines_among([hit.memory.no for hit in page])
     newer: dict[str, list[tuple[bool, float, str]]] = {}

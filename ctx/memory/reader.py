@@ -1,6 +1,6 @@
 """The SQL that reads one bank in one snapshot.
 
-Each statement is restricted to the number of its bank, so it reads no rows or word frequencies of other
+Each statement is restricted to the number of one bank, so it reads no rows or word frequencies of other
 banks. A bank that does not exist has the number -1, which no row has.
 """
 
@@ -14,18 +14,21 @@ from ctx.memory.schema import IN_NUMBERS, IN_TEXTS, Engine, listed
 from ctx.models import JSON
 from ctx.store.record import EVERY
 
-MAX_POSTINGS = 10_000  # entries of the word index per query; each takes 2 us in FTS5's bm25
+# A query reads at most this many entries of the word index; FTS5's bm25 takes 2 us for each.
+MAX_POSTINGS = 10_000
 ABSENT = -1  # the number of a bank that does not exist
-TAG = "t.value"  # as a group of `Reader.summary`: each tag of a memory
-# As a group of `Reader.summary`: the value at a path in the metadata, with a letter for its type. The path is
-# the value of each `?`. Lists, objects and null count as absent.
+TAG = "t.value"  # the `group` of `Reader.summary` for grouping by tags
+# The `group` of `Reader.summary` for grouping by a value in the metadata. The SQL expression gives the value
+# with a letter for its type in front. Each `?` is the path in the metadata. Lists, objects and null count as
+# absent.
 SCALAR = (
     "CASE WHEN json_type(m.metadata, ?) = 'text' THEN 's' || json_extract(m.metadata, ?)"
     " WHEN json_type(m.metadata, ?) IN ('integer', 'real') THEN 'n' || json_extract(m.metadata, ?)"
     " WHEN json_type(m.metadata, ?) = 'true' THEN 'n1' WHEN json_type(m.metadata, ?) = 'false' THEN 'n0' END"
 )
 
-_SCALARS: dict[str, Callable[[str], JSON]] = {"s": str, "n": json.loads}  # the inverse of `SCALAR`
+# Type letter of `SCALAR` -> function that turns the text back into the value.
+_SCALARS: dict[str, Callable[[str], JSON]] = {"s": str, "n": json.loads}
 COLUMN_NAMES = Memory._fields
 _JSON_INDEXES = tuple(COLUMN_NAMES.index(name) for name in JSON_COLUMNS)
 _COLUMNS = ", ".join(f"m.{name}" for name in COLUMN_NAMES)
@@ -36,7 +39,7 @@ UNDELETED = Condition("m.deleted_ms IS NULL", ())
 
 
 class BankRow(NamedTuple):
-    """The row of a bank. `live` counts undeleted memories, `live_terms` their terms (for BM25)."""
+    """A row of the table of banks. `live` counts undeleted memories, `live_terms` their terms (for BM25)."""
 
     bank_no: int
     bank: str
@@ -49,13 +52,14 @@ class BankRow(NamedTuple):
     head: str = ""
 
 
-FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())  # can be restored
+# Forgotten memories can be restored, erased ones cannot.
+FORGOTTEN = Condition("m.deleted_ms IS NOT NULL", ())
 
 
 def visible(now_ms: int, *, as_of_ms: int | None = None, superseded: bool = False) -> Condition:
     """The condition for memories that are not deleted, expired or (unless `superseded`) superseded.
 
-    With `as_of_ms`: not deleted, and valid and not expired at that moment.
+    With `as_of_ms`, the condition is: not deleted, and at that moment valid and not expired.
     """
     if as_of_ms is not None:
         return Condition(
@@ -117,7 +121,7 @@ class Reader:
         return self._column("SELECT bank FROM memory_banks WHERE bank NOT LIKE '/%' ORDER BY bank")
 
     def bank_counts(self, shown: Condition) -> dict[str, int]:
-        """For each bank, sorted by name: how many memories meet the condition, also if none do."""
+        """Bank -> number of memories that meet the condition (0 if none do), sorted by name."""
         select = (
             "SELECT b.bank, count(m.no) FROM memory_banks b"
             f" LEFT JOIN memories m ON m.bank_no = b.bank_no AND {shown.sql}"
@@ -126,7 +130,7 @@ class Reader:
         return dict(self._all(select, *shown.values))
 
     # -- rows ------------------------------------------------------------------------------------------------
-    # The plus in `+bank_no` keeps SQLite from using an index over the whole bank in place of the numbers.
+    # The plus in `+bank_no` makes SQLite look up the memory numbers instead of scanning an index of the bank.
     def rows(self, nos: Iterable[int]) -> dict[int, Memory]:
         rows = self.run(f"{_SELECT} WHERE +m.bank_no = ? AND {_NUMBERED}", self.bank_no, listed(nos))
         return {memory.no: memory for memory in map(memory_of, rows)}
@@ -143,12 +147,12 @@ class Reader:
         return list(self.select([same("m.gist", gist), visible(now_ms)]))
 
     def successors(self, ids: Iterable[str]) -> dict[str, str]:
-        """For each id: the id of the memory that replaced it. Ids that were not replaced are left out."""
+        """Memory id -> id of the memory that replaced it. Memories that were not replaced are left out."""
         select = "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
         return dict(self._all(f"{select} AND id {IN_TEXTS}", self.bank_no, listed(ids)))
 
     def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Memory]]:
-        """For each id: the memories that it replaced, latest first. Ids that replaced none are left out."""
+        """Memory id -> the memories that it replaced, latest first. Ids that replaced none are left out."""
         condition = Condition(f"m.superseded_by {IN_TEXTS}", (listed(ids),))
         replaced: dict[str, list[Memory]] = {}
         for memory in self.select([UNDELETED, condition], "m.valid_from_ms DESC, m.no DESC"):
@@ -170,7 +174,7 @@ class Reader:
         return sql, (self.bank_no, *(value for condition in conditions for value in condition.values))
 
     def numbers(self, conditions: Sequence[Condition], among: Sequence[int] | None = None) -> list[int]:
-        """The numbers of the memories that meet all conditions, of all or only those in `among`."""
+        """The numbers of the memories that meet all conditions; with `among`, only numbers in that list."""
         clause, values = self._where(conditions)
         if among is not None:
             clause, values = f"+{clause} AND {_NUMBERED}", (*values, listed(among))
@@ -198,7 +202,7 @@ class Reader:
         return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))
 
     def contents(self, ids: Sequence[str]) -> dict[str, tuple[int, int, str]]:
-        """For each container, by id: the number of members, their characters, and the text of the first."""
+        """Container id -> (number of members, their characters, text of the first member)."""
         select = (
             "SELECT m.parent, count(*), sum(length(m.text)),"
             " (SELECT f.text FROM memories f WHERE f.bank_no = ? AND f.parent = m.parent"
@@ -220,7 +224,7 @@ class Reader:
         return list(members.values())
 
     def aliases(self, nos: Iterable[int]) -> dict[int, list[str]]:
-        """The stored aliases of memories, by number. Memories without aliases are left out."""
+        """Memory number -> its stored aliases. Memories without aliases are left out."""
         table = f"memory_aliases {self.engine.indexed_by('memory_aliases_by_memory')}"
         condition = f"memory_no {IN_NUMBERS} AND bank_no = ?"
         select = f"SELECT memory_no, alias FROM {table} WHERE {condition} ORDER BY alias"
@@ -234,14 +238,14 @@ class Reader:
         return self._column(select, memory_no)
 
     def reply(self, key: str) -> tuple[str, JSON] | None:
-        """(hash of the request, reply) stored under an idempotency key; None without one."""
+        """(hash of the request, reply) stored under an idempotency key; None if there is none."""
         select = "SELECT request, reply FROM memory_replies WHERE bank_no = ? AND key = ?"
         row = self._first(select, self.bank_no, key)
         return (row[0], json.loads(row[1])) if row else None
 
     # -- words -----------------------------------------------------------------------------------------------
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
-        """How many memories of the bank contain each term; terms in none are left out."""
+        """Term -> number of memories in the bank that contain it. Terms in no memory are left out."""
         return self.engine.frequencies(self.bank_no, words)
 
     def by_words(self, frequencies: dict[str, int], conditions: Sequence[Condition], k: int) -> list[int]:
@@ -265,13 +269,13 @@ class Reader:
         passing = set(self.numbers(conditions, likeliest))
         if len(passing) == len(likeliest) or len(likeliest) < k:
             return [no for no in likeliest if no in passing]
-        # The conditions excluded some memories. Search again with the conditions in the query, which is
-        # slower: it looks up a row for each entry.
+        # The conditions excluded some memories. Search again with the conditions in the SQL statement, which
+        # is slower: it looks up the row of each memory in the index.
         clause, values = self._where(conditions)
         return self.engine.likeliest(self.bank_no, chosen, first_no, k, clause, values)
 
     def words(self, nos: Iterable[int]) -> dict[int, list[list[str]]]:
-        """The indexed terms of these memories, as `segments` returned them."""
+        """Memory number -> its indexed terms, as `ctx.memory.scores.segments` returned them."""
         return self.engine.words(self.bank_no, nos)
 
     # -- vectors ---------------------------------------------------------------------------------------------
@@ -351,7 +355,7 @@ class Reader:
     def journal(self, after: int = 0, limit: int = EVERY) -> Iterator[dict[str, JSON]]:
         """The operations on the bank, in order: `{"no", "op", "op_id", "at", "by", "detail", "hash"}`.
 
-        `hash` covers the entry and the hash of the entry before.
+        `hash` covers the entry and the hash of the previous entry.
         """
         select = "SELECT no, op, op_id, at_ms, actor, detail, hash FROM memory_journal WHERE bank_no = ?"
         names = ("no", "op", "op_id", "at", "by", "detail", "hash")
@@ -360,7 +364,7 @@ class Reader:
 
 
 def _parsed(row: dict[str, JSON], *names: str) -> dict[str, JSON]:
-    """The row with these columns as JSON values; {} for NULL."""
+    """The row, with the JSON text in these columns parsed; {} for NULL."""
     return row | {name: json.loads(row[name] or "{}") for name in names}
 
 

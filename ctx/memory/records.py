@@ -58,7 +58,7 @@ def check_bank_id(bank: str) -> str:
 
 
 def check_nameable(bank: str) -> str:
-    """As `check_bank_id`, but also refuses a pack's private bank."""
+    """As `check_bank_id`, but also refuses the private bank of a memory pack."""
     if check_bank_id(bank).startswith(OWN_BANK):
         raise BadRequest(f"the bank id '{bank}' is reserved; choose another")
     return bank
@@ -78,7 +78,7 @@ def public_name(column: str) -> str:
 
 
 def to_json(memory: Memory, bank: str, given_names: Iterable[str] = ()) -> JSON:
-    """The JSON record of a memory. `aliases` has a name for each dialect, from `given_names` if possible."""
+    """The JSON record of a memory. Its `aliases` has the memory's name in each dialect (see `aliases`)."""
     return {
         "id": memory.id,
         "bank": bank,
@@ -114,9 +114,9 @@ def all_contexts(memory: Memory) -> list[str]:
 
 
 def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
-    """The name of a memory in each dialect that does not use UUIDs.
+    """Dialect -> name of a memory, for each dialect (product whose tools ctx offers) that does not use UUIDs.
 
-    It is one of `given_names`, or derived from the id and the time of creation, so it never changes.
+    The name is one of `given_names`, else derived from the id and the time of creation, so it never changes.
     """
     bits = memory.id.replace("-", "")[:12]
     value, digits = int(bits, 16), ""
@@ -131,13 +131,13 @@ def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
 
 
 def content_hash(memory: Memory) -> str:
-    """The digest of a memory's content. An import checks it."""
+    """The digest of a memory's content, which an import checks."""
     content = canonical({name: getattr(memory, name) for name in IDENTITY})
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[: 2 * TEXT_HASH_BYTES]
 
 
 def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, id: str) -> Memory:
-    """Creates a memory from checked columns, without storing it. It is valid from when it was said."""
+    """Creates a memory from checked columns, without storing it. It is valid from the time it was said."""
     memory = Memory(
         id=id,
         metadata={},
@@ -156,8 +156,9 @@ def draft(fields: dict[str, JSON], now_ms: int, source: Provenance, id: str) -> 
 
 # -- lines of an export --------------------------------------------------------------------------------------
 
-_MANY = 1_000_000  # the most entries of a list in a line
-# Fields that lines of earlier versions lack. They are left out when empty, so that the lines stay the same.
+_MANY = 1_000_000  # a list inside one line of an export may have at most this many entries
+# Fields that lines from earlier versions of ctx lack. They are left out when empty, so that a memory still
+# gives the same line.
 _OPTIONAL = {PUBLIC[name] for name, column in COLUMNS.items() if column.since > 1 and name in PUBLIC}
 
 
@@ -169,7 +170,7 @@ def to_line(memory: Memory, given_names: Iterable[str], sessions: Iterable[str])
 
 
 def from_line(record: JSON) -> tuple[Memory, list[str], list[str]]:
-    """(memory, given names, sessions) of an exported line. Raises `BadRequest`."""
+    """(memory, aliases that callers gave, sessions) of a parsed export line. Raises `BadRequest`."""
     if not isinstance(record, dict):
         raise BadRequest("a line of an export must be a JSON object")
     fields_of_line = {*PUBLIC.values(), "names", "sessions"}

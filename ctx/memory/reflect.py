@@ -1,10 +1,10 @@
-"""Language model client (`[memory.llm]`), answers to a question from many memories, and the decision which
-memories a new one replaces.
+"""The client for the language model (`[memory.llm]`), and its two uses: answers to a question from many
+memories (`reflect`), and the decision which memories a new one replaces (`judged`).
 
-Memories are sent to another machine only with `allow_remote`.
+Memories are sent to another machine only if `allow_remote` is set.
 
-With a language model, the answer is the model's, without sentences that cite no memory. Without one, the
-answer is a few dated quotes, and a note that no model is configured.
+With a language model, an answer is the text of the model, without the sentences that cite no memory. Without
+one, an answer is a few dated quotes, with a note that no model is configured.
 """
 
 import json
@@ -28,13 +28,13 @@ from ctx.text.strings import cut
 logger = logging.getLogger(__name__)
 
 TRAITS, NEUTRAL = ("skepticism", "literalism", "empathy"), 3
-MAX_TOKENS = 1200  # of an answer, about a page
+MAX_TOKENS = 1200  # tokens of one answer, about a page
 MAX_REPLY_BYTES = 1 << 20
-MEMORIES = {"low": 8, "mid": 30, "high": 60}  # the most memories to use, by budget
-LEAST_SHARE = 0.45  # of the best score; less relevant memories are left out
+MEMORIES = {"low": 8, "mid": 30, "high": 60}  # budget -> an answer uses at most this many memories
+LEAST_SHARE = 0.45  # memories with less than this share of the best score are left out
 LEAST_SCORE = 0.25
 MAX_QUOTE_CHARS = 240
-MAX_MODEL_CHARS = 1200  # of each memory in the prompt
+MAX_MODEL_CHARS = 1200  # the prompt has at most this much of each memory
 
 _CITATION = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 _CITED_BEHIND = re.compile(r"([.!?])\s*((?:\[\d[\d, ]*\]\s*)+)")
@@ -71,8 +71,8 @@ class ChatCompletion:
         self._timeout_s = settings.timeout_s
 
     def complete(self, rules: str, question: str) -> str:
-        """Sends rules and a question, and returns the text of the answer. Raises `StoreError` for any
-        failure.
+        """Sends rules (the system prompt) and a question to the model, and returns the text of its answer.
+        Raises `StoreError` for any failure.
         """
         import httpx  # takes 90 ms, and is only needed with a language model
 
@@ -107,8 +107,8 @@ class ChatCompletion:
 
 
 def check_disposition(config: JSON) -> None:
-    """Checks the style of answers in a bank's configuration: `mission`, and three traits from 1 to 5. Other
-    keys are ignored. Raises `BadRequest`.
+    """Checks the keys of a bank's configuration that set the style of answers: `mission` and three traits
+    from 1 to 5. Other keys are ignored. Raises `BadRequest`.
     """
     if not isinstance(config.get("mission"), str | None):
         raise BadRequest("disposition: 'mission' must be a text")
@@ -117,7 +117,9 @@ def check_disposition(config: JSON) -> None:
 
 
 Find = Callable[[str, int], list[MemoryHit]]
-"""`find(query, count)` returns memories, best first, each followed by those it replaced, newest first."""
+"""`find(query, count)` returns hits, best first; each is followed by the memories that it replaced, newest
+first.
+"""
 
 
 def reflect(
@@ -133,8 +135,8 @@ def reflect(
     """Answers a query: `{"text", "based_on", "budget", "mode", "degraded"}`.
 
     `config` is the bank's configuration. `[n]` in `text` cites the n-th entry of `based_on`. `mode` is "llm"
-    or "quotes". `degraded` says why the answer is not from a model; null if it is, or if no memories were
-    found.
+    or "quotes". `degraded` says why the answer is not from a model; it is null if the answer is from a model,
+    or if no memories were found.
     """
     evidence = _gathered(query, find, MEMORIES[budget], context)
     text: str | None = "No memory answers this question."
@@ -168,7 +170,7 @@ def _cited(hit: MemoryHit, query: str) -> JSON:
 
 
 def _gathered(query: str, find: Find, count: int, context: str | None) -> list[MemoryHit]:
-    """The memories for an answer, best first. With a context, also those found for query and context."""
+    """The memories for an answer, best first. With a context, also memories found for both texts together."""
     hits = find(query, count)
     if context and context.strip():
         hits = list({hit.memory.id: hit for hit in (*find(f"{query} {context}", count), *hits)}.values())
@@ -189,7 +191,7 @@ def _quote(memory: Memory, query: str) -> str:
 
 
 def excerpt(text: str, query: str, limit: int) -> str:
-    """A text on one line. Of a long text, only the part with the most words of the query."""
+    """A text on one line, of at most `limit` characters: the part with the most words of the query."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
@@ -245,7 +247,9 @@ def _for_model(memory: Memory, query: str) -> str:
 
 
 def cited_only(answer: str, memories: int) -> str:
-    """Removes the sentences of an answer that cite no memory or an unknown one. Keeps needed headings."""
+    """Removes the sentences of an answer that cite no memory or an unknown one. A heading stays if a sentence
+    below it stays.
+    """
     answer = _CITED_BEHIND.sub(lambda m: f" {m[2].strip()}{m[1]} ", _THINKING.sub("", answer))
     lines: list[str] = []
     heading = ""
@@ -275,7 +279,9 @@ _REPLACING = (
 
 
 def judged(model: ChatCompletion, memory: Memory, similar: Sequence[Memory]) -> list[Memory]:
-    """The similar memories that are no longer true according to the model; none if the model fails."""
+    """Those of the `similar` memories that, according to the model, are no longer true now that `memory` was
+    said; [] if the model fails.
+    """
     earlier = [older for older in similar if older.uttered_ms <= memory.uttered_ms]
     if not earlier:
         return []

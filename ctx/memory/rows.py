@@ -1,8 +1,9 @@
 """Transactions on the memory tables, and their SQLite implementation.
 
-A write stores the row, its words, its vectors, the old values (`memory_history`) and a line of the bank's
-journal, whose hash covers the line before it. When `writing()` ends, the write is on disk and visible. The
-`seq` of a row is the number of the operation that last changed it, so that caches know what to read again.
+A write stores the memory's row, its words, its vectors, its old values (`memory_history`) and a line of the
+bank's journal; the hash of a journal line covers the line before it. When `writing()` ends, the write is on
+disk and visible to other connections. The `seq` of a row is the number of the operation that last changed the
+row, so that caches know which rows to read again.
 """
 
 import logging
@@ -33,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 
 class MemoryRows:
-    """The memory tables of a store (abstract). Safe across threads and processes.
+    """The memory tables of a store, an abstract class. Safe across threads and processes.
 
-    Raises `StoreError` if the engine fails and `Busy` if another writer holds the lock for too long.
+    Methods raise `StoreError` if the database fails and `Busy` if another writer holds the lock for too long.
     """
 
     _closed = False
@@ -60,22 +61,22 @@ class MemoryRows:
         raise NotImplementedError
 
     def missing(self) -> Count:
-        """The count of memories, with those that were lost."""
+        """The number of stored memories, and how many were lost."""
         return Count()
 
     def unfinished(self) -> bool:
-        """Whether a move into this store was started but not finished."""
+        """Whether a move of another store's memories into this one was started but not finished."""
         with self.view() as engine:
             return is_unfinished(engine.connection)
 
     def mark_unfinished(self, unfinished: bool) -> None:
-        """Records that a move into this store has started, or that it is finished."""
+        """Records that a move into this store has started (`unfinished`), or that it is finished."""
         with self.change() as engine:
             set_unfinished(engine.connection, unfinished)
 
     @contextmanager
     def reading(self, bank: str = "") -> Iterator[Reader]:
-        """A reader on one snapshot of a bank. Use "" to read only other tables."""
+        """A reader on one snapshot of a bank. Use "" to read only tables that belong to no bank."""
         with self.view() as engine:
             yield Reader(engine, bank)
 
@@ -97,7 +98,8 @@ class MemoryRows:
 class SqliteRows(MemoryRows):
     """The memory tables of one SQLite file. A read-only file can be searched, but not written.
 
-    `leftovers`: other files that may contain erased data. They are deleted when memories are erased.
+    `leftovers`: other files that may contain memories, such as old copies. They are deleted when memories are
+    erased.
     """
 
     def __init__(self, path: str, leftovers: Sequence[str] = ()) -> None:
@@ -125,7 +127,7 @@ class SqliteRows(MemoryRows):
             return counts_of(self._writer)
 
     def _compare(self) -> None:
-        """Compares the stored memories with the ledger, and logs new losses."""
+        """Compares the stored memories with the count file (`Ledger`), and logs new losses."""
         try:
             with self._ledger.held() as page:
                 before = page.count
@@ -147,7 +149,7 @@ class SqliteRows(MemoryRows):
 
     def _reader(self) -> Connection:
         with suppress(IndexError):
-            return self._idle.pop()  # atomic: two threads cannot get the same one
+            return self._idle.pop()  # atomic, so two threads cannot get the same connection
         check_present(self._writer)
         return connect(self.path, read_only=True)
 
@@ -167,7 +169,7 @@ class SqliteRows(MemoryRows):
 
     @contextmanager
     def change(self, *, durable: bool = True) -> Iterator[Engine]:
-        # `connect` sets the wait for other processes.
+        # This lock is for threads. How long to wait for other processes is set by `connect`.
         if not self._lock.acquire(timeout=15.0):
             raise Busy("the memory store is busy with other writes; try again")
         try:
@@ -192,7 +194,7 @@ class SqliteRows(MemoryRows):
     def shred(self) -> None:
         """Overwrites deleted data in the file, in the word index and in the write-ahead log.
 
-        If another process is reading the log, the next change or the next start overwrites it.
+        If another process is reading the log, the log is overwritten at the next change or the next start.
         """
         with self._lock:
             self._check_open()
@@ -215,7 +217,7 @@ class SqliteRows(MemoryRows):
             self._writer.execute(f"DELETE FROM meta WHERE key = '{UNSHREDDED}'")
 
     def _cut_log_if_free(self) -> None:
-        """As `_cut_log`, without waiting for readers."""
+        """As `_cut_log`, but does not wait for readers."""
         self._writer.execute("PRAGMA busy_timeout = 0")
         try:
             self._cut_log()

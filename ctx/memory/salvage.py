@@ -1,8 +1,8 @@
 """Restores a damaged `memory.db` from its newest sound copy and from all rows that can still be read.
 
-The rows are read by number, then page by page. The restored file is complete under another name before the
-damaged one is set aside. If the process is killed in between, one of the two files exists, and `finish`
-completes the restore.
+The rows of the damaged file are read by number, then page by page. The restored file is written completely
+under another name before the damaged file is renamed. If the process is killed in between, at least one of
+the two files exists, and `finish` completes the restore.
 """
 
 import json
@@ -30,7 +30,8 @@ from ctx.store.schema import COMPANIONS, Connection, begin_copy, connect, copy_d
 
 _NOT_CHANGED = ("no", "seq", "version", "id", "term_count")
 _COLUMNS = ", ".join(("bank_no", *COLUMN_NAMES))
-# A page may belong to another table, so the types of the values are checked.
+# A page that is read as a page of memories may belong to another table, so the types of its values are
+# checked.
 _SELECT = (
     f"SELECT {_COLUMNS} FROM memories WHERE typeof(id) = 'text' AND typeof(text) = 'text'"
     " AND typeof(bank_no) = 'integer' AND typeof(version) = 'integer' AND typeof(term_count) = 'integer'"
@@ -41,14 +42,15 @@ _BANK_SELECT = (
 )
 Row = tuple[JSON, ...]
 Memories = dict[tuple[str, str], tuple[Memory, list[str], list[str]]]
-"""Memories by (bank, id), each with its aliases and sessions."""
+"""(bank, id) -> a memory with its aliases and sessions."""
 
 
 @dataclass(frozen=True)
 class Salvage:
-    """The result of a restore. `copy` names the copy that was used, with its date, and `from_copy` counts its
-    memories. `from_rows` counts memories that only the damaged file had. `missing` counts stored memories
-    that could not be read anywhere. `aside` is the new path of the damaged file.
+    """The result of a restore. `copy` names the backup copy that was used, with its date, and `from_copy` is
+    the number of memories in it. `from_rows` is the number of memories that only the damaged file had.
+    `missing` is the number of stored memories that could not be read anywhere. `aside` is the new path of the
+    damaged file.
     """
 
     copy: str | None
@@ -68,8 +70,8 @@ def finish(memory: str) -> None:
 def restore(memory: str) -> Salvage:
     """Restores the file from its newest sound copy and from its own readable rows.
 
-    Raises `Busy` if the file is in use, and `StoreError` if the disk has too little space: both before
-    anything is changed. Also raises `StoreError` if the restore fails.
+    Raises `Busy` if the file is in use, and `StoreError` if the disk has too little space or the restore
+    fails. A busy file and a full disk are noticed before anything is changed.
     """
     folder = os.path.dirname(memory)
     try:
@@ -107,12 +109,13 @@ def _restore(memory: str) -> Salvage:
     missing = max(0, expected.memories + expected.lost - total)
     made = f"copy of {iso_utc(int(os.stat(copy).st_mtime) * 1000)}" if copy else None
     files.sync(building)
-    os.replace(building, memory + RESTORED)  # from here on `finish` completes it after a kill
+    # From here on, `finish` can complete the restore if this process is killed.
+    os.replace(building, memory + RESTORED)
     return Salvage(made, from_copy, max(0, total - from_copy), missing, _switch(memory))
 
 
 def _switch(memory: str) -> str | None:
-    """Sets the damaged file aside and puts the restored one in its place.
+    """Renames the damaged file, and gives its name to the restored file.
 
     Returns the new path of the damaged file, or None if there is none.
     """
@@ -123,7 +126,7 @@ def _switch(memory: str) -> str | None:
     if os.path.lexists(memory):
         Path(aside).unlink(missing_ok=True)
         os.link(memory, aside)
-    for suffix in COMPANIONS:  # SQLite would apply them to the restored file
+    for suffix in COMPANIONS:  # SQLite would apply these files of the damaged database to the restored one
         if os.path.lexists(memory + suffix):
             os.replace(memory + suffix, aside + suffix)
     os.replace(memory + RESTORED, memory)
@@ -136,14 +139,14 @@ def _switch(memory: str) -> str | None:
 
 
 def _add_memories(store: MemoryStore, memories: Memories) -> None:
-    """Stores each memory that is not in the store, or has a newer version than there."""
+    """Stores each memory that the store lacks, or has in an older version."""
     new: dict[str, list[str]] = {}
     for (bank, id), (memory, aliases, sessions) in memories.items():
         with store.rows.reading(bank) as reader:
             stored = reader.row(id) if reader.exists else None
         if stored is None:
             line = to_line(memory, aliases, sessions)
-            with suppress(BadRequest):  # the row's content is no longer a valid memory
+            with suppress(BadRequest):  # raised if the row's content is no longer a valid memory
                 from_line(json.loads(line))
                 new.setdefault(bank, []).append(line)
         elif memory.version > stored.version:
@@ -182,7 +185,8 @@ def read_damaged(memory: str) -> tuple[Memories, list[Row], list[Row]]:
         if os.path.isfile(memory + suffix):
             shutil.copyfile(memory + suffix, scratch + suffix)
     with closing(sqlite3.connect(scratch, isolation_level=None)) as connection:
-        list(_rows(connection, "PRAGMA journal_mode = DELETE"))  # writes the log into the file
+        # Moves the content of the write-ahead log into the file.
+        list(_rows(connection, "PRAGMA journal_mode = DELETE"))
     with closing(_opened(scratch)) as damaged:
         sound = next(_rows(damaged, "PRAGMA quick_check(1)"), None) == ("ok",)
         rows = list(_by_number(damaged))
@@ -190,7 +194,7 @@ def read_damaged(memory: str) -> tuple[Memories, list[Row], list[Row]]:
         aliases = list(_rows(damaged, "SELECT memory_no, alias FROM memory_aliases"))
         sessions = list(_rows(damaged, "SELECT memory_no, session FROM memory_sessions"))
         select = "SELECT script, key, bytes, value FROM script_value ORDER BY script {0}, key {0}"
-        # From both ends of the table, because a damaged page is in between.
+        # Read from both ends of the table, because a damaged page may be in between.
         values = [row for order in ("", "DESC") for row in _rows(damaged, select.format(order))]
         keys = list(_rows(damaged, "SELECT * FROM api_key"))
     if not sound:
@@ -201,7 +205,7 @@ def read_damaged(memory: str) -> tuple[Memories, list[Row], list[Row]]:
     memories: Memories = {}
     for row in rows:
         bank = names.get(row[0], f"salvaged-{row[0]}")
-        with suppress(ValueError, TypeError, LookupError):  # the row itself is damaged
+        with suppress(ValueError, TypeError, LookupError):  # raised if the row itself is damaged
             entry = memory_of(row[1:])
             known = memories.get((bank, entry.id))
             # The name of a removed bank begins with a slash.
@@ -236,23 +240,25 @@ def _by_number(damaged: sqlite3.Connection) -> Iterator[Row]:
 
 
 def _by_page(scratch: str, table: str, select: str) -> Iterator[Row]:
-    """The rows of a table on all pages that could contain some, including unreferenced pages.
+    """The rows of a table, read from every page that could contain some, including unreferenced pages.
 
-    The schema may be damaged too, so the first page is replaced by one that defines only this table, with a
-    single page after the last one. Each leaf page is copied there in turn, and read as the whole table.
+    The schema may be damaged too, so the first page is replaced by one that defines only this table, and says
+    that the table consists of one extra page at the end of the file. Each leaf page is copied to that extra
+    page in turn, and then read as the whole table.
     Source: https://www.sqlite.org/fileformat2.html#b_tree_pages
     """
     with open(scratch, "r+b", buffering=0) as file:
         head = os.pread(file.fileno(), 100, 0)
         size = int.from_bytes(head[16:18], "big")
-        size = size if size >= 512 and not size & (size - 1) else 4096  # ctx never sets another
+        # 4096: the page size that ctx always uses.
+        size = size if size >= 512 and not size & (size - 1) else 4096
         pages = os.fstat(file.fileno()).st_size // size
         if not pages:
             return
         os.pwrite(file.fileno(), _first_page(scratch, table, size, pages + 1), 0)
         for page in range(1, pages):
             content = os.pread(file.fileno(), size, page * size)
-            if content[:1] == b"\x0d":  # a page with rows of a table
+            if content[:1] == b"\x0d":  # the page has rows of some table
                 os.pwrite(file.fileno(), content, pages * size)
                 with closing(_opened(scratch)) as connection:
                     yield from list(_rows(connection, select))

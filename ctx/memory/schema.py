@@ -1,11 +1,11 @@
 """The memory tables, their migrations, and the SQL in which SQLite and PostgreSQL differ.
 
-Version 2 adds columns, such as when a memory was said, and changes the encoding of vectors, which needs no
-embedder. Version 3 adds the sessions of clients.
+Version 2 of the tables adds columns, such as when a memory was said, and changes the encoding of vectors;
+stored vectors are converted without an embedder. Version 3 adds the sessions of clients.
 
-The two databases store and rank words, lock a bank, and number operations in different ways (`Engine`). All
-other SQL is shared. In a statement, `?` stands for a value; lists of numbers or ids are passed as JSON
-(`IN_NUMBERS`, `IN_TEXTS`). The PostgreSQL schema defines the SQLite functions that PostgreSQL lacks
+SQLite and PostgreSQL store and rank words, lock a bank and number operations in different ways (`Engine`).
+All other SQL is shared. In a statement, `?` stands for a value; a list of numbers or ids is passed as one
+JSON text (`IN_NUMBERS`, `IN_TEXTS`). The PostgreSQL schema defines the SQLite functions that PostgreSQL lacks
 (`json_each`, `json_extract`, `json_type`, `instr`).
 """
 
@@ -20,7 +20,7 @@ from ctx.models import JSON
 from ctx.store.record import Statements
 from ctx.store.schema import Connection, migrate, schema_version
 
-# The tables and indexes that SQLite and PostgreSQL share; PostgreSQL replaces the types.
+# The tables and indexes that SQLite and PostgreSQL share. For PostgreSQL, the column types are replaced.
 COMMON = """
     CREATE TABLE memory_banks (
       bank_no INTEGER PRIMARY KEY, bank TEXT NOT NULL UNIQUE, created_ms INTEGER NOT NULL,
@@ -116,7 +116,7 @@ def bring_up_to_date(connection: Connection) -> None:
 
 
 def check_version(connection: Connection) -> None:
-    """Raises `StoreError` if the tables have another version than the current one."""
+    """Raises `StoreError` if the tables do not have the current version."""
     version = schema_version(connection, COMPONENT)
     if version != len(MIGRATIONS):
         state = "have the format of another version of ctx" if version else "do not exist yet"
@@ -127,7 +127,7 @@ def check_version(connection: Connection) -> None:
 # -- the differences of the databases ------------------------------------------------------------------------
 
 UNSHREDDED = "memory.unshredded"  # a key in `meta` while the file or its log may contain erased data
-PARTING = "|"  # separates passages; no term contains it
+PARTING = "|"  # separates the terms of two passages; no term contains it
 IN_NUMBERS = "IN (SELECT CAST(value AS BIGINT) FROM json_each(?))"
 IN_TEXTS = "IN (SELECT value FROM json_each(?))"
 
@@ -160,7 +160,7 @@ class Engine:
             "{} memories are missing from the word index",
         ),
     )
-    """Queries that count inconsistencies of the word index, each with a message to report the count."""
+    """(query that counts an inconsistency of the word index, message that reports the count) pairs."""
 
     def __init__(self, connection: Statements) -> None:
         self.connection = connection
@@ -170,26 +170,26 @@ class Engine:
         return iter(self.connection.execute(sql, values))
 
     def indexed_by(self, index: str) -> str:
-        """The SQL hint, after a table's name, that makes the planner use an index."""
+        """The SQL hint that makes the planner use an index. It is written after the table's name."""
         return f"INDEXED BY {index}"
 
     def damage(self) -> list[str]:
-        """Messages about damage of the file."""
+        """Messages about damage to the database file; [] if there is none."""
         [verdict] = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         return [] if verdict == "ok" else [f"the catalog file is damaged: {verdict}"]
 
     # -- writing ---------------------------------------------------------------------------------------------
     def holding(self, select: str) -> str:
-        """Extends a SELECT of a bank's row: it also locks the row until the transaction ends.
+        """Extends a SELECT of a bank's row, so that it also locks the row until the transaction ends.
 
-        The result has an extra last column: the number of the next operation, higher than all earlier ones.
+        The result has an extra last column: the number for the next operation, higher than all earlier ones.
         """
         return f"SELECT *, (SELECT coalesce(max(no), 0) + 1 FROM memory_journal) FROM ({select})"
 
     def note_erasure(self) -> None:
         """Records that deleted content still has to be overwritten (`MemoryRows.shred`).
 
-        So that the next process does it if this one dies before.
+        If this process dies first, the next one overwrites the content.
         """
         self.connection.execute(f"INSERT INTO meta VALUES ('{UNSHREDDED}', 1) ON CONFLICT (key) DO NOTHING")
 
@@ -217,13 +217,13 @@ class Engine:
         self.connection.executemany("UPDATE memory_words SET terms = ? WHERE rowid = ?", moved)
 
     def words(self, bank_no: int, nos: Iterable[int]) -> dict[int, list[list[str]]]:
-        """The stored terms of these memories by number, as returned by `segments`."""
+        """Memory number -> its stored terms, as `ctx.memory.scores.segments` returned them."""
         rows = self.connection.execute(_STORED_WORDS, (listed(nos),))
         prefix = f" {bank_no}:"  # no term has a space
         return {no: parted(f" {terms}".replace(prefix, " ")) for no, terms in rows}
 
     def frequencies(self, bank_no: int, words: Iterable[str]) -> dict[str, int]:
-        """How many memories of the bank contain each term; terms in none are left out."""
+        """Term -> number of memories in the bank that contain it. Terms in no memory are left out."""
         select = "SELECT doc FROM memory_vocabulary WHERE term = ?"
         rows = {word: self.connection.execute(select, (f"{bank_no}:{word}",)).fetchone() for word in words}
         return {word: row[0] for word, row in rows.items() if row}
@@ -240,7 +240,8 @@ class Engine:
         """Numbers of up to k memories from `first_no` on that contain any of the terms, best first by FTS5's
         BM25. `frequencies` has the number of memories that contain each term.
 
-        `clause` is a condition on the memory `m`; it makes the query slower, since each memory is looked up.
+        `clause` is an SQL condition on the memory `m`. It makes the query slower, since the row of each
+        memory is looked up.
         """
         match = " OR ".join('"{}:{}"'.format(bank_no, word.replace('"', "")) for word in frequencies)
         joined_memory = " CROSS JOIN memories m ON m.no = w.rowid" if clause else ""

@@ -1,14 +1,14 @@
 """The indexed words of a memory, and its score for a query.
 
-Most memories are a single passage. A long one, such as a stored session, is split into passages and found by
-the best of them: an embedder reads only a few hundred tokens, and the words of a query belong together only
-if they are close to each other.
+Most memories are a single passage. A long memory, such as a stored session, is split into passages, and its
+best passage decides how well it matches. The reasons: an embedder reads only a few hundred tokens, and the
+words of a query belong together only if they are close to each other.
 
 A score in [0, 1] is the probability that a memory answers a query: 1 - (1 - semantic)(1 - lexical). It does
 not depend on the other hits. `semantic` is a logistic function of the cosine, fitted for each
 embedding model. `lexical` is the share of the query's words, weighted by their rarity in the bank, that occur
-together in one passage. Either is enough to pass a threshold, so that 0.7 means the same with and without
-an embedder.
+together in one passage. One of the two is enough for a high score, so that a threshold such as 0.7 means the
+same with and without an embedder.
 """
 
 import math
@@ -24,14 +24,14 @@ from ctx.memory.records import all_contexts
 from ctx.models import embedding_text
 from ctx.text.analyze import MAX_QUERY_CHARS, composed, query_terms, terms, words
 
-MAX_STATEMENT_CHARS = 300  # two or three sentences
+MAX_STATEMENT_CHARS = 300  # the length of two or three sentences
 # The start of a line in a conversation: the name of the speaker and a colon.
 _TURN = re.compile(r"\s*[A-ZÄÖÜ][\w.'’-]{0,30}(?:\s[A-ZÄÖÜ][\w.'’-]{0,30})?:\s+(?=\S)")
 ABOUT_WEIGHT = 2  # the weight of a word in label, heading, context or tags; a word of the text has 1
-NO_CONTEXT = ("general",)  # contexts without information; they are not indexed
+NO_CONTEXT = ("general",)  # contexts that say nothing; they are not indexed
 _HEADING = re.compile(r"\s*(?:#{1,6}[ \t]+([^\n]{1,200})|([^\n]{1,120})\n[ \t]*\n)")
-MAX_PASSAGE_CHARS = 900  # about 200 tokens: below the 256 that MiniLM reads
-MAX_PASSAGES = 256  # of one text; the last one has the rest of the text
+MAX_PASSAGE_CHARS = 900  # about 200 tokens; the embedding model MiniLM reads at most 256
+MAX_PASSAGES = 256  # passages of one text; the last passage has the rest of the text
 
 _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?。！？])\s+"), re.compile(r"\s+"))
 
@@ -57,7 +57,7 @@ def _break(text: str, start: int, size: int) -> int:
     window = text[start:stop]
     for pattern in _BREAKS:
         last = max((match.end() for match in pattern.finditer(window)), default=0)
-        if last > size // 3:  # an earlier break would leave a very short piece
+        if last > size // 3:  # a break further to the left would leave a very short piece
             return start + last
     return stop
 
@@ -84,8 +84,8 @@ def embedding_texts(text: str) -> list[str]:
     """The texts to embed for a memory: its passages in the first person, each after the first with the
     heading in front.
 
-    A long conversation is split into short passages, because its subject changes with every turn, and the
-    vector of a long passage would be a mean of all subjects.
+    A long conversation is split into short passages: its subject changes with every turn, and the vector of a
+    long passage would be a mean of all its subjects.
     """
     lines = text.strip().split("\n") if len(text) > MAX_PASSAGE_CHARS else []
     is_conversation = len(lines) > 1 and sum(_TURN.match(line) is not None for line in lines) * 2 > len(lines)
@@ -96,7 +96,7 @@ def embedding_texts(text: str) -> list[str]:
 
 
 def heading(text: str) -> str:
-    """The first line, if it is a Markdown heading or a short line before an empty one; else ""."""
+    """The first line of a text, if it is a Markdown heading or a short line before an empty line; else ""."""
     match = _HEADING.match(text)
     return (match[1] or match[2]) if match else ""
 
@@ -104,9 +104,12 @@ def heading(text: str) -> str:
 # -- scores --------------------------------------------------------------------------------------------------
 
 SUBSTRING_FLOOR = 0.95  # the minimum lexical score of a memory that contains the whole query
-PART_CREDIT = 0.5  # for the parts of an identifier in the query, if it does not occur as a whole
-PRIOR_HOLDERS = 5  # memories assumed to contain each word, so that one more memory hardly changes a score
-PRIOR_MEMORIES = 1000  # the assumed minimum size of a bank: in a bank of three, no word is common
+# What the parts of an identifier in the query count, if the whole identifier does not occur.
+PART_CREDIT = 0.5
+# This many memories are assumed to contain each word, so that one more hardly changes a score.
+PRIOR_HOLDERS = 5
+# A bank is assumed to have at least this many memories: in a bank of three, no word is common.
+PRIOR_MEMORIES = 1000
 _BM25_K1 = 1.2
 _BM25_B = 0.75
 _WORD = re.compile(r"[^\W_]+")
@@ -122,14 +125,16 @@ class Logistic(NamedTuple):
         return 1.0 / (1.0 + math.exp(-self.slope * (cosine - self.middle)))
 
 
-# P(the memory answers the query), fitted by `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv.
+# Embedding model -> probability that a memory with this cosine answers the query. Fitted by
+# `benchmarks/memory.py --fit` on benchmarks/memories/pairs.tsv.
 CALIBRATIONS = {"all-MiniLM-L6-v2": Logistic(11.0, 0.3823)}
-# For other models: bge and e5 give unrelated texts 0.5 to 0.8, so only a very high cosine counts.
+# For other models. With bge and e5, unrelated texts have cosines of 0.5 to 0.8, so only a very high cosine
+# counts.
 UNKNOWN_MODEL = Logistic(20.0, 0.85)
 
 
 def calibration(model: str) -> Logistic:
-    """The calibration of the model whose name contains a known one; else `UNKNOWN_MODEL`."""
+    """The calibration for a model whose name contains a name in `CALIBRATIONS`; else `UNKNOWN_MODEL`."""
     low = model.lower()
     return next((fit for name, fit in CALIBRATIONS.items() if name.lower() in low), UNKNOWN_MODEL)
 
@@ -139,7 +144,8 @@ class QueryWord(NamedTuple):
     share of the query's total weight.
     """
 
-    whole: str | None  # None for a text without spaces, which is found by its pairs of characters
+    # None for writing without spaces (Chinese, Japanese), which is found by pairs of characters.
+    whole: str | None
     parts: tuple[str, ...]
     share: float
 
@@ -176,7 +182,7 @@ def word_query(
     weights: dict[tuple[str | None, tuple[str, ...]], float] = {}
     for word in _WORD.findall(composed(query[:MAX_QUERY_CHARS])):
         looked_for = [term for term in query_terms(word) if term in weight]
-        if looked_for:  # otherwise the word is a stop word
+        if looked_for:  # if empty, the word is a stop word
             whole = next((term for term in words(word) if term in looked_for), None)
             parts = tuple(term for term in looked_for if term != whole)
             weights[whole, parts] = max(weight[term] for term in looked_for)
@@ -186,7 +192,7 @@ def word_query(
 
 
 def bm25(query: WordQuery, segments: Sequence[Sequence[str]]) -> float:
-    """The BM25 of a memory, with the statistics of its bank. `segments` are its indexed terms."""
+    """The BM25 of a memory, computed with the word frequencies of its bank. `segments`: its indexed terms."""
     if not segments:
         return 0.0
     counts = Counter(chain(*segments, *repeat(segments[0], ABOUT_WEIGHT - 1)))
@@ -214,7 +220,7 @@ def coverage(query: WordQuery, segments: Sequence[Sequence[str]], text: str) -> 
 
 
 def _credit(word: QueryWord, terms: set[str]) -> float:
-    """1 if a word is among the terms, less if only parts of it are."""
+    """How much a word of the query counts: 1 if it is among the terms, less if only parts of it are."""
     if word.whole in terms:
         return 1.0
     share = sum(part in terms for part in word.parts) / (len(word.parts) or 1)

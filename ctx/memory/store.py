@@ -1,5 +1,7 @@
-"""The memory banks of one store: a file, or a database that machines share. Copies memories between the two
-(`move_memories`): all banks with words, vectors, history and journal, and the sessions of clients.
+"""The memory banks of one store, which is a file, or a database that several machines share.
+
+`move_memories` copies one store to another: all banks with words, vectors, history and journal, and the
+sessions of clients.
 """
 
 import hashlib
@@ -29,7 +31,7 @@ from ctx.models import JSON, OWN_BANK
 logger = logging.getLogger(__name__)
 
 _ALL = 1_000_000_000
-# Queries that count inconsistencies, each with a message to report the count.
+# (query that counts an inconsistency, message that reports the count) pairs.
 _STRAYS = (
     (
         "SELECT count(*) FROM memory_vectors v LEFT JOIN memories m"
@@ -47,14 +49,14 @@ _STRAYS = (
 def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
     """Opens the memory tables in a file, or at the URL of a database.
 
-    `leftovers` is for `SqliteRows`. Raises `StoreError`, `Busy`.
+    `leftovers` is described in `SqliteRows`. Raises `StoreError`, `Busy`.
     """
     if "://" not in place:
         return SqliteRows(place, leftovers)
     from ctx.cluster import open_database
 
     database = open_database(place)
-    from ctx.cluster.memory_db import PostgresRows  # imports psycopg, which comes with an extra
+    from ctx.cluster.memory_db import PostgresRows  # imports psycopg, which is installed only with an extra
 
     return PostgresRows(database, own=True)
 
@@ -63,8 +65,8 @@ class MemoryStore:
     """All banks of one store. Safe across threads and processes. A context manager.
 
     `place` is a file, the URL of a database, or open tables. `clock` returns milliseconds since the epoch.
-    `secrets` is the policy for texts with a secret: flag, redact, refuse or off. With `consolidate`, the
-    language model decides for each new fact which similar memories it replaces.
+    `secrets` is the policy for texts that look like a secret: flag, redact, refuse or off. With
+    `consolidate`, the language model decides for each new fact which similar memories it replaces.
     """
 
     def __init__(
@@ -108,7 +110,8 @@ class MemoryStore:
         try:
             check_bank_id(id)
         except BadRequest:
-            if id not in self.banks():  # earlier versions allowed letters of any script
+            # Accept an invalid id that exists: earlier versions allowed letters of any script.
+            if id not in self.banks():
                 raise
         return MemoryBank(self, id, source)
 
@@ -134,7 +137,8 @@ class MemoryStore:
 
     def _existing(self, reader: Reader) -> Reader:
         """The reader itself. Raises `NotFound` if its bank does not exist."""
-        if not reader.exists or reader.bank.bank.startswith("/"):  # the name of a removed bank
+        # Only the name of a removed bank begins with a slash.
+        if not reader.exists or reader.bank.bank.startswith("/"):
             raise NotFound(no_bank(reader.bank.bank))
         return reader
 
@@ -165,7 +169,7 @@ class MemoryStore:
         return count
 
     def check(self, *, deep: bool = False) -> list[str]:
-        """Messages about damage and inconsistencies of the store; [] if there are none.
+        """Messages about damage to the store and inconsistencies in it; [] if there are none.
 
         `deep` also compares the indexed terms of each memory with its text.
         """
@@ -240,15 +244,15 @@ def _of_bank(reader: Reader, *, deep: bool) -> list[str]:
 
 # -- moving to another database ------------------------------------------------------------------------------
 
-# All numbers stay the same. The copy is one transaction: a move that is interrupted changes nothing, and can
-# be run again.
+# Rows keep their numbers in the other database. The copy is one transaction: a move that is interrupted
+# changes nothing, and can be run again.
 
 BATCH = 500  # rows per statement
 Progress = Callable[[str, int, int], None]
-"""`progress(step, count, total)` is called after each batch."""
+"""`progress(step, count, total)` is called after each batch of rows."""
 
-# The columns to copy of each table, without those that the word index sets. The first columns, up to the one
-# given, identify a row.
+# Table -> the columns to copy, and how many of them, from the first on, identify a row. Columns that the word
+# index sets are not copied.
 _TABLES = {
     "memory_models": (("model_no", "model"), 1),
     "memory_banks": (BankRow._fields, 1),
@@ -272,7 +276,7 @@ class MovedMemories(NamedTuple):
 
 
 def check_target(origin: MemoryRows, target: MemoryRows) -> None:
-    """Raises `BadRequest` if the target has banks that the origin lacks, or that changed after a move."""
+    """Raises `BadRequest` if the target has banks that the origin lacks, or that changed since a move."""
     with origin.view() as source, target.view() as goal:
         banks = {bank.bank_no: bank for bank in _banks(source)}
         changed = [bank.bank for bank in _banks(goal) if not _behind(source, bank, banks.get(bank.bank_no))]
@@ -284,13 +288,13 @@ def check_target(origin: MemoryRows, target: MemoryRows) -> None:
 
 
 def move_memories(origin: MemoryRows, target: MemoryRows, *, progress: Progress) -> MovedMemories:
-    """Copies all banks of `origin` to `target`, unless they are equal, and compares the two.
+    """Copies all banks of `origin` to `target`, unless the two are equal, and compares them afterwards.
 
-    Banks that only the target has are removed.
-
-    Neither store may be written meanwhile. Raises `StoreError` if they are not equal afterwards.
+    Banks that only the target has are removed. During the move, nothing may write to either store. Raises
+    `StoreError` if the two are not equal afterwards.
     """
-    # PostgreSQL ends a transaction that is idle for two minutes: none is open while the other store is read.
+    # PostgreSQL ends a transaction that is idle for two minutes, so none is open on one store while the other
+    # is read.
     with origin.view() as source:
         digest = _digest(source)
         banks = sum(not bank.bank.startswith("/") for bank in _banks(source))
@@ -326,7 +330,7 @@ def _copy(source: Engine, goal: Engine, progress: Progress, total: int) -> None:
 
 
 def _copy_rows(source: Engine, goal: Engine, table: str, columns: tuple[str, ...]) -> Iterator[int]:
-    """Copies the rows of a table in batches, and yields the size of each."""
+    """Copies the rows of a table in batches, and yields the size of each batch."""
     rows = source.stream(f"SELECT {', '.join(columns)} FROM {table}")
     marks = ", ".join("?" * len(columns))
     while batch := [tuple(map(plain_number, row)) for row in islice(rows, BATCH)]:
@@ -345,13 +349,13 @@ def _behind(origin: Engine, bank: BankRow, other: BankRow | None) -> bool:
         return False
     if bank.bank.startswith("/"):  # removed in the target: a copy would restore it
         return other.bank.startswith("/")
-    # Not only in the journal of the same bank: it may have been merged into another one since.
+    # Look in the journals of all banks: the bank may have been merged into another one since.
     select = "SELECT 1 FROM memory_journal WHERE hash = ?"
     return not bank.head or bool(origin.connection.execute(select, (bank.head,)).fetchone())
 
 
 def _rows(engine: Engine, table: str) -> Iterator[tuple[JSON, ...]]:
-    """The rows of a table, ordered by key. Values are the same for both databases."""
+    """The rows of a table, ordered by key. Both databases give the same values."""
     columns, keys = _TABLES[table]
     rows = engine.stream(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(columns[:keys])}")
     return (tuple(map(plain_number, row)) for row in rows)
@@ -367,7 +371,7 @@ def _words(engine: Engine) -> Iterator[tuple[int, int, list[list[str]]]]:
 
 
 def _digest(engine: Engine) -> str:
-    """A digest of all memories. It is the same for both databases."""
+    """A digest of all memories. Both databases give the same digest."""
     total = hashlib.sha256()
     for table in _TABLES:
         for row in _rows(engine, table):

@@ -1,7 +1,8 @@
-"""Embeds memories and queries. The vectors are packed to 8 bits for the tables, and cached in memory for each
+"""Embeds memories and queries. Vectors are stored with 8 bits per dimension, and cached in memory for each
 bank.
 
-Without an embedder, or if it fails, memories are still stored and found by their words, and embedded later.
+Without an embedder, or if it fails, memories are still stored and found by their words. They are embedded
+later.
 
 A search scans all vectors of a bank. A million vectors of 384 dimensions take 0.4 GB.
 """
@@ -37,17 +38,21 @@ from ctx.store.segments import Floats as Floats
 
 logger = logging.getLogger(__name__)
 
-# A text of this length takes the embedder about a second. A longer one is stored without vectors, found by
-# its words, and embedded in the background.
+# Embedding a text of this length takes about a second. A longer text is stored without vectors and embedded
+# in the background; until then it is found by its words.
 MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
-CODED_ROWS = 8_192  # from this number of rows on, multiplying codes is faster than floats
+# With at least this many vectors, multiplying the 8-bit codes is faster than multiplying floats.
+CODED_ROWS = 8_192
 _STEP_BYTES = 4
-_DEVIATIONS = 6.0  # the assumed maximum error of an estimated score, in standard deviations
-_MIN_SAMPLE, _MAX_SAMPLE = 32, 256  # vectors that are compared to learn which cosines are high for a model
+_DEVIATIONS = 6.0  # the assumed maximum error of an estimated cosine, in standard deviations
+# The numbers of vectors to compare, to learn which cosines are high for a model.
+_MIN_SAMPLE, _MAX_SAMPLE = 32, 256
 
 
 def pack(vector: Floats) -> bytes:
-    """Packs the direction of a vector of any length: the step (float32), then one byte per dimension."""
+    """Packs the direction of a vector: the step (float32), which is the value of one unit of a code, then one
+    code byte per dimension.
+    """
     codes, steps = encode(_unit(vector)[None, :].astype(np.float32))
     return bytes(steps.astype("<f4").tobytes() + codes.tobytes())
 
@@ -58,7 +63,7 @@ def _unit(vector: Floats) -> Floats:
 
 
 def unpack(packed: bytes) -> Floats:
-    """The unit vector of packed bytes, with a precision of 8 bits. The inverse of `pack`."""
+    """The unit vector that was packed, with a precision of 8 bits per dimension. The inverse of `pack`."""
     vector: Floats = decode(*_unpacked([packed]))[0]
     return vector
 
@@ -71,13 +76,13 @@ def _unpacked(batch: Sequence[bytes]) -> tuple[Codes, Floats]:
 
 
 class _Rows(NamedTuple):
-    """The arrays that searches read. In the first `filled` columns, only `alive` changes."""
+    """The arrays that searches read. The first `filled` columns are used; in these, only `alive` changes."""
 
     columns: Signed  # (dim, capacity): one vector per column, the fastest layout for scans
-    sums: Products  # of each vector's codes
+    sums: Products  # the sum of each vector's codes
     steps: Floats
     owners: npt.NDArray[np.int64]
-    alive: npt.NDArray[np.bool_]  # not deleted, and not replaced by a later vector of the memory
+    alive: npt.NDArray[np.bool_]  # false if the memory is deleted or has a later vector
     filled: int
 
     @property
@@ -90,7 +95,7 @@ class _Rows(NamedTuple):
         return cls(
             np.zeros((dim, capacity), np.int8),
             np.zeros(capacity, np.int32),
-            np.zeros(capacity, np.float32),  # unused columns are multiplied too
+            np.zeros(capacity, np.float32),  # zeros, because a scan multiplies unused columns too
             np.empty(capacity, np.int64),
             np.zeros(capacity, np.bool_),
             0,
@@ -110,7 +115,7 @@ class BankVectors:
         self._seq = -1
         self._purges = 0
         self._last_owner = 0
-        # The number of vectors at the last sample, and the quantile.
+        # (number of vectors when `quantile` last took a sample, the result).
         self._sampled: tuple[int, float | None] = (0, None)
 
     def refresh(self, reader: Reader, model_no: int) -> None:
@@ -120,7 +125,7 @@ class BankVectors:
             return
         with self._lock:
             if bank.seq <= self._seq and bank.purges == self._purges:
-                return  # another thread has loaded these changes or newer ones
+                return  # another thread has already loaded these changes, or newer ones
             many_dead = self._dead * 3 > self._rows.filled + CODED_ROWS
             if self._seq < 0 or bank.purges != self._purges or many_dead:
                 self._clear()
@@ -156,7 +161,8 @@ class BankVectors:
             rows.owners[first:end] = owners
             rows.alive[first:end] = [no not in deleted for no in owners]
             self._last_owner = max(self._last_owner, *owners)
-            self._rows = rows._replace(filled=end)  # last: a reader without the lock sees complete rows only
+            # Set last, so that a reader without the lock sees only complete columns.
+            self._rows = rows._replace(filled=end)
 
     def nearest(self, query: Floats, k: int, *, among: list[int] | None = None) -> dict[int, float]:
         """The cosines of the k memories whose best passage is nearest to a unit vector, by number, nearest
@@ -184,7 +190,7 @@ class BankVectors:
                 nearest.setdefault(int(owners[chosen[index]]), float(exact[index]))
             if len(nearest) >= k or width >= len(places):
                 return dict(islice(nearest.items(), k))
-            width *= 4  # too many of the passages belong to the same memories
+            width *= 4  # the nearest passages belong to too few memories: look at more passages
 
     def quantile(self, share: float) -> float | None:
         """A quantile of the cosines of all pairs of vectors, estimated from a sample.
@@ -203,7 +209,7 @@ class BankVectors:
             return self._sampled[1]
 
     def cosines_among(self, nos: list[int]) -> dict[tuple[int, int], float]:
-        """The cosine of the nearest passages of each pair of these memories.
+        """Pair of memory numbers -> cosine of the two passages that are nearest to each other.
 
         Memories without a vector are left out.
         """
@@ -215,7 +221,7 @@ class BankVectors:
         return dict(zip(product(owners, owners), chain(*cosines), strict=True))
 
     def cosines(self, query: Floats, nos: list[int]) -> dict[int, float]:
-        """The cosine of each memory's best passage. Memories without a vector are left out."""
+        """Memory number -> cosine of its best passage. Memories without a vector are left out."""
         owners, starts, vectors = self._passages_of(nos)
         if not owners or vectors.shape[1] != len(query):
             return {}
@@ -224,8 +230,8 @@ class BankVectors:
     def _passages_of(self, nos: list[int]) -> tuple[list[int], npt.NDArray[np.intp], Floats]:
         """(memories, starts, vectors) of the memories among `nos` that have a vector.
 
-        `memories` are ascending numbers. `starts` are the indexes of each memory's first passage in
-        `vectors`, which are unit vectors, float32 (passages, dim).
+        `memories` has memory numbers, ascending. `starts` has the index in `vectors` of each memory's first
+        passage. `vectors` has unit vectors, float32 (passages, dim).
         """
         with self._lock:
             rows = self._rows
@@ -237,14 +243,14 @@ class BankVectors:
 
 
 def _scan(rows: _Rows, query: Floats) -> tuple[Floats, float]:
-    """Estimates of all cosines with a query, float32 (filled,), and their maximum error."""
+    """Estimated cosines of a query with all vectors, float32 (filled,), and their maximum error."""
     count = rows.filled
     if count < CODED_ROWS:
         return (query @ rows.columns[:, :count].astype(np.float32)) * rows.steps[:count], 0.0
     values, step = query_codes(query)
     products = multiply(query_row(values), rows.columns)[0, :count] - QUERY_ZERO * rows.sums[:count]
-    # The error of each component of the query is at most half a step. The product of these errors with a unit
-    # vector has a standard deviation of step / sqrt(12).
+    # The query is rounded to 8 bits too, so the error of each of its components is at most half a step. The
+    # product of these errors with a unit vector has a standard deviation of step / sqrt(12).
     return products.astype(np.float32) * rows.steps[:count] * step, _DEVIATIONS * float(step) / 12**0.5
 
 
@@ -282,7 +288,7 @@ class Embedding:
         try:
             vectors = [pack(np.asarray(vector, np.float32)) for vector in self.embedder.embed(listed, stop)]
         except CtxError as error:
-            # The memories must be stored anyway.
+            # Do not raise: the memories must be stored, even without vectors.
             logger.warning("memory=embed outcome=%s texts=%d", error.word, len(texts))
             vectors = []
         if len(vectors) < len(listed):
@@ -291,8 +297,8 @@ class Embedding:
         return [[next(packed) for _ in entry] for entry in passages]
 
     def stored(self, vectors: Sequence[Sequence[bytes]]) -> None:
-        """Call it after memories were stored, with their vectors. Memories without vectors are then embedded
-        in the background.
+        """To be called with the vectors of memories after these were stored. If any memory has none, it is
+        embedded in the background.
         """
         if self.embedder is not None and not all(vectors):
             self._deferred()
@@ -309,7 +315,7 @@ class Embedding:
         return _unit(vector) if vector.any() else None
 
     def of_bank(self, reader: Reader) -> BankVectors | None:
-        """The cached vectors of a bank, brought up to date; None if the model has embedded none."""
+        """The cached vectors of a bank, brought up to date; None if the model has embedded no memories."""
         if self.model is None or (model_no := reader.model_no(self.model)) is None:
             return None
         with self._lock:

@@ -17,10 +17,10 @@ _INSERT = (
     f"({', '.join('?' * len(COLUMN_NAMES))})"
     " ON CONFLICT DO NOTHING RETURNING no"
 )
-# The number of undeleted memories and of their terms, with a condition behind.
+# `LIVE` selects the number of undeleted memories and of their terms; a condition must follow.
 _COUNTS = "count(*), CAST(coalesce(sum(term_count), 0) AS BIGINT)"
 LIVE = f"SELECT {_COUNTS} FROM memories WHERE deleted_ms IS NULL AND"
-# Deletes the data of an erased memory, except its vectors. The memory itself comes last.
+# Statements that delete the data of an erased memory, except its vectors. Its row is deleted last.
 _BELONGINGS = (
     "DELETE FROM memory_aliases WHERE memory_no {}",
     "DELETE FROM memory_sessions WHERE memory_no {}",
@@ -30,7 +30,7 @@ _BELONGINGS = (
 
 
 class Writer(Reader):
-    """Writes one operation on a bank. Creates the bank if it does not exist."""
+    """Writes one operation (such as `put`) on a bank. Creates the bank if it does not exist."""
 
     def __init__(self, engine: Engine, bank: str, op: str, at_ms: int, actor: JSON) -> None:
         super().__init__(engine, bank, locked=True)
@@ -45,10 +45,12 @@ class Writer(Reader):
         self._ids: list[str] = []
         self._count = 0
         self._detail: dict[str, JSON] = {}
-        self._live = self._live_terms = 0  # the changes of these counts by this operation
+        self._live = self._live_terms = 0  # how much this operation changes the two counts of the bank
 
     def _add(self, table: str, *values: JSON, anew: bool = True) -> bool:
-        """Adds a row. If not `anew`, there may be one with its key already. Returns whether it was added."""
+        """Adds a row to a table, and returns whether it was added. If not `anew`, a row with the same key may
+        exist, which is then kept.
+        """
         insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})"
         cursor = self.run(insert if anew else f"{insert} ON CONFLICT DO NOTHING", *values)
         return int(cursor.rowcount) > 0
@@ -112,8 +114,8 @@ class Writer(Reader):
             self.replace_vectors(memory, None, ())
             for sql in _BELONGINGS:
                 self.run(sql.format("= ?"), memory.no)
-            # Empty the stored replies that name the memory, but keep their keys: a repeated request must not
-            # store the erased memory again.
+            # Empty the stored replies that name an erased memory, but keep their idempotency keys: a repeated
+            # request must not store the erased memory again.
             emptied = "UPDATE memory_replies SET request = '', reply = 'null'"
             self.run(f"{emptied} WHERE bank_no = ? AND instr(reply, ?) > 0", self.bank_no, memory.id)
             self._ids.append(memory.id)
@@ -132,7 +134,7 @@ class Writer(Reader):
     def revive_bereft(self, nos: Iterable[int], *, waiting: bool = False) -> None:
         """Makes those of these memories current again whose successor is deleted or missing.
 
-        `waiting`: a missing successor may still be imported, so only a deleted one counts.
+        With `waiting`, a missing successor does not count, because it may still be imported.
         """
         successor = "(SELECT 1 FROM memories s WHERE s.bank_no = m.bank_no AND s.id = m.superseded_by"
         gone = f"EXISTS {successor} AND s.deleted_ms IS NOT NULL)"
@@ -161,20 +163,20 @@ class Writer(Reader):
         moved = "UPDATE {} SET bank_no = ? WHERE bank_no = ?"
         of_members = f"{moved} AND memory_no {IN_NUMBERS}"
         self.run(of_members.format("memory_vectors"), home, theirs, members)
-        # Aliases and idempotency keys that already exist in this bank are dropped.
+        # Aliases and idempotency keys of the other bank are dropped if this bank already has them.
         unless = " AND {0} NOT IN (SELECT {0} FROM memory_{1} WHERE bank_no = ?)".format
         aliases = of_members.format("memory_aliases") + unless("alias", "aliases")
         self.run(aliases, home, theirs, members, home)
         self.run(moved.format("memory_replies") + unless("key", "replies"), home, theirs, home)
         self.run(moved.format("memory_journal"), home, theirs)
-        self._count_purge()  # caches expect new vectors only after the last one they know
+        self._count_purge()  # caches expect new vectors only behind the last one that they know
         empty(self.engine, theirs)
         retire(self.engine, theirs)
         self._count += len(nos)
         self.detail(bank=other.bank.bank, bank_no=theirs)
 
     def touch(self, nos: Sequence[int], session: str | None) -> None:
-        """Counts a read of these memories. This makes no new versions."""
+        """Counts a read of these memories. Their `version` does not change."""
         update = (
             "UPDATE memories SET accessed_ms = CASE WHEN accessed_ms < ? THEN ? ELSE accessed_ms END,"
             f" access_count = access_count + 1 WHERE +bank_no = ? AND no {IN_NUMBERS}"
@@ -222,7 +224,9 @@ class Writer(Reader):
         self._live_terms -= memory.term_count
 
     def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
-        """Replaces the vectors of a memory. Without any, only its words find it until it is embedded."""
+        """Replaces the vectors of a memory. Without vectors, only the memory's words find it
+        until it is embedded.
+        """
         models = "model_no IN (SELECT model_no FROM memory_models)"
         delete = f"DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ? AND {models}"
         self.run(delete, self.bank_no, memory.no)
@@ -248,7 +252,7 @@ class Writer(Reader):
 
     # -- the journal -----------------------------------------------------------------------------------------
     def detail(self, **entries: JSON) -> None:
-        """Adds entries to the journal line. They must not have a memory's text. None values are left out."""
+        """Adds entries to the journal line. They must not contain the text of a memory. None is left out."""
         self._detail |= {name: entry for name, entry in entries.items() if entry is not None}
 
     def _note(self, memory: Memory, before: dict[str, JSON] | None) -> None:
@@ -267,11 +271,12 @@ class Writer(Reader):
             return
         detail: dict[str, JSON] = {"count": self._count, **self._detail}
         if self._ids:
-            detail["ids"] = self._ids[:20]  # the digest covers all of them
+            detail["ids"] = self._ids[:20]  # the detail has the first ids only; its digest covers all of them
             detail["digest"] = hashlib.sha256("\n".join(self._ids).encode()).hexdigest()
         actor, detail_text = canonical(self._actor), canonical(detail)
         line = (self.bank.head, self.op_id, self.op, str(self.at_ms), actor, detail_text)
-        link = hashlib.sha256("\n".join(line).encode()).hexdigest()  # covers the line before
+        # `line` has the hash of the line before, so the hash covers it.
+        link = hashlib.sha256("\n".join(line).encode()).hexdigest()
         entry = (self.op_id, self.op, self.at_ms, actor, detail_text, link)
         self._add("memory_journal", self.op_no, self.bank_no, *entry)
         update = "UPDATE memory_banks SET head = ?, seq = ?, live = live + ?, live_terms = live_terms + ?"
@@ -289,7 +294,7 @@ def empty(engine: Engine, bank_no: int) -> None:
 
 
 def retire(engine: Engine, bank_no: int) -> None:
-    """Removes an empty bank. Its row stays, so that its number, which caches may know, is not used again."""
+    """Removes an empty bank. Its row stays, so that its number is not used again: caches may know it."""
     engine.connection.execute(
         "UPDATE memory_banks SET bank = '/' || bank_no, config = '{}', live = 0, live_terms = 0, head = '',"
         " purges = purges + 1 WHERE bank_no = ?",

@@ -1,7 +1,8 @@
-"""Answers the host calls of running scripts.
+"""Answers the host calls of running scripts: the requests that the sandbox sends to the server.
 
-Documents and tools go through the Toolbox: `context.search(...)` in Lua is the `search` tool, with the same
-checks, defaults and log. HTTP and files are handled in `lua/host.py`, stored values in `store.py`.
+Calls for documents and tools go through the Toolbox (all tools of the server): `context.search(...)` in Lua
+is the `search` tool, with the same checks, defaults and log. HTTP and files are handled in `lua/host.py`,
+stored values in `store.py`.
 """
 
 import json
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_DEPTH = 4  # of scripts that call each other, because each holds a worker while it waits
-PROGRESS_EVERY_S = 0.1  # so that a loop with a million steps does not flood the client
-MAX_FINAL_REPORTS = 10  # reports with `done >= total`, which are sent at once
-MAX_MESSAGE = 200  # characters of a progress report
+MAX_DEPTH = 4  # longest chain of scripts that call each other; each holds a worker while it waits
+PROGRESS_EVERY_S = 0.1  # at least this long between two progress reports to the client
+MAX_FINAL_REPORTS = 10  # a script may send this many reports with `done >= total`, which do not wait
+MAX_MESSAGE = 200  # a progress message is cut to this many characters
 _FILTERS = ("source", "since", "until")
 _HOST_CALLS: dict[str, Callable[[host.Policy, bytes], bytes]] = {
     "log": host.log,
@@ -55,8 +56,8 @@ class Bridge(NamedTuple):
 
     @contextmanager
     def held(self) -> "Iterator[tuple[Bridge, HeldScriptStore | None]]":
-        """Yields a bridge for a scan, which keeps the scan's stored values in memory, and the store that
-        holds them (None outside a project).
+        """Yields a bridge for a connector's scan, and its script store (None outside a project). Until the
+        items of the scan are stored, the values that the scan stores are kept only in memory.
         """
         if self.store is None:
             yield self, None
@@ -72,10 +73,10 @@ class Bridge(NamedTuple):
 
     @contextmanager
     def running(self, policy: host.Policy, caller: Caller) -> Iterator[Host]:
-        """Yields the function that answers host calls, with access to the script's memory bank. If the block
-        raises, writes to the bank are undone.
+        """Yields the function that answers host calls, with access to the script's memory bank (a named set
+        of memories). If the block raises, writes to the bank are undone.
 
-        Raises `Unauthorized` if the caller's key does not open the bank.
+        Raises `Unauthorized` if the caller's key does not give access to the bank.
         """
         name = policy.memory_bank
         if name is None or self.memory is None:
@@ -95,7 +96,7 @@ class Bridge(NamedTuple):
             raise
 
     def _is_store(self, folder: str, name: str) -> bool:
-        name = name.lower()  # some file systems ignore case
+        name = name.lower()  # compared in lower case, because some file systems ignore case
         return any(
             is_of_store(name, store.lower())
             and files.identity(folder) == files.identity(os.path.realpath(os.path.dirname(store)))
@@ -163,8 +164,8 @@ class _RunningCall:
         try:
             reply = self._use_builtin("search", arguments, deadline_s)
         except EmbeddingsDisabled:
-            # The published example scripts use hybrid search; without a model, keyword search is better than
-            # an error.
+            # The example scripts of Context Harness ask for hybrid search. Without an embedding model,
+            # keyword search is better than an error.
             logger.warning(
                 "script '%s' asked for %s search, but embeddings are disabled: using keyword search",
                 self._policy.name,
@@ -218,8 +219,8 @@ class _RunningCall:
 
 
 class _Progress:
-    """Passes a script's progress reports to its caller. Drops reports that do not grow (MCP forbids them) or
-    come too fast.
+    """Passes a script's progress reports to its caller. Drops a report if `done` has not grown, which MCP
+    forbids, or if it comes too soon after the last one.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -248,13 +249,13 @@ def _amount(value: JSON) -> float:
 
 
 def _by_name(operation: str, values: list[JSON]) -> JSON:
-    """Lua's positional arguments as a table by name: first the required ones, then those in a table of
-    options.
+    """The positional arguments of a Lua call as name -> value: required arguments first, then those in a
+    final table of options.
     """
     from ctx.memory.ops import OPS  # already imported: the script has a memory bank
 
     if operation not in OPS:
-        return {}  # `BankCall.run` reports that it is unknown
+        return {}  # `BankCall.run` then reports that the operation is unknown
     required = OPS[operation].required
     if len(values) == 1 and isinstance(values[0], dict) and (not required or required[0] in values[0]):
         return values[0]
@@ -266,8 +267,8 @@ def _by_name(operation: str, values: list[JSON]) -> JSON:
 
 
 def _search_arguments(options: dict[str, JSON]) -> dict[str, JSON]:
-    """The arguments of the `search` tool. Context Harness has the filters among the options; the tool expects
-    a table `filters`.
+    """The arguments for the `search` tool, from the options of `context.search`. Scripts written for Context
+    Harness have the filters among the options; the tool expects them in an object `filters`.
     """
     arguments = {name: value for name, value in options.items() if name not in _FILTERS}
     filters = arguments.pop("filters", None) or {}

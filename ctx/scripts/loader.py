@@ -1,10 +1,10 @@
 """Load the scripts of a workspace, and reload them when their files change.
 
-A script that does not load does not affect the others: it is listed with the error, and a call returns the
-error. If two scripts have the same name, the first in this order is used: built-in tools, packs, the
-configuration, its tools folder and the project's `.ctx/`, the user's own scripts, installed registries. A
-script of the user or of a registry is overridden silently; other conflicts are errors. If a changed script
-does not load, the last version that worked stays in use.
+A script that does not load does not affect other scripts: it is listed with the error, and a call of it
+returns the error. If two scripts have the same name, the first in this order is used: built-in tools, memory
+packs, scripts that the configuration names, scripts in its tools folder and in the project's `.ctx/`, the
+user's own scripts, installed registries. A script of the user or of a registry is overridden silently; other
+conflicts are errors. If a changed script does not load, the last version that worked stays in use.
 
 A call checks its script's file first (one `stat`), so it runs the current text. A thread looks for new,
 deleted and changed files.
@@ -38,8 +38,8 @@ from ctx.tools.toolbox import RESERVED, Agents, Toolbox, name_fault
 
 logger = logging.getLogger(__name__)
 
-# Pauses before a load that timed out is tried again, for example on a busy machine. After these, only calls
-# try again.
+# Pauses before a load that timed out, for example on a busy machine, is tried again. After the last pause,
+# only a call of the script tries again.
 RETRIES_S = (5.0, 30.0, 120.0)
 POLL_S = 0.5  # how often the thread looks for changes
 
@@ -55,11 +55,11 @@ class ScriptStatus(NamedTuple):
 
 
 USER_RANK = 1
-REGISTRY_RANK = 2  # rank of the first registry; the others have the next numbers
+REGISTRY_RANK = 2  # the rank of the first registry's scripts; the next registry has the next number
 
 Candidate = tuple[str, ScriptFile, int]
-"""A script that was found: its kind (tool or agent), the script, and its rank. If two have the same name, the
-lower rank wins; equal ranks are an error.
+"""(kind, script, rank) of a script that was found; the kind is tool or agent. If two scripts have the same
+name, the one with the lower rank is used; if their ranks are equal, that is an error.
 """
 
 
@@ -76,8 +76,8 @@ class _Loaded:
     tried_s: float = 0.0
 
     def due(self, called_s: float | None) -> bool:
-        """Whether to retry a load that timed out. In a call (at time `called_s`): unless another call has
-        retried since then. In the background (`called_s` None): after a pause.
+        """Whether to retry a load that timed out. In a call, which began at `called_s`: unless another call
+        has retried since then. In the background, where `called_s` is None: after a pause.
         """
         if not self.timeouts:
             return False
@@ -92,7 +92,7 @@ class _Loaded:
         """Whether to load the script: its file has changed, or a retry is due."""
         stamp = self.script.stamp()
         if stamp is None and self.error is not None:
-            return False  # the file is gone, which was already reported
+            return False  # the file is gone; this was already reported
         return self.stamp is None or stamp != self.stamp or self.due(called_s)
 
     @property
@@ -110,13 +110,16 @@ class Scripts:
         agents: Agents,
         candidates: Callable[[], Iterable[Candidate]],
     ) -> None:
-        """`candidates` returns the scripts that exist now; the first one with a name gets it."""
+        """`candidates` returns the scripts that exist now. Of two with the same name, the first gets the
+        name.
+        """
         self._candidates = candidates
         self._runner = runner
         self._toolbox = toolbox
         self._agents = agents
         self._entries: dict[tuple[str, str], _Loaded] = {}
-        self._refused: list[ScriptStatus] = []  # scripts with a name that is invalid or taken
+        # Scripts that were not loaded, because their name is invalid or taken.
+        self._refused: list[ScriptStatus] = []
         self._record_fault = ""
         self._lock = threading.Lock()  # protects `_entries`; not held while a script runs
         self._stop = threading.Event()
@@ -184,7 +187,8 @@ class Scripts:
                 if reason is not None:
                     name, where = one_line(script.name), one_line(script.where)
                     refused.append(ScriptStatus(kind, name, where, False, reason))
-        except ConfigError as error:  # a damaged record of the registries, whose scripts come last
+        # The record of the registries is damaged; their scripts come last, so the others are loaded.
+        except ConfigError as error:
             if error.message != self._record_fault:
                 logger.error("scripts of registries not loaded reason=%s", error.message)
             self._record_fault = error.message
@@ -216,7 +220,7 @@ class Scripts:
         return f"two {kind}s are called '{script.name}': {owner} and {script.where}; rename one"
 
     def _origin(self, kind: str, name: str) -> str | None:
-        """Where the tool or agent with this name is defined; None if there is none."""
+        """Where the tool or agent with this name is defined, for messages; None if there is none."""
         return next((entry.origin for entry in self._registry(kind).list() if entry.name == name), None)
 
     def _drop_deleted(self) -> None:
@@ -245,7 +249,7 @@ class Scripts:
             return
         with entry.lock:
             stamp = entry.script.stamp()
-            if not entry.changed(called_s):  # another caller has just loaded it
+            if not entry.changed(called_s):  # another thread has just loaded the script
                 return
             failure: CtxError | None = None
             try:
@@ -254,7 +258,7 @@ class Scripts:
                 else:
                     self._agents.add(load_agent(self._runner(), entry.script), replace=entry.serving)
             except Busy:
-                return  # not the script's fault; the next round tries again
+                return  # the sandbox is busy; the next round tries again
             except CtxError as error:
                 failure = error
             except Exception as error:
@@ -272,7 +276,8 @@ class Scripts:
             timed_out = isinstance(failure, ScriptTimeout)
             entry.timeouts = (entry.timeouts if stamp == entry.stamp else 0) + 1 if timed_out else 0
             entry.tried_s = time.monotonic()
-            entry.stamp = stamp  # from before the load, so the next round sees an edit made in the meantime
+            # Taken before the load, so that the next round sees an edit made during the load.
+            entry.stamp = stamp
 
     def _record_failure(self, entry: _Loaded, error: CtxError) -> None:
         kind, name = entry.kind, entry.script.name

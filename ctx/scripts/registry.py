@@ -1,4 +1,5 @@
-"""Installed registries: their files in the user's own folder, and a record of what was installed.
+"""Installed registries (collections of scripts from git repositories): their files in the user's own folder,
+and a record of what was installed.
 
 A registry's script runs if its folder has exactly the files that were installed and the user trusts them
 (`ctx trust registry:NAME/tools/SCRIPT`). Trust is bound to the hash over all files of a script, so it stays
@@ -38,7 +39,7 @@ def new_registry(name: str, url: str, branch: str | None) -> Registry:
 
 
 class InstalledRegistries:
-    """The installed registries in the order of their installation, in which scripts are also looked up."""
+    """The installed registries, in the order of their installation. Scripts are looked up in this order."""
 
     def __init__(self, folder: str, trust: TrustFile) -> None:
         self.folder = folder
@@ -46,7 +47,7 @@ class InstalledRegistries:
         self._record = os.path.join(folder, _RECORD)
         self._stamp: tuple[int, ...] = ()
         self._registries: tuple[Registry, ...] = ()
-        self._scripts: dict[str, RegistryScript] = {}  # by reference
+        self._scripts: dict[str, RegistryScript] = {}  # reference (`registry:NAME/tools/SCRIPT`) -> script
 
     def registries(self) -> tuple[Registry, ...]:
         """The installed registries. Raises `ConfigError` if the record is damaged."""
@@ -129,7 +130,7 @@ class InstalledRegistries:
         return self.trusted(script) and self.change(script) is None
 
     def absence(self, reference: str) -> str:
-        """The end of an error message that says why a script is not installed."""
+        """The last part of an error message about a script that is not installed: the reason."""
         registry, path = reference.removeprefix(REGISTRY_PREFIX).split("/", 1)
         rows = (row for row in self.with_shipped() if row.name == registry)
         names = [script.path for row in rows for script in row.scripts]
@@ -153,7 +154,8 @@ class InstalledRegistries:
         """(kind, script, rank) of each trusted tool and agent. The first registry gets the rank `rank`, the
         next `rank` + 1.
 
-        Includes scripts whose files have changed; loading them raises an error.
+        Includes scripts whose files have changed since the installation; loading such a script raises an
+        error.
         """
         references = self.trust.digests().keys()
         for number, registry in enumerate(self.registries()):
@@ -200,7 +202,7 @@ class InstalledRegistries:
                         path = os.path.join(new_folder, inner, name)
                         files.make_folder(os.path.dirname(path))
                         files.replace(path, content)
-                # The record first: if the disk is full, the old registry stays as it is.
+                # Write the record first: if the disk is full, this fails and the old registry stays in use.
                 self._write({row.name: row for row in self.registries()} | {registry.name: registry})
                 if os.path.lexists(target):
                     os.rename(target, old_folder)
@@ -225,7 +227,7 @@ class InstalledRegistries:
 
 
 def _recorded(row: Mapping[str, JSON]) -> RegistryScript:
-    """A script of the record. Older records have more fields."""
+    """The script in a row of the record. Rows of older versions have more fields, which are ignored."""
     return RegistryScript(**{name: row[name] for name in RegistryScript._fields})
 
 
@@ -238,7 +240,7 @@ class _RegistryTrust:
 
     @property
     def advice(self) -> str:
-        """What the error message for a missing script file adds."""
+        """What the error message for a missing script file advises."""
         script = self._installed.recorded(self._reference)
         if script is not None:
             return f"; `ctx registry install {script.registry}` restores it"
@@ -267,7 +269,7 @@ class _RegistryTrust:
 
 
 def _change(folder: str, hashes: Mapping[str, str]) -> str | None:
-    """The first difference between a folder and what was installed, as text; None if there is none."""
+    """A message with the first difference between a folder and what was installed; None without any."""
     names = set()
     for parent, folders, entries in os.walk(folder):
         below = os.path.relpath(parent, folder)

@@ -1,4 +1,4 @@
-"""What a registry offers, and fetching it from its git repository. A stranger may have written it.
+"""Reads the scripts that a registry offers, and fetches a registry from git. A stranger may have written it.
 
 A registry is a git repository with `registry.toml`, or with the folders `tools/NAME/tool.lua`,
 `connectors/NAME/connector.lua` and `agents/NAME/agent.lua`. A script that is not made of plain files with
@@ -31,17 +31,18 @@ KINDS = {"tools": "tool", "connectors": "connector", "agents": "agent"}
 
 MANIFEST = "registry.toml"
 MAX_SCRIPTS = 500
-MAX_SCRIPT_FILES = 100  # per script, including its templates
+MAX_SCRIPT_FILES = 100  # files of one script, including its templates
 MAX_PROBLEMS = 100
-MAX_LIST = 20  # entries in `tags` and in `required_config`
+MAX_LIST = 20  # entries in `tags`, and entries in `required_config`
 
-TIMEOUT_S = 300.0  # scripts are small
+TIMEOUT_S = 300.0  # time limit for git; scripts are small
 MAX_FILE_BYTES = MAX_SCRIPT_BYTES
-MAX_BYTES = 20_000_000  # for all scripts of a registry together
+MAX_BYTES = 20_000_000  # total size of all scripts of a registry
 MAX_ENTRIES = 20_000  # files in the repository
 _PARTIAL = f"blob:limit={MAX_FILE_BYTES + 1}"  # larger files are not fetched, if the remote supports it
 
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")  # part of a path, portable to every file system
+# One part of a path; such names work on every file system.
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _FILE_MODES = ("100644", "100755")
 _OTHER_MODES = {"120000": "a link", "160000": "a submodule, whose content is elsewhere"}
 
@@ -331,7 +332,7 @@ def _read(repository: Repository, name: str, entries: Mapping[str, Entry]) -> Co
 
         def read(path: str) -> bytes:
             oid = entries[path].oid
-            if oid in absent:  # reading it would fetch it
+            if oid in absent:  # git would fetch the object in order to read it
                 raise SourceError(f"is larger than {MAX_FILE_BYTES:,} bytes")
             return blobs.read(oid, QUICK_TIMEOUT_S, most=MAX_FILE_BYTES)
 

@@ -16,7 +16,7 @@ from ctx.text.strings import cut, nearest, one_line
 from ctx.tools.schema import compile_output_check
 from ctx.tools.toolbox import Agent, AgentArgument, Annotations, Prompt, Tool
 
-if TYPE_CHECKING:  # they import httpcore and ssl, 100 ms
+if TYPE_CHECKING:  # these modules import httpcore and ssl, which takes 100 ms
     from ctx.lua.host import Policy
     from ctx.scripts.bridge import Bridge
 
@@ -28,7 +28,7 @@ FIELDS = {
     "connector": ("name", "description", "config"),
     "agent": ("name", "description", "tools", "arguments"),
 }
-MEMORY = "memory"  # tools with a memory bank follow the access rules of this pack
+MEMORY = "memory"  # scripts with a memory bank follow the access rules of the pack of this name
 MAX_DESCRIPTION = 10_000  # characters; limited because every client's model reads all descriptions
 LOAD_S = 5.0  # limit for reading a script's fields, which takes milliseconds unless it loops
 NO_CALLER = Caller("script")
@@ -55,12 +55,12 @@ class ScriptFile(NamedTuple):
     allow_hosts: tuple[str, ...] = ()
     fs: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
-    memory_bank: str | None = None  # the bank of `context.memory`
+    memory_bank: str | None = None  # the memory bank that the script uses as `context.memory`
     config: Mapping[str, JSON] = NO_METADATA
     trust: str = "operator"
     shown: str = ""  # the file's name in messages
-    vouched_by: Voucher | None = None  # checks the trust in the text; None if no check is needed
-    named: bool = True  # whether the configuration names it; False if found in a folder
+    vouched_by: Voucher | None = None  # checks that the user trusts the text; None if no check is needed
+    named: bool = True  # whether the configuration names the script; False if it was found in a folder
 
     @property
     def where(self) -> str:
@@ -141,8 +141,8 @@ class Runner(NamedTuple):
             return self.pool.run(job, host, script.timeout_s)
 
     def metadata(self, script: ScriptFile, source: bytes, kind: str) -> dict[str, JSON]:
-        """The fields of the table that the script declares. Raises a `CtxError`, also if the script does not
-        define its function.
+        """The fields of the Lua table that the script defines. Raises a `CtxError`, also if the script does
+        not define the function for its kind.
 
         The script runs without grants, because loading it must not make requests.
         """
@@ -198,7 +198,7 @@ def _description(fields: Mapping[str, JSON]) -> str:
 
 
 def annotations(declared: JSON) -> Annotations:
-    """A script's annotations. Undeclared ones get the default."""
+    """The MCP annotations of a script's tool. Those that the script does not declare have their defaults."""
     declared = as_table(declared)
     names = (name for name in Annotations._fields if isinstance(declared.get(name), bool))
     flags = {name: declared[name] for name in names}
@@ -305,7 +305,7 @@ def parameters_schema(declared: JSON, where: str) -> JSON:
         demand = entry.get("required")
         if demand is True:
             required.append(name)
-        elif isinstance(demand, list):  # the required fields of an object
+        elif isinstance(demand, list):  # a list has the names of required fields of an object
             properties[name]["required"] = demand
         elif demand not in (None, False, {}):
             raise ToolError(f"{label}: required must be true, false or a list of fields")

@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # sites and buckets import an HTTP client (60 ms), git and sc
     from ctx.scripts.scripts import Runner, ScriptFile
 
 _CALLER = Caller("script")
-# Characters of an id, a URL or an author, which search results show in full. (They shorten titles.)
+# An id, a URL or an author has at most this many characters, because search results show them in full.
+# (Titles are shortened.)
 _MAX_TEXT = 2000
 _SETTINGS = ("timeout_s", "env", "allow_hosts", "fs", "calls", "memory_bank", "config")
 
@@ -165,17 +166,17 @@ class ScriptConnector:
                 else:
                     yield source_item
         except CtxError as error:
-            # Keep the items so far. The others are unknown, so delete nothing.
+            # Keep the items that the scan returned before it failed. Delete none: the rest is unknown.
             log.complete = False
             raise SourceError(error.message) from error
 
 
 def _item(item: JSON, number: int, source_ids: set[str], log: ScanLog) -> SourceItem | None:
-    """The item of a scan; None if it is invalid, which is reported in the log."""
+    """Converts an item that a scan returned; None if the item is invalid, which is noted in `log`."""
     fault = _identity_fault(item, number)
     if fault is not None:
         log.problem(f"item {number}", fault)
-        log.withheld.append("")  # it may be any item, so delete none this time
+        log.withheld.append("")  # the invalid item may be any known item, so delete none this time
         return None
     source_id, body = str(item["source_id"]), item.get("body")
     if source_id in source_ids:

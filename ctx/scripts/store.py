@@ -20,7 +20,7 @@ from ctx.store.schema import Connection, connect, migrate, transaction, translat
 T = TypeVar("T")
 MAX_KEYS = 1_000
 MAX_KEY_BYTES = 256
-MAX_BYTES = 1 << 20  # per script, for its keys and its values as JSON
+MAX_BYTES = 1 << 20  # bytes per script, for its keys and its values as JSON
 KEEP_S = 30.0  # how long storing a scan's values may wait for other writers
 COMPONENT = "scripts"
 MIGRATIONS = (
@@ -70,8 +70,8 @@ class ScriptStore:
         self._within(instead_of, deadline_s, write, write=True)
 
     def _within(self, script: str, deadline_s: float, act: Callable[[Statements], T], *, write: bool) -> T:
-        """Run `act` in a transaction and return its result. Meanwhile no other writer can change the script's
-        values.
+        """Run `act` in a transaction and return its result. During the transaction no other writer can change
+        the script's values.
         """
         raise NotImplementedError
 
@@ -214,7 +214,7 @@ def _key(key: JSON) -> str:
             if 0 < len(key.encode()) <= MAX_KEY_BYTES:
                 return key
         except UnicodeEncodeError:
-            pass  # a lone surrogate
+            pass  # the text has a lone surrogate, which UTF-8 cannot encode
     raise ToolError(f"context.store: a key must be a string of 1 to {MAX_KEY_BYTES} bytes")
 
 

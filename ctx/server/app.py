@@ -1,5 +1,6 @@
-"""Builds the server of a workspace: its parts, and the ASGI application behind the middlewares
-(middleware.py)."""
+"""Builds the server of a workspace: its parts (`Services`), and the ASGI application with all routes, behind
+the middlewares of middleware.py.
+"""
 
 import asyncio
 import gc
@@ -38,10 +39,11 @@ from ctx.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 1 << 30  # effectively no limit: BodySizeMiddleware enforces a smaller one
+MAX_BODY_BYTES = 1 << 30  # bytes; effectively no limit, because BodySizeMiddleware enforces a smaller one
 VERSION = "mcp-protocol-version"
 JSON_TYPE = "application/json"
-# With and without the final slash: with a redirect instead, clients would lose the body of a POST.
+# Each path with and without the final slash: if one redirected to the other, clients would lose the body of a
+# POST.
 MCP_PATHS = (
     *("/mcp", "/mcp/", "/mcp/{bank}", "/mcp/{bank}/"),
     *("/packs/{pack}/mcp", "/packs/{pack}/mcp/"),
@@ -49,6 +51,7 @@ MCP_PATHS = (
 
 
 # -- MCP over HTTP: one stateless endpoint for all MCP paths and both protocol eras --------------------------
+# MCP has two protocol eras: the legacy era begins with an `initialize` handshake, the modern era has none.
 
 
 def http_access(context: Context) -> Access:
@@ -57,11 +60,11 @@ def http_access(context: Context) -> Access:
 
 
 class McpEndpoint:
-    """Serves MCP over ASGI, without sessions. Create one per server; it works only within its `lifespan`,
-    which runs once.
+    """Serves MCP over ASGI, without sessions. Create one per server; it works only while its `lifespan` runs,
+    which can run only once.
 
-    Only POST is allowed. The error for other methods is 405, which clients read as "no stream here". They
-    read 400 and 404 as "broken".
+    Only POST is allowed. Other methods get 405, from which clients conclude that there is no stream to read;
+    from 400 or 404 they would conclude that the server is broken.
     """
 
     def __init__(self, mcp: McpServer) -> None:
@@ -76,7 +79,7 @@ class McpEndpoint:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a POST: with JSON, or with an event stream if the client wants progress or no JSON."""
+        """Answers a POST with JSON; with an event stream if the client wants progress or accepts no JSON."""
         if scope["method"] != "POST":
             raise errors.method_not_allowed(scope["path"], scope["method"], ("POST",))
         request = Request(scope)
@@ -100,7 +103,7 @@ def _check_version(version: str | None, message: dict[str, JSON]) -> None:
     if not version or version in KNOWN_PROTOCOL_VERSIONS or message.get("method") == "initialize":
         return
     if types.PROTOCOL_VERSION_META_KEY in _meta(message):
-        return  # a request of the modern era: the SDK checks its version
+        return  # in a request of the modern era, the SDK checks the version
     reason = f"MCP {version[:40]} is not supported; use one of {', '.join(KNOWN_PROTOCOL_VERSIONS)}"
     data: dict[str, JSON] = {"supported": [*KNOWN_PROTOCOL_VERSIONS], "requested": version[:40]}
     raise MessageFault(message.get("id"), types.UNSUPPORTED_PROTOCOL_VERSION, reason, **data)
@@ -114,8 +117,8 @@ def _meta(message: dict[str, JSON]) -> dict[str, JSON]:
 def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
     """The request scope with headers that the SDK accepts.
 
-    `Accept` is replaced. The version header of a legacy `initialize` is removed, because the version is
-    negotiated from the body.
+    `Accept` is replaced. The version header of a legacy `initialize` is removed, because the client and the
+    server negotiate the version in the body.
     """
     dropped = {b"accept"}
     if message.get("method") == "initialize" and types.PROTOCOL_VERSION_META_KEY not in _meta(message):
@@ -132,9 +135,9 @@ def _plain(scope: Scope, message: dict[str, JSON]) -> Scope:
 class Services(NamedTuple):
     """The parts of a server. `start` and `stop` run in a thread, before the first request and after the last.
 
-    `begin` is called on the event loop after the first requests were answered; it starts work that takes
-    longer with more sources. `health` returns at least `{"status": "ok"}`. `mcp` creates the MCP endpoint,
-    whose calls share the server's `Work`.
+    `begin` is called on the event loop after the first requests were answered; it starts background work,
+    which takes longer with more sources. `health` returns at least `{"status": "ok"}`. `mcp` creates the MCP
+    endpoint, whose calls share the server's `Work` (its thread pools).
     """
 
     toolbox: Toolbox
@@ -146,9 +149,10 @@ class Services(NamedTuple):
     mcp: Callable[[Work], McpEndpoint] | None = None
     pack_routes: Iterable[PackRoute] = ()
     keys: Keys | None = None
-    work: Work | None = None  # None: a `Work` of the default size
-    window: Window | None = None  # counts calls; None: in memory, by [server] rate_limit_per_minute
-    semantic: bool = True  # documents have embeddings, so semantic and hybrid search work
+    work: Work | None = None  # None means a `Work` of the default size
+    # Counts calls for rate_limit_per_minute in [server]; None counts them in memory.
+    window: Window | None = None
+    semantic: bool = True  # whether documents have embeddings, so that semantic and hybrid search work
     overview: Overview | None = None  # data for the web page
 
 
@@ -232,9 +236,9 @@ def create_app(services: Services, settings: ServerSettings) -> middleware.Reque
     app.state.services = services
     app.state.work = work
     app.state.metrics = metrics
-    app.router.routes.clear()  # RouteMiddleware finds the route, see `_run_route`
+    app.router.routes.clear()  # the application must not find routes: RouteMiddleware does, see `_run_route`
     app.router.default = _run_route
-    # The routes of packs come first, since some are below /mcp.
+    # The routes of memory packs come first: some are below /mcp, and the first route that matches is used.
     entries = [*rest.pack_entries(services.pack_routes, work), *rest.entries(metrics=settings.metrics)]
     if mcp is not None:
         paths = [middleware.Entry(Route(path, mcp), MCP) for path in MCP_PATHS]
@@ -249,15 +253,15 @@ def create_app(services: Services, settings: ServerSettings) -> middleware.Reque
 async def _lifespan(
     services: Services, work: Work, mcp: McpEndpoint | None, app: FastAPI
 ) -> AsyncIterator[None]:
-    async def begin() -> None:  # as soon as no search is waiting or running
+    async def begin() -> None:  # start the background work as soon as no search is waiting or running
         await asyncio.sleep(FIRST_ANSWERS_S)
         while work.searches.unfinished:  # noqa: ASYNC110 - a queue has no signal for being empty
             await asyncio.sleep(FIRST_ANSWERS_S / 10)
         services.begin()
 
     await asyncio.to_thread(services.start)
-    # Objects loaded so far live as long as the server. Frozen, they are not scanned by the garbage collector,
-    # which would delay a search by 30 ms now and then.
+    # Objects loaded so far live as long as the server. After `freeze`, the garbage collector does not scan
+    # them; a scan would delay a search by 30 ms now and then.
     gc.freeze()
     gc.enable()
     try:
@@ -271,7 +275,7 @@ async def _lifespan(
 
 
 def _wants_mcp(method: str, headers: middleware.Headers) -> bool:
-    """Whether a request for `/` is for MCP and not for the page or the descriptor."""
+    """Whether a request for `/` is for MCP, not for the web page or the short description of the server."""
     accept = headers.get("accept", "")
     asks_for_events = "text/event-stream" in accept and "text/html" not in accept
     return method in ("POST", "DELETE") or (method == "GET" and asks_for_events)

@@ -1,6 +1,7 @@
 """JSON replies, and the HTTP status, JSON-RPC code, body and headers of each error.
 
-They depend on the class of the error. A class without a row in TABLE uses the row of its nearest ancestor.
+Status and code depend on the class of the error. A class without a row in TABLE uses the row of its nearest
+ancestor class.
 """
 
 import logging
@@ -22,13 +23,15 @@ logger = logging.getLogger(__name__)
 INTERNAL = -32603
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
-RATE_LIMITED = -32005  # implementation-defined; -32000 to -32002 mean other things to TypeScript clients
+# JSON-RPC leaves this code to the server; clients in TypeScript use -32000 to -32002 themselves.
+RATE_LIMITED = -32005
 
 
 class Row(NamedTuple):
     """The HTTP status and the JSON-RPC code of an error class.
 
-    If `rpc` is None, MCP reports a tool error (`isError`), which the model can fix.
+    If `rpc` is None, MCP reports the error as the result of the tool (`isError`), so that the model can fix
+    its call.
     """
 
     status: int
@@ -39,7 +42,7 @@ TABLE: dict[type[errors.CtxError], Row] = {
     errors.CtxError: Row(500, INTERNAL),
     errors.BadRequest: Row(400, None),
     errors.Conflict: Row(409, None),
-    errors.NotFound: Row(404, None),  # for an unknown tool, mcp.py uses INVALID_PARAMS
+    errors.NotFound: Row(404, None),  # but for an unknown tool, mcp.py uses INVALID_PARAMS
     errors.AccessError: Row(401, INVALID_REQUEST),
     errors.OriginNotAllowed: Row(403, INVALID_REQUEST),
     errors.Misdirected: Row(421, INVALID_REQUEST),
@@ -66,14 +69,14 @@ def body(error: errors.CtxError) -> JSON:
 
 
 def rpc_body(error: errors.CtxError) -> JSON:
-    """A JSON-RPC error without an id, for refused requests on MCP paths. `data.code` is the error's word."""
+    """A JSON-RPC error without an id, for requests to MCP paths that are refused before MCP reads them."""
     code = row_of(type(error)).rpc
     reply = {"code": INVALID_REQUEST if code is None else code, "message": error.message}
     return {"jsonrpc": "2.0", "id": None, "error": {**reply, "data": rpc_data(error)}}
 
 
 def rpc_data(error: errors.CtxError) -> dict[str, JSON]:
-    """The `data` of a JSON-RPC error: the error's word, and for rate limits the wait in ms."""
+    """The `data` of a JSON-RPC error: the `word` of the error class, and for a rate limit the wait in ms."""
     data: dict[str, JSON] = {"code": error.word}
     if isinstance(error, errors.RateLimited | errors.Busy):
         data["retryAfterMs"] = math.ceil(error.retry_after_s * 1000)
@@ -85,7 +88,7 @@ def headers(error: errors.CtxError) -> dict[str, str]:
     if isinstance(error, errors.RateLimited | errors.StoreError):
         return {"retry-after": str(max(1, math.ceil(getattr(error, "retry_after_s", 5))))}
     if isinstance(error, errors.PayloadTooLarge):
-        return {"connection": "close"}  # the rest of the body is not read
+        return {"connection": "close"}  # close, because the rest of the body is not read
     if isinstance(error, errors.MethodNotAllowed):
         return {"allow": ", ".join(error.allowed)}
     if isinstance(error, errors.Unauthorized):
@@ -131,7 +134,7 @@ def storable(value: JSON) -> JSON:
 
 def json_reply(value: JSON, status: int = 200, headers: Mapping[str, str] | None = None) -> "Response":
     """An HTTP reply with a JSON body."""
-    from starlette.responses import Response  # 33 ms, which `ctx doctor` and each help can do without
+    from starlette.responses import Response  # 33 ms, which `ctx doctor` and each `--help` save
 
     return Response(encode(value), status, headers=headers, media_type="application/json")
 
@@ -142,7 +145,7 @@ def error_reply(error: errors.CtxError, shape: Shape = body) -> "Response":
 
 
 def log_failure(error: errors.CtxError, request_id: str) -> None:
-    """Logs why a request failed, with the first line of the cause; at level DEBUG with the traceback."""
+    """Logs why a request failed, with the first line of the cause; at level DEBUG, also the traceback."""
     reason = f" reason={error.message!r}" if isinstance(error, errors.StoreError) else ""
     cause = error.__cause__
     if cause is not None:

@@ -1,8 +1,8 @@
-"""API keys: which callers a server accepts, and for which memory banks.
+"""API keys: which callers a server accepts, and for which memory banks (named sets of memories).
 
-Only hashes are stored. A key has 256 random bits, so a plain SHA-256 is enough. Keys are compared in constant
-time. They are a table in `memory.db`, and a running server sees a change at the next request. When machines
-share a database, the table is in that database (`ctx.cluster.memory_db`).
+Only hashes of keys are stored. A key has 256 random bits, so a plain SHA-256 is enough. Keys are compared in
+constant time. They are stored in a table in `memory.db`; a running server sees a change at the next request.
+If several machines share a database, the table is in that database (`ctx.cluster.memory_db`).
 """
 
 import hashlib
@@ -47,7 +47,8 @@ MIGRATIONS = (
 
 
 class Grant(NamedTuple):
-    """The access that a key gives. `banks` None: all banks. `pack` None: all packs and the server itself.
+    """The access that a key gives. If `banks` is None, it covers all banks. If `pack` is None, it covers all
+    memory packs and everything else on the server.
 
     `name` is None for the user of `ctx mcp`, who needs no key.
     """
@@ -64,7 +65,7 @@ class Grant(NamedTuple):
     def covers(self, bank: str | None) -> bool:
         """Whether the key gives access to this bank.
 
-        True for None: a call without a bank is checked again when its bank is known.
+        For None it is true: a call without a bank is checked again when its bank is known.
         """
         return bank is None or self.banks is None or bank in self.banks
 
@@ -96,7 +97,7 @@ def match(key: str, candidates: Iterable[tuple[bytes, Grant]]) -> Grant | None:
 
 
 class Keys:
-    """The API keys of a store, on any storage (abstract). Safe across threads and processes."""
+    """The API keys of a store: the abstract class for all storages. Safe across threads and processes."""
 
     def __init__(self) -> None:
         self._records: tuple[KeyRecord, ...] = ()
@@ -122,7 +123,9 @@ class Keys:
         )
 
     def follow(self) -> None:
-        """Starts a background refresh, if reading the keys takes a round trip. Does nothing by default."""
+        """Starts to refresh the keys in the background, if reading them takes a round trip to a database.
+        Does nothing by default.
+        """
 
     def close(self) -> None:
         """Stops the background refresh started by `follow`, and closes the store."""
@@ -150,7 +153,7 @@ class Keys:
         """
         if not NAME.fullmatch(name):
             raise BadRequest("a key's name must have 1 to 64 of the characters A-Z a-z 0-9 _ . @ : + -")
-        key = f"ctx_{secrets.token_urlsafe(32)}"  # secret scanners and people recognise the prefix
+        key = f"ctx_{secrets.token_urlsafe(32)}"  # the prefix lets secret scanners and people recognise a key
         record = KeyRecord(secrets.token_hex(4), name, _checked_banks(banks), digest(key).hex(), now_ms())
         with self._writing() as connection:
             if any(row.name == name and row.revoked_ms is None for row in records_in(connection)):
@@ -221,7 +224,7 @@ class KeyRing(Keys):
         self.path = path
         self._lock = threading.Lock()
         self._connection: schema.Connection | None = None
-        self._version: int | None = None  # of the file, when its keys were last read
+        self._version: int | None = None  # the version of the file when its keys were last read
         self._damage: StoreError | None = None
         if earlier is not None and os.path.isfile(earlier):
             take_over(self, earlier)
@@ -235,7 +238,7 @@ class KeyRing(Keys):
 
     @property
     def closed(self) -> bool:
-        """As in `Keys`. Also true while the file cannot be read, since its keys are unknown then."""
+        """As in `Keys`. Also true while the file cannot be read, since it may have keys."""
         return super().closed or self._damage is not None
 
     def list(self) -> list[KeyRecord]:
@@ -269,7 +272,7 @@ class KeyRing(Keys):
     def _refresh(self, *, first: bool = False) -> None:
         with self._lock:
             if self._connection is None and not os.path.lexists(self.path):
-                return  # no keys yet; opening the file would create it
+                return  # there are no keys yet, and opening the file would create it
             try:
                 connection = self._current()
                 with schema.translating():
@@ -304,7 +307,7 @@ def take_over(ring: Keys, path: str) -> None:
             os.replace(path, f"{path}.moved")
             files.sync(folder)
     except FileNotFoundError:
-        return  # another process has moved the keys
+        return  # another process has already moved the keys
     except OSError as error:
         raise StoreError(f"the keys in {path} cannot be moved to the memories: {error.strerror}") from error
     except BadRequest as error:
@@ -346,6 +349,6 @@ def open_keys(url: str) -> Keys:
     from ctx import cluster
 
     database = cluster.open_database(url)
-    from ctx.cluster.memory_db import SharedKeyRing  # imports psycopg, which comes with an extra
+    from ctx.cluster.memory_db import SharedKeyRing  # imports psycopg, which is installed only with an extra
 
     return SharedKeyRing(database)

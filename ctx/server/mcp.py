@@ -1,8 +1,9 @@
-"""The MCP server: offers the tools, documents and agents, in both protocol eras and on any transport.
+"""The MCP server: offers the tools, documents and agents on any transport, in both protocol eras (the legacy
+era begins with an `initialize` handshake, the modern era has none).
 
-Tools, checks and defaults are the same as over REST. A failure that the model can fix is a tool error
-(`isError`); a protocol error is a JSON-RPC error. Importing the SDK takes half a second, so only servers
-import this module.
+Tools, checks and defaults are the same as over REST. A failure that the model can fix is reported as a tool
+error (`isError`), a protocol error as a JSON-RPC error. Importing the MCP SDK takes half a second, so only
+servers import this module.
 
 See docs/mcp.md. Only this module, mcp_shapes, app and stdio use the SDK.
 """
@@ -39,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 MODERN = "2026-07-28"
 PAGE = 50  # resources per page
-SAMPLE = 5000  # documents that the folders in the instructions are counted from
-COMPLETIONS = 100  # the most values the protocol allows in a completion
+SAMPLE = 5000  # the folders that the instructions name are counted from this many documents
+COMPLETIONS = 100  # a completion may have at most this many values, according to the protocol
 CACHED: Any = dict.fromkeys(CACHEABLE_METHODS - {"resources/read"}, CacheHint(ttl_ms=60_000))
-RESOURCE_NOT_FOUND = -32002  # in the legacy era; the modern era uses INVALID_PARAMS
+RESOURCE_NOT_FOUND = -32002  # for the legacy era; the modern era uses INVALID_PARAMS
 TEMPLATES = [
     types.ResourceTemplate(uri_template="ctx://doc/{id}", name="document", title="A document by its id"),
     types.ResourceTemplate(
@@ -53,15 +54,15 @@ TEMPLATES = [
 ]
 RATE_LIMITED = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
-Context = Any  # mcp.server.context.ServerRequestContext, which is provisional in the SDK
+Context = Any  # mcp.server.context.ServerRequestContext, which may still change in the SDK
 
 
 class RequestInfo(NamedTuple):
-    """The caller of a request, and the packs of its endpoint. `McpServer._around` creates it.
+    """The caller of a request, and the memory packs of its endpoint. `McpServer._around` creates it.
 
-    `packs` is None for the endpoint of the whole server, with its documents. Otherwise it lists the packs
-    that a bank's endpoint offers, or the single pack of a pack's endpoint. Then `pack` is set too, and its
-    error codes and methods apply.
+    `packs` is None for `/mcp`, which offers the whole server with its documents. For a bank's endpoint,
+    `packs` lists the packs for banks. For a pack's own endpoint, `packs` has only this pack; `pack` is set
+    too, and the error codes and methods of the pack apply.
     """
 
     access: Access
@@ -92,8 +93,8 @@ class RequestInfo(NamedTuple):
 class McpServer:
     """An MCP server for the tools of a Toolbox, agents, documents and packs.
 
-    `access(context)` returns the `Access` of a request. `notes` are added to the instructions. `semantic` is
-    true if documents have embeddings.
+    `access(context)` returns the `Access` (what the caller may do) of a request. `notes` are added to the
+    instructions. `semantic` is true if documents have embeddings.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class McpServer:
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
-        # Replaces the SDK's OpenTelemetry middleware: ctx has no collector.
+        # Replaces the SDK's own middleware, which sends OpenTelemetry data: ctx has no collector for it.
         self.server.middleware[:] = [self._around]
 
     # -- around every request --------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class McpServer:
             return await call_next(ctx)
         access = self._access(ctx)
         caller = access.caller()
-        params = ctx.session.client_params  # of the handshake; None without one
+        params = ctx.session.client_params  # the parameters of the handshake; None if there was none
         client = one_line(params.client_info.name)[:80] if params and params.client_info else None
         caller = caller._replace(client=client or caller.client or "")
         info = ctx.info = self._endpoint(access, caller)
@@ -160,7 +161,7 @@ class McpServer:
             if isinstance(result, dict) and "instructions" in result:
                 return await self._introduced(result, info)
             return result
-        except CtxError as error:  # if it were not handled here, the SDK would log a traceback
+        except CtxError as error:  # handled here, because the SDK would log a traceback
             if errors.row_of(type(error)).status >= 500:
                 errors.log_failure(error, caller.request_id or "-")
             raise shapes.rpc_error(error, dialect) from error
@@ -223,11 +224,11 @@ class McpServer:
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         info: RequestInfo = context.info
         dialect = info.dialect
-        if info.pack is not None:  # it also accepts names without the pack's prefix
+        if info.pack is not None:  # a pack's own endpoint also accepts tool names without the pack's prefix
             name = info.pack.own_name(params.name)
         else:
-            # A bank's endpoint lists only the bank tools, but any tool can be called by name. This is safe:
-            # no argument can change the bank of the URL.
+            # A bank's endpoint lists only the tools for a bank, but any tool can be called by name. This is
+            # safe: no argument can select another bank than the one in the URL.
             name = params.name if params.name in self.toolbox.names() else None
         if name is None:
             code = dialect.unknown_tool if dialect else types.INVALID_PARAMS
@@ -242,7 +243,7 @@ class McpServer:
             info.access.admit(tool)
             arguments = shapes.translated(tool, params.arguments or {})
             result = await self._work.call(self.toolbox, tool, arguments, caller)
-            # Send the notifications first: the stream closes after the result.
+            # Wait until the progress notifications are sent: the stream closes after the result.
             await asyncio.gather(*steps, return_exceptions=True)
         except CtxError as error:
             if shapes.rpc_code(error, dialect) is not None:
@@ -261,7 +262,7 @@ class McpServer:
     def _progress(self, context: Context, steps: "list[asyncio.Task[None]]") -> CallProgress | None:
         """The progress callback of a call; None if the client wants no progress.
 
-        The callback may be called in any thread. It adds the notifications that are being sent to `steps`.
+        The callback may be called in any thread. It adds the task that sends each notification to `steps`.
         """
         if not context.meta or "progress_token" not in context.meta:
             return None

@@ -1,8 +1,8 @@
-"""Parses MCP messages, and builds what models read: instructions, the document tools with short schemas and
-Markdown answers, results and errors.
+"""Parses MCP messages, and builds what models read: instructions, descriptions of the document tools (search,
+get and the like) with short schemas, results as Markdown, and errors.
 
-REST and the command line use the same tools with their full schemas. Without embeddings (`semantic` false),
-no text mentions semantic or hybrid search.
+REST and the command line offer the same tools with their full schemas. If documents have no embeddings
+(`semantic` is false), no text mentions semantic or hybrid search.
 """
 
 import base64
@@ -26,11 +26,12 @@ from ctx.text.strings import counted, sound
 from ctx.tools.schema import put_right
 from ctx.tools.toolbox import Tool
 
-MAX_TOKENS = 8_000  # of a document, by default; clients refuse replies of more than 25,000 tokens
-FILES = 5  # in a search result by default
-PASSAGES = 3  # per file in a search result
-MAX_SOURCES = 8  # named in the instructions
-MAX_NAMES = 6  # folders, and types, named in the instructions
+# Tokens of a document in a reply, by default; clients refuse replies of more than 25,000 tokens.
+MAX_TOKENS = 8_000
+FILES = 5  # default number of files in a search result
+PASSAGES = 3  # passages per file in a search result
+MAX_SOURCES = 8  # the instructions name at most this many sources
+MAX_NAMES = 6  # the instructions name at most this many folders, and this many file types
 MARKDOWN = "markdown"
 
 # -- messages ------------------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ _TITLES = {types.PARSE_ERROR: "Parse error: ", types.INVALID_REQUEST: "Invalid r
 
 
 class MessageFault(ValueError):
-    """A message is refused before it reaches the SDK. `reply` is the JSON-RPC error to send back."""
+    """Raised for a message that must not reach the SDK. `reply` is the JSON-RPC error to send back."""
 
     def __init__(self, id: JSON, code: int, reason: str, **data: JSON) -> None:
         super().__init__(reason)
@@ -66,14 +67,16 @@ def read_message(text: str | bytes) -> dict[str, JSON]:
         raise MessageFault(message.get("id"), types.INVALID_REQUEST, reason) from error
     id = message.get("id", 0)
     if "method" in message and (not isinstance(id, str | int) or isinstance(id, bool)):
-        # The SDK would treat it as a notification, and the sender would wait forever.
+        # The SDK would treat a request with such an id as a notification, and the client would wait forever.
         reason = "the id of a request must be a string or an integer; a notification has no id"
         raise MessageFault(None, types.INVALID_REQUEST, reason)
     return message
 
 
 def complete_params(method: str, params: Any) -> None:
-    """Adds what simple clients leave out of `initialize`, and reads arguments that they send as JSON text."""
+    """Completes the parameters of simple clients: adds what they leave out of `initialize`, and parses tool
+    arguments that they send as JSON text.
+    """
     if method == "initialize" and isinstance(params, dict):
         params.setdefault("protocolVersion", LATEST_HANDSHAKE_VERSION)
         params.setdefault("capabilities", {})
@@ -84,13 +87,13 @@ def complete_params(method: str, params: Any) -> None:
 
 
 def rpc_code(error: CtxError, dialect: Dialect | None) -> int | None:
-    """The JSON-RPC code of an error in this dialect; None if MCP reports it as a tool error."""
+    """The JSON-RPC code of an error; None if MCP reports it as a tool error. `dialect`: that of the pack."""
     code = errors.row_of(type(error)).rpc
     return code if dialect is None else dialect.codes.get(error.word, code)
 
 
 def rpc_error(error: CtxError, dialect: Dialect | None) -> MCPError:
-    """The JSON-RPC error for a `CtxError`, with the codes of the dialect."""
+    """The JSON-RPC error for a `CtxError`, with the codes of the pack's dialect if there is one."""
     data, code = errors.rpc_data(error), rpc_code(error, dialect)
     if dialect is not None and dialect.details:
         data["details"] = error.message
@@ -158,7 +161,7 @@ def tool_result(
 
 
 def text_result(result: JSON) -> types.CallToolResult:
-    """The Markdown of a document tool as text only, so that nothing is sent twice."""
+    """The Markdown answer of a document tool, without structured content, so that nothing is sent twice."""
     note = f"\n({result['note']})" if result.get("note") else ""
     return _answer(sound(f"{result['text']}{note}"))
 
@@ -166,7 +169,7 @@ def text_result(result: JSON) -> types.CallToolResult:
 def tool_failure(message: str, fields: JSON = None) -> types.CallToolResult:
     """A tool error (`isError`), which the model can fix.
 
-    If `fields` is a table, the structured content has its fields and the message as `error`.
+    If `fields` is a dict, the structured content has its fields, and the message as `error`.
     """
     structured = None if fields is None else {"error": message, **fields}
     return _answer(f"Error: {message}", structured, is_error=True)
@@ -184,7 +187,7 @@ def _answer(
 
 
 class View(NamedTuple):
-    """The description and parameters of a tool as models see them, and its default arguments for models."""
+    """How models see a tool: its description, its parameters, and its default arguments for them."""
 
     description: str
     properties: Mapping[str, JSON]
@@ -285,7 +288,7 @@ def _as_text(rule: JSON, value: JSON) -> JSON:
 def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     """Converts the arguments of a model to the tool's own arguments.
 
-    A tool with a view answers in the format `markdown`, unless the model wants JSON.
+    A tool with a `View` answers in the format `markdown`, unless the model asks for JSON.
     """
     view = view_of(tool)
     if view is None:
@@ -293,12 +296,13 @@ def translated(tool: Tool, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
     texts = {name: _as_text(view.properties.get(name), value) for name, value in arguments.items()}
     passed, unknown = put_right(view.schema, texts, tuple(tool.parameters["properties"]), strict=False)
     as_json = passed.pop("format", None) == "json"
-    passed |= {name: arguments[name] for name in unknown}  # the tool reports that it ignores them
+    # Passed on, so that the tool reports that it ignores them.
+    passed |= {name: arguments[name] for name in unknown}
     passed = {**view.defaults, **passed}
     if tool.name == "search":
         filters = put_right(tool.parameters, {"filters": passed.pop("filters", None)}, strict=False)[0]
         narrowed = filters.get("filters") or {}
-        if isinstance(narrowed, dict):  # the later check reports other types
+        if isinstance(narrowed, dict):  # a value of another type is reported by a later check
             narrowed |= {name: passed.pop(name) for name in _FILTERS if name in passed}
         if narrowed:
             passed["filters"] = narrowed
@@ -336,7 +340,7 @@ def index_instructions(
 
 
 def short_instructions(semantic: bool) -> str:
-    """Instructions that do not describe the index, for when it cannot be read."""
+    """Instructions without a description of the index, for use when the index cannot be read."""
     hybrid = ' (mode "hybrid" finds both words and meaning)' if semantic else ""
     return (
         f"Search the user's documents with `search`{hybrid}, read one with `get`, see what is indexed and "

@@ -3,8 +3,9 @@
 `RequestMiddleware` (id, headers of every reply, log) → `RouteMiddleware` (`Host`, route and zone) →
 `OriginMiddleware` (web pages) → `CallerMiddleware` (key and rate) → `BodySizeMiddleware`.
 
-A middleware refuses a request by raising an error. The middlewares store what they know about a request in
-its `Access` (policy.py), and the endpoints use it to check whether the caller may call a tool.
+A middleware refuses a request by raising an error. A zone (policy.py) is a group of routes with the same
+rules. The middlewares store what they know about a request in its `Access` (policy.py), with which the
+endpoints check whether the caller may call a tool.
 """
 
 import asyncio
@@ -37,7 +38,8 @@ from ctx.server.policy import ACCESS, Access, Policy, Zone, host_name, plain_ori
 logger = logging.getLogger(__name__)
 
 PREFLIGHT_MAX_AGE_S = 600
-# How much of a body that is too large is still read, so that the client sees the reply and not a reset.
+# If a body is too large, this many bytes of it are still read and dropped, so that the client sees the reply
+# and not a reset connection.
 DRAIN_BYTES = 8 << 20
 PAGES = "pages of other sites"
 CSP = (
@@ -46,7 +48,7 @@ CSP = (
 )
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # a dot, a slash, a backslash
+_ENCODED_STEP = re.compile(rb"%2[ef]|%5c", re.IGNORECASE)  # an encoded dot, slash or backslash
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 _EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, Retry-After, WWW-Authenticate, X-Request-Id"
@@ -64,8 +66,8 @@ Headers = Mapping[str, str]
 class Entry(NamedTuple):
     """A route and its zone.
 
-    `serves(method, headers)` chooses between routes with the same path. `error_body` builds the bodies of a
-    pack's errors.
+    `serves(method, headers)` chooses between routes with the same path. `error_body` builds the bodies of
+    error replies; memory packs have their own format.
     """
 
     route: Route
@@ -75,9 +77,8 @@ class Entry(NamedTuple):
 
 
 def _joined_headers(scope: Scope) -> dict[str, str]:
-    """The headers of a request by name. The values of a repeated header are joined with commas.
-
-    So a request with two `Host` or `Origin` headers matches no allowed value.
+    """Header name -> value. The values of a repeated header are joined with commas, so a request with two
+    `Host` or `Origin` headers matches no allowed value.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -95,7 +96,7 @@ class RequestMiddleware:
     """Gives each request an id and an `Access`, and each reply its security headers. Turns the errors of the
     inner middlewares into replies, and logs requests and failures.
 
-    `start_failure` is the exception that the application raised at its start; the runner raises it again.
+    `start_failure` is the exception that the application raised when it started; run.py raises it again.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy, lifespan: ASGIApp) -> None:
@@ -117,7 +118,7 @@ class RequestMiddleware:
         request_id = claimed if _REQUEST_ID.fullmatch(claimed) else os.urandom(8).hex()
         address = scope["client"][0] if scope.get("client") else "local"
         scope[ACCESS] = Access(self._policy, request_id, headers, address)
-        status = 0  # the reply has not started
+        status = 0  # 0: the reply has not started
 
         async def send_reply(message: Message) -> None:
             nonlocal status
@@ -131,17 +132,18 @@ class RequestMiddleware:
         try:
             await self._app(scope, receive, send_reply)
         except ClientDisconnect:
-            pass  # the client has gone
+            pass  # the client has closed the connection
         except CtxError as error:
             failure = error
-        except asyncio.CancelledError:  # the server stops, and has waited for this request
+        except asyncio.CancelledError:  # the server stops, and has waited long enough for this request
             failure = Busy("the server is stopping")
         except Exception:
             logger.exception("request failed id=%s", request_id)
             failure = errors.internal(request_id)
         if failure is not None and not status:
             await _refuse(failure, scope, receive, send_reply)
-        # Successes are logged at DEBUG: tool calls have their own line (app.py), other requests are polling.
+        # Successful requests are logged at DEBUG only: a tool call has its own log line (app.py), and most
+        # other requests only ask for the current state.
         logger.log(
             logging.INFO if status >= 400 or not status else logging.DEBUG,
             "request id=%s method=%s path=%s status=%d ms=%.1f",
@@ -168,12 +170,12 @@ def _security_headers(present: Iterable[tuple[bytes, bytes]], request_id: str) -
 
 
 class RouteMiddleware:
-    """Finds the route of a request and its zone, and stores them for the other middlewares and the
-    application, so they cannot disagree about a path. The first of `entries` that matches is used.
+    """Finds the route of a request and its zone, and stores both for the other middlewares and the
+    application, so that these cannot disagree about a path. The first of `entries` that matches is used.
 
     Accepts only the `Host` names of this machine, of `bind` and of `allowed_hosts`. This blocks DNS
-    rebinding: web pages whose name resolves to this machine. Refuses paths with control characters, or with
-    an encoded slash, backslash or dot: no route needs them, and a proxy may interpret them differently.
+    rebinding: a web page whose own host name resolves to this machine. Refuses paths with control characters,
+    or with an encoded slash, backslash or dot: no route needs them, and a proxy may read them in another way.
     """
 
     def __init__(self, app: ASGIApp, entries: Iterable[Entry], policy: Policy) -> None:
@@ -196,9 +198,9 @@ class RouteMiddleware:
         await self._app(scope, receive, send)
 
     def _find_route(self, scope: Scope, access: Access, method: str) -> None:
-        """Stores the route and its zone. Without a route, the reply is 404, after all checks."""
+        """Stores the route and its zone. If there is no route, the reply is 404, sent after all checks."""
         path = scope["path"]
-        tidy = re.sub("//+", "/", path)  # proxies may add slashes
+        tidy = re.sub("//+", "/", path)  # a proxy may have added slashes
         for spelling in dict.fromkeys((path, tidy)):
             for entry in self._entries:
                 # With `match`, the `$` of the expression would allow a final newline.
@@ -221,11 +223,11 @@ def _preflighted(scope: Scope, headers: Headers) -> str | None:
 
 
 class OriginMiddleware:
-    """CORS, and the check of `Origin` in private zones.
+    """Sends CORS headers, and checks `Origin` in private zones.
 
-    Pages of `cors_origins` may call routes that are not private, without credentials. In a private zone, a
-    page of another site must be in `allowed_origins` or send a key. Starlette's CORSMiddleware is not
-    enough: it has one rule for all routes and refuses no request.
+    Web pages from `cors_origins` may call routes that are not private, without credentials. In a private
+    zone, the origin of a web page from another site must be in `allowed_origins`, or the page must send a
+    key. Starlette's CORSMiddleware is not enough: it has one rule for all routes, and refuses no request.
     """
 
     def __init__(self, app: ASGIApp, policy: Policy) -> None:
@@ -263,22 +265,23 @@ class OriginMiddleware:
             return
         try:
             await self._app(scope, receive, send_shared)
-        except CtxError as error:  # replied here, with CORS headers, so that the page can read it
+        except CtxError as error:  # answered here, with CORS headers, so that the web page can read the error
             await _refuse(error, scope, receive, send_shared)
 
     def _is_foreign(self, headers: Headers) -> bool:
         """Whether the request comes from a web page of another site.
 
-        Not foreign are the server's own origin, other origins of this machine, and `allowed_origins`.
-        Requests for images and scripts have no Origin, but browsers mark them with `Sec-Fetch-Site`. A link
-        that a person follows does not count.
+        The server's own origin, other origins of this machine, and `allowed_origins` are not foreign.
+        Requests for images and scripts have no `Origin`, but browsers mark them with `Sec-Fetch-Site`. A
+        request from a link that a person followed is not foreign.
         """
         origin = headers.get("origin")
         if origin is None:
             cross_site = headers.get("sec-fetch-site") == "cross-site"
             return cross_site and headers.get("sec-fetch-dest") != "document"
         match = _ORIGIN.fullmatch(origin)
-        if match is None or origin.lower() in self._allowed:  # "null", browser extensions and files
+        # No match: "null" (a local file) or a browser extension.
+        if match is None or origin.lower() in self._allowed:
             return origin.lower() not in self._allowed
         is_own = origin.lower().partition("://")[2] == headers.get("host", "").lower()
         return not is_own and host_name(match[1]) not in LOOPBACK_HOSTS
@@ -286,12 +289,12 @@ class OriginMiddleware:
     def _readers(self, access: Access, *, preflight: bool) -> str | None:
         """The value for `Access-Control-Allow-Origin`; None for no CORS headers.
 
-        Raises `OriginNotAllowed` if this origin may not send the request.
+        Raises `OriginNotAllowed` if pages of this origin may not send the request.
         """
         headers = access.headers
         origin = headers.get("origin")
         if access.zone.private:
-            # A preflight has no key. It passes if it announces one; the key is checked with the request.
+            # A preflight has no key. It is allowed if it announces one; the request itself is then checked.
             names = headers.get("access-control-request-headers", "").lower()
             announced = "authorization" in names if preflight else bool(_bearer(headers))
             if access.foreign and not (announced and access.policy.has_keys):
@@ -310,7 +313,7 @@ class OriginMiddleware:
 
 class CallerMiddleware:
     """Finds out who calls: the key, the bank or pack, and the session. Counts REST calls against the caller's
-    rate. MCP and the routes of packs count their calls themselves, with `Access.spend`.
+    rate limit. MCP and the routes of packs count their calls themselves, with `Access.spend`.
 
     Refuses a wrong key, a missing key where one is needed, and callers that the zone does not admit.
     """
@@ -324,7 +327,8 @@ class CallerMiddleware:
         named = scope["path_params"] if zone.rpc else {}
         access.pack = named.get("pack")
         access.bank = named.get("bank") or headers.get("x-bank-id")
-        access.bank_fixed = access.bank is not None  # a request with a bank uses it for every tool
+        # If the request names a bank, all its tool calls use this bank.
+        access.bank_fixed = access.bank is not None
         if access.bank == "":
             raise BadRequest("X-Bank-Id is empty: name a bank, or leave out the header for the default bank")
         if access.bank is not None and not BANK.fullmatch(access.bank):
@@ -337,11 +341,12 @@ class CallerMiddleware:
                 raise Unauthorized(_WRONG_KEY if access.closed else _NEEDLESS_KEY, presented=True)
             if access.closed:
                 raise Unauthorized("send 'Authorization: Bearer KEY'")
-        # The sandbox limits each session. All pages of other sites without a key share one session.
+        # The sandbox for scripts limits each session. All web pages of other sites that send no key share one
+        # session.
         session_id = PAGES if access.foreign and grant is None else headers.get("x-session-id", "")[:128]
         access.session_id = session_id or None
         if access.foreign and grant is not None and zone.private:
-            # The page was admitted because of its key, so it gets only the access of that key.
+            # The page was admitted only because of its key, so it may do only what the key allows.
             access.closed = True
         if access.bank is None and grant is not None and grant.banks is not None and len(grant.banks) == 1:
             access.bank = next(iter(grant.banks))

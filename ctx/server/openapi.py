@@ -1,8 +1,8 @@
-"""Descriptions of the server for clients of REST: `/llms.txt`, and OpenAPI 3.1 with one operation for each
-registered tool and agent.
+"""Descriptions of the server for clients of REST: `/llms.txt`, and an OpenAPI 3.1 document with operations
+for each registered tool and agent.
 
-FastAPI describes the fixed endpoints. The rest is generated from the registered tools and agents, so it
-always matches what the server offers.
+FastAPI describes the fixed endpoints. All other operations are generated from the registered tools and
+agents, so they always match what the server offers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from ctx.models import AUTO, JSON
 from ctx.text.strings import cut
 from ctx.tools.toolbox import Agent, Tool
 
-SUMMARY_CHARACTERS = 300  # the limit of GPT actions
+SUMMARY_CHARACTERS = 300  # longest summary that GPT actions accept
 _EXAMPLES: dict[str, JSON] = {"search": {"query": "how to rotate the signing key", "limit": 5}}
 
 
 def _object(**properties: JSON) -> dict[str, JSON]:
-    """The schema of an object that has all of these properties."""
+    """The JSON Schema of an object in which all of these properties are required."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -51,7 +51,7 @@ def describe(
 ) -> dict[str, JSON]:
     """The OpenAPI document of the `fixed` endpoints (rest.py), `tools` and `agents`.
 
-    `key_needed`: every request needs a key.
+    `key_needed` says whether every request needs a key.
     """
     document: dict[str, JSON] = get_openapi(
         title="ctx",
@@ -69,7 +69,7 @@ def describe(
     paths |= {f"/agents/{agent.name}/prompt": {"post": _agent_operation(agent)} for agent in agents}
     return {
         **document,
-        # `{}`: requests without a key are allowed too
+        # `{}` means that requests without a key are allowed too.
         "security": [{"bearer": []}] if key_needed else [{}, {"bearer": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
@@ -80,7 +80,7 @@ def describe(
 
 
 def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
-    """The operations of a tool. Adds the schemas of its parameters and its result to `schemas`."""
+    """The operations for a tool. Adds the schemas of its parameters and its result to `schemas`."""
     name, result_name = f"{tool.name}_parameters", f"{tool.name}_result"
     sets = [{"required": list(names)} for names in tool.alternatives]
     schemas[name] = _rooted({**tool.parameters, **({"anyOf": sets} if sets else {})}, name)
@@ -107,7 +107,7 @@ def _tool_path(tool: Tool, schemas: dict[str, JSON]) -> JSON:
 
 
 def _agent_operation(agent: Agent) -> JSON:
-    # Any type is allowed for an argument, since the agent checks it; but null counts as absent.
+    # An argument may have any type, since the agent checks it. Null counts as absent.
     schema: dict[str, JSON] = {
         "type": "object",
         "properties": {
@@ -123,7 +123,7 @@ def _agent_operation(agent: Agent) -> JSON:
 
 
 def _operation(id: str, summary: str, tag: str, reply: str, schema: JSON) -> dict[str, JSON]:
-    """An operation. `reply` and `schema` describe its reply."""
+    """An OpenAPI operation. `reply` is the description of its reply, `schema` the JSON Schema of it."""
     first = summary.strip().partition("\n")[0]
     answered = {"description": reply, "content": {"application/json": {"schema": schema}}}
     return {
@@ -139,7 +139,8 @@ def _request_body(content: dict[str, JSON], required: bool) -> JSON:
 
 
 def _rooted(schema: JSON, name: str) -> JSON:
-    # `$ref: "#/$defs/x"` is relative to the root of the tool's schema, which is a component in this document.
+    # A reference such as `#/$defs/x` is relative to the root of the tool's schema. In the OpenAPI document,
+    # that schema is a component, so the reference must name it.
     if isinstance(schema, list):
         return [_rooted(item, name) for item in schema]
     if not isinstance(schema, dict):
@@ -191,7 +192,7 @@ TOOLS
 
 
 def llms_txt(tools: Iterable[Tool], semantic: bool) -> str:
-    """The text of `/llms.txt`; `tools` are as REST lists them."""
+    """The text of `/llms.txt`. `tools` are the tools as REST lists them (`listed_over_rest`)."""
     lines = [f"- `{tool.name}`: {' '.join(tool.description.split())}" for tool in tools]
     mode = "hybrid" if semantic else "keyword"
     return LLMS_TXT.replace("MODE", mode).replace("TOOLS", "\n".join(lines))

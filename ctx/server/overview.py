@@ -1,5 +1,6 @@
-"""The state of the server: `/health`, metrics for Prometheus, and for the web page the current work, last
-runs, ages of documents, search times, clients and log of calls."""
+"""The state of the server: `/health`, metrics for Prometheus, and the data of the web page (current work of
+the indexer, last runs, ages of documents, search times, clients, log of calls).
+"""
 
 import os
 import time
@@ -22,12 +23,13 @@ from ctx.workspace import Workspace
 if TYPE_CHECKING:
     from ctx.memory.dialects.pack import Pack
 
-_LEAST_FREE_BYTES = 256 << 10  # one write of memories or documents may need this much
-MONTHS = 12  # of 30 days each: how far back the page shows when documents changed
-_LOGGED = 500  # calls that the page shows
-_SEARCHES = 20_000  # whose times are kept: five a second for an hour
+_LEAST_FREE_BYTES = 256 << 10  # below this, `/health` reports a full disk: one write may need this much
+MONTHS = 12  # how far back the page shows when documents changed, in months of 30 days
+_LOGGED = 500  # the page shows at most this many logged calls
+_SEARCHES = 20_000  # the times of this many searches are kept: five a second for an hour
 
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # names the folder where worker processes share their metrics
+# Environment variable with the folder in which worker processes share their metrics.
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -36,8 +38,10 @@ class Overview:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)  # ended_s (monotonic), ms
-        # Cached document ages. The key is the catalog's seq and the day.
+        # (end of the search in s, monotonic clock; its duration in ms).
+        self._searches: deque[tuple[float, float]] = deque(maxlen=_SEARCHES)
+        # The cached result of `_document_ages`, and its key: the number of the last catalog write (seq), and
+        # the day.
         self._ages: tuple[tuple[int, int], dict[str, list[int]]] | None = None
         workspace.toolbox.observe(self._note)
 
@@ -47,7 +51,7 @@ class Overview:
 
     def activity(self) -> JSON:
         """The current work of the indexer, the last run of each source, search times of the last hour, ages
-        of documents, the folders of sources, and the name of this server in the clients' settings.
+        of documents, the folders of sources, and the name that this server has in the settings of clients.
         """
         state = self._workspace.indexer_state() or {}
         return {
@@ -82,11 +86,11 @@ class Overview:
     def _document_ages(self) -> dict[str, list[int]]:
         """For each source, the number of documents by age of their last change.
 
-        One count per 30 days, latest first, then one for all older documents.
+        A list has one count for each period of 30 days, latest first, and then one for all older documents.
         """
         day = now_ms() // DAY_MS
         state = (self._workspace.catalog.seq(), day)
-        # Cached: the page asks every second, and counting reads the row of every document.
+        # Cached, because the page asks every second and counting reads the row of every document.
         if self._ages is None or self._ages[0] != state:
             self._ages = state, self._workspace.catalog.ages((day + 1) * DAY_MS, 30 * DAY_MS, MONTHS)
         return self._ages[1]
@@ -98,7 +102,7 @@ class Overview:
         """
         now_s = time.monotonic()
         by_minute: dict[int, list[float]] = {}
-        for ended_s, duration_ms in self._searches.copy():  # calls in other threads add to it
+        for ended_s, duration_ms in self._searches.copy():  # copied, because calls in other threads add to it
             by_minute.setdefault(int((now_s - ended_s) // 60), []).append(duration_ms)
         return [
             {
@@ -122,13 +126,13 @@ class Overview:
 def health(workspace: Workspace) -> dict[str, JSON]:
     """The state of a workspace for `/health`.
 
-    Problems, such as a database or search engine that does not answer, are listed under `degraded`; they
-    are not raised.
+    Problems, such as a database or search engine that does not answer, are not raised, but listed under
+    `degraded`.
     """
     answer: dict[str, JSON] = {
         "status": "ok",
         "version": __version__,
-        "model": workspace.model,  # None: embeddings are disabled
+        "model": workspace.model,  # None if embeddings are disabled
         "pending": None,
         "index_behind": None,
         "oldest_pending_at": None,
@@ -147,7 +151,7 @@ def health(workspace: Workspace) -> dict[str, JSON]:
         if seq is not None:
             workspace.index.reach()
             answer["index_behind"] = max(0, seq - workspace.index.applied_seq())
-        # The previous model answers until the configured one has caught up.
+        # Until all documents are embedded with the configured model, searches use the previous model.
         answering = workspace.model_switch.answering() if answer["pending"] else None
         if answering is not None and answering.model != workspace.model:
             answer["answering"] = answering.model
@@ -184,12 +188,13 @@ class Metrics:
     """
 
     def __init__(self, toolbox: Toolbox, work: Work, health: Callable[[], dict[str, JSON]]) -> None:
-        """`health` returns the state of `/health`. Each `render` calls it for the freshness of the index.
+        """`health` returns the reply of `/health`; each `render` calls it, to tell how fresh the index is.
 
         Raises `ConfigError` if prometheus-client is not installed.
         """
         try:
-            import prometheus_client as prometheus  # an extra; takes 60 ms, and most servers do not use it
+            # Installed only with an extra; takes 60 ms, and most servers do not use it.
+            import prometheus_client as prometheus
         except ImportError as error:
             raise ConfigError(
                 "[server] metrics = true needs prometheus-client: pip install 'ctx-server[metrics]'"
@@ -234,7 +239,7 @@ class Metrics:
         return self._render(self._shown)
 
     def _count(self, call: Call) -> None:
-        # Callers can send any name: only names of real tools may become time series.
+        # Callers can send any name, but only the names of real tools may become time series.
         tool = call.tool if call.tool in self._toolbox.names() else "unknown"
         self._calls.labels(tool, call.caller.interface, call.outcome).inc()
         self._seconds.labels(tool, call.caller.interface).observe(call.duration_s)

@@ -1,9 +1,10 @@
 """Access rules: `Policy` has the rules of a server, `Access` applies them to one request, and a `Zone` is a
 group of routes with the same rules.
 
-Any web page may call REST (CORS `*`, never with credentials; seed 003), within `[server] cors_origins` and
-`cross_site_tools`. MCP, the routes of packs and the metrics are private: a web page of another site must be
-listed in `allowed_origins` or send a key. Tools of memory packs are private on every interface.
+By default any web page may call REST (CORS `*`, never with credentials); `cors_origins` and
+`cross_site_tools` in `[server]` limit this. MCP, the routes of packs and the metrics are private: a web page
+of another site must be listed in `allowed_origins` or send a key. Tools of memory packs are private on every
+interface.
 """
 
 import re
@@ -27,23 +28,24 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::\d{1,5})?")
 
 
 class PackPolicy(NamedTuple):
-    """Access settings of a memory pack. `keys` are plain keys from the environment, only for this pack."""
+    """Access settings of a memory pack. `keys` are keys (not hashes) for this pack, from the environment."""
 
     name: str
     keys: tuple[str, ...] = ()
-    key_required: bool = False  # closed until there is a key (sekha)
-    at_banks: bool = False  # serves /mcp/{bank} and X-Bank-Id (hindsight)
+    key_required: bool = False  # no calls are allowed until a key is set (sekha)
+    at_banks: bool = False  # answers /mcp/{bank} and requests with X-Bank-Id (hindsight)
 
 
 @dataclass(kw_only=True)
 class ServerSettings(Server):
-    """The keys of `[server]`, and what is not in the configuration.
+    """The settings in the table `[server]` of the configuration, and settings from elsewhere.
 
-    `api_keys` are plain keys with access to everything.
+    `api_keys` are API keys (not hashes) with access to everything.
     """
 
     api_keys: tuple[str, ...] = ()
-    owner_key: str = ""  # for other `ctx` commands of the same user; full access, makes no key necessary
+    # A key with full access for other `ctx` commands of this user; it does not close the server.
+    owner_key: str = ""
     packs: tuple[PackPolicy, ...] = ()
     insecure_no_auth: bool = False
 
@@ -62,19 +64,19 @@ def check_bind(settings: ServerSettings, ring: Keys | None = None) -> None:
 def closed(settings: ServerSettings) -> bool:
     """Whether every request needs a key: a server key is set, or other machines can connect.
 
-    Keys for packs and banks protect only those.
+    Keys that are only for a pack or a bank do not close the server; they protect only that pack or bank.
     """
     loopback = is_loopback(split_bind(settings.bind)[0])
     return bool(settings.api_keys) or not (loopback or settings.insecure_no_auth)
 
 
-# Headers that a proxy adds: the request may come from another machine.
+# Headers that a proxy adds. A request with one of them may come from another machine.
 _PROXY_HEADERS = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
 
 
 class Policy:
-    """The keys of a server, the rules for what needs a key, and `window`, which counts the calls of each
-    caller.
+    """The keys of a server, the rules that say which requests need a key, and `window`, which counts the
+    calls of each caller.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Policy:
         host, _ = split_bind(settings.bind)
         self.loopback = is_loopback(host)
         bound = () if is_everywhere(host) else (url_host(host),)
-        # The host names that reach this server from this machine.
+        # The host names under which programs on this machine reach the server.
         self.own_hosts = frozenset(map(host_name, (*LOOPBACK_HOSTS, *bound)))
         self.packs: Mapping[str, PackPolicy] = {pack.name: pack for pack in settings.packs}
         self.closed = closed(settings)
@@ -110,7 +112,7 @@ class Policy:
     def closed_to(self, headers: Mapping[str, str]) -> bool:
         """Whether a request needs a key for everything except the page.
 
-        If keys were created, requests through a proxy need one, even if the server listens only on this
+        If keys were created, requests through a proxy need a key, even if the server listens only on this
         machine.
         """
         if self.closed or not self.ring_closed or not self.loopback:
@@ -140,8 +142,8 @@ class Zone(NamedTuple):
 
     private: bool
     admit: Callable[["Access"], None] = lambda access: None
-    shown: bool = False  # may be read without a key, even on a closed server
-    counted: bool = False  # every request counts against the caller's rate
+    shown: bool = False  # anybody may read these routes without a key, even on a closed server
+    counted: bool = False  # every request counts against the caller's rate limit
     rpc: bool = False  # MCP: errors of a POST are in JSON-RPC format, and the path may name a bank or pack
     interface: str = "rest"
 
@@ -158,20 +160,20 @@ PACK = Zone(private=True)  # each route checks its caller itself
 
 @dataclass(slots=True)
 class Access:
-    """What the middlewares found out about one request, and checks based on it.
+    """What the middlewares found out about one request, and the checks that depend on it.
 
-    It is stored in the ASGI scope under `ACCESS`.
+    The object is stored in the ASGI scope under `ACCESS`.
     """
 
     policy: Policy
     request_id: str
     headers: Mapping[str, str]
-    address: str = "local"  # of the client
+    address: str = "local"  # the address of the client
     zone: Zone = OPEN
-    error_body: errors.Shape = errors.body  # of the route
+    error_body: errors.Shape = errors.body  # builds the bodies of error replies of the route
     body: bytes = b""
-    closed: bool = True  # to callers without a key
-    foreign: bool = False  # the request comes from a web page of another site
+    closed: bool = True  # whether callers without a key are refused
+    foreign: bool = False  # whether the request comes from a web page of another site
     grant: Grant | None = None
     bank: str | None = None
     bank_fixed: bool = False
@@ -195,7 +197,7 @@ class Access:
     def admit_documents(self) -> None:
         """Raises `Unauthorized` if this caller may not see the documents.
 
-        On a closed server, a pack's key is only for that pack, and a bank's key only for that bank.
+        On a closed server, a key that is only for a pack or a bank does not give access to documents.
         """
         grant = self.grant
         if grant is None or self.shows(None):
@@ -205,9 +207,9 @@ class Access:
         raise Unauthorized(f"this key is only for {scope}", presented=True)
 
     def shows(self, pack: str | None) -> bool:
-        """Whether lists show this caller the tools and agents of a pack, or with None everything else.
+        """Whether lists show this caller the tools and agents of `pack`; with None, those of no pack.
 
-        A key that is only for memories shows nothing else.
+        With a key that is only for memories, lists show nothing else.
         """
         grant = self.grant
         if not self.closed or grant is None or grant.whole:
@@ -217,7 +219,7 @@ class Access:
     def admit_pack(self, name: str, *, required: bool = False) -> None:
         """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not use this pack.
 
-        `required`: a key is needed, whatever the pack's policy says.
+        With `required`, a key is needed even if the settings of the pack do not require one.
         """
         grant = self.grant
         if grant is not None and grant.pack in (None, name) and grant.covers(self.bank):
@@ -238,7 +240,8 @@ class Access:
     def admit_log(self) -> None:
         """Raises `Unauthorized` or `OriginNotAllowed` if this caller may not see the log of calls.
 
-        Only the server's own page and programs may, with a key for everything if the server has keys.
+        Only the server's own page and programs may see it. If the server has keys, they need a key that is
+        for everything.
         """
         origin = self.headers.get("origin", "").partition("://")[2]
         if self.foreign or (origin and origin.lower() != self.headers.get("host", "").lower()):
@@ -247,7 +250,7 @@ class Access:
             raise Unauthorized("send 'Authorization: Bearer KEY'", presented=self.grant is not None)
 
     def admit_mcp(self) -> None:
-        """Checks that this caller may use MCP, and the pack or bank in the request.
+        """Checks that this caller may use MCP, and the pack or bank that the request names.
 
         Raises `NotFound`, `Unauthorized`, or `OriginNotAllowed`.
         """
@@ -265,13 +268,14 @@ class Access:
         at_banks = [pack for pack in self.policy.packs.values() if pack.at_banks]
         if self.bank_fixed and (self.policy.ring_closed or any(map(self.policy.locked, at_banks))):
             raise Unauthorized("this bank needs a key: send 'Authorization: Bearer KEY'")
-        # Without a bank, `/mcp` also serves these packs: it needs a key if one of them has a key (seed 000).
+        # `/mcp` without a bank also serves these packs, so it needs a key if one of them has a key.
         if not self.bank_fixed and any(pack.keys for pack in at_banks):
             raise Unauthorized("send 'Authorization: Bearer KEY'")
 
     def spend(self) -> None:
-        """Counts one call against the caller's rate. Raises `RateLimited`."""
-        # Pages of other sites are counted together, apart from the programs on the machine.
+        """Counts one call against the caller's rate limit. Raises `RateLimited`."""
+        # Callers without a key are counted by address. At each address, web pages of other sites are counted
+        # together, and apart from programs.
         keyless = f"pages at {self.address}" if self.foreign else self.address
         if self.policy.window is not None:
             self.policy.window.spend(keyless if self.grant is None else self.grant.name or "")
@@ -306,8 +310,9 @@ def client_name(headers: Mapping[str, str]) -> str | None:
 def open_to_pages(entry: Tool | Agent, settings: ServerSettings) -> bool:
     """Whether web pages of other sites, if CORS allows them, may call this tool or agent without a key.
 
-    True for tools that only read, for inline agents, and for what the configuration names. False for
-    `refresh`, and for other tools that are only files in a folder of tools.
+    True for tools that only read, and for agents whose text is in the configuration; with `cross_site_tools`
+    "all", also for scripts that the configuration names. False for `refresh`, and for other tools that are
+    only files in a folder of tools.
     """
     if entry.pack is not None:
         return False
@@ -316,7 +321,7 @@ def open_to_pages(entry: Tool | Agent, settings: ServerSettings) -> bool:
 
 
 def plain_origin(origin: str) -> str:
-    """The normalized form of an origin, for comparisons. A path after the origin is left out."""
+    """An origin in a normal form, so that two can be compared. A path after the origin is left out."""
     return "/".join(origin.lower().split("/")[:3])
 
 

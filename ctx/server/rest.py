@@ -1,10 +1,10 @@
 """REST and the web page: tools, agents, lists, health, descriptions, and the routes of packs
 (docs/http-api.md).
 
-The endpoints are FastAPI routes. Tools and agents are registered while the server runs, and the Toolbox
-checks the arguments for all interfaces, so the routes of tools, agents and packs declare none to FastAPI.
-The response models are only for the OpenAPI description. The handlers encode the replies with errors.py,
-because pydantic rejects lone surrogates, which come from file names that are not UTF-8.
+The endpoints are FastAPI routes. The routes of tools, agents and packs declare no arguments to FastAPI: tools
+and agents may change while the server runs, and the Toolbox checks the arguments for all interfaces. The
+response models are only for the OpenAPI description. The handlers encode the replies with errors.py, because
+pydantic rejects lone surrogates, which come from file names that are not UTF-8.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from ctx.tools.toolbox import Agent, Tool
 if TYPE_CHECKING:
     from ctx.server.app import Services
 
-MAX_DEPTH = 64  # of nested values in a body
-MAX_BANKS = 500  # shown by the page
+MAX_DEPTH = 64  # how deeply the values in a body may be nested
+MAX_BANKS = 500  # the page shows at most this many banks
 PAGE_FOLDER = Path(__file__).parent / "page"
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -52,7 +52,7 @@ _DESCRIPTOR = {
     "health": "/health",
 }
 ZONES: Mapping[str, Zone] = {
-    "/": SHOWN,  # requests of MCP clients have another entry (app.py)
+    "/": SHOWN,  # for requests of MCP clients to this path, app.py has another entry
     "/activity": PAGE,
     "/agents/list": CALLS,
     "/agents/{name}/prompt": CALLS,
@@ -72,7 +72,9 @@ ZONES: Mapping[str, Zone] = {
 
 
 class Endpoint(APIRoute):
-    """A FastAPI route with our 405 error and with HEAD: it runs as GET, and the server drops the body."""
+    """A FastAPI route with our 405 error. It also accepts HEAD, which runs as GET; the server then drops the
+    body of the reply.
+    """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
@@ -114,12 +116,13 @@ class HealthState(BaseModel):
 router = APIRouter(
     route_class=Endpoint, generate_unique_id_function=lambda route: route.name, responses=FAILURES
 )
-# For the page, other formats, and what openapi.py describes.
+# Routes that FastAPI must not describe: of the page, in other formats than JSON, and those that openapi.py
+# describes.
 hidden_router = APIRouter(route_class=Endpoint, include_in_schema=False)
 
 
 def entries(*, metrics: bool) -> list[Entry]:
-    """The endpoints of the server itself. They read the `state` of the application (app.py)."""
+    """The endpoints of the server, without packs. They read the `state` of the application (app.py)."""
     return [
         Entry(route, ZONES[route.path])
         for route in (*router.routes, *hidden_router.routes)
@@ -228,8 +231,8 @@ FRESHNESS = "Whether the server is running and how fresh its index is"
 
 @router.get("/health", response_model=HealthState, summary=FRESHNESS, tags=["server"])
 async def health(request: Request) -> Response:
-    # Names of sources and folders are hidden from pages of other sites, and from callers who may not read
-    # documents.
+    # Web pages of other sites, and callers who may not read documents, do not see the names of sources and
+    # folders.
     access = _access(request)
     state = await _work(request).probes.run(_services(request).health)
     keyed = access.grant is not None or not access.closed
@@ -294,7 +297,7 @@ async def llms(request: Request) -> Response:
 
 @hidden_router.get("/")
 async def root(request: Request) -> Response:
-    # Browsers get the page, other clients a short description. MCP requests never come here (app.py).
+    # Browsers get the page, other clients a short description. MCP requests have their own entry in app.py.
     browser = "text/html" in request.headers.get("accept", "")
     response = _page_reply("index.html") if browser else json_reply(_DESCRIPTOR)
     response.headers["vary"] = "Accept"
@@ -316,7 +319,7 @@ def _page_reply(name: str) -> Response:
 def read_page() -> dict[str, bytes]:
     """The contents of the page's files, by file name.
 
-    Requests are looked up in this dictionary, so a request path cannot reach files outside of the folder.
+    Request paths are looked up in this dictionary, so they cannot reach files outside the page's folder.
     """
     return {
         path.name: path.read_bytes() for path in sorted(PAGE_FOLDER.iterdir()) if path.suffix in _PAGE_TYPES
@@ -335,13 +338,13 @@ async def metrics(request: Request) -> Response:
 class PackRoute(NamedTuple):
     """A route that a pack adds.
 
-    `answer(parameters of path and query string, body, caller)` runs in a thread. It returns the whole reply
-    or raises a `CtxError`. `keyed`: the route always needs a key, not only when the pack's tools do.
-    `error_body` builds the bodies of errors; None for the default.
+    `answer(parameters of path and query string, body, caller)` runs in a thread. It returns the JSON of the
+    reply, or raises a `CtxError`. With `keyed`, the route always needs a key, even if the pack's tools need
+    none. `error_body` builds the bodies of error replies; None for the default format.
     """
 
     method: str
-    path: str  # Starlette's: "/mcp/tools/{tool}"
+    path: str  # in the syntax of Starlette: "/mcp/tools/{tool}"
     pack: str
     answer: Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
     keyed: bool = False

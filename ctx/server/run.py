@@ -21,16 +21,16 @@ from ctx.server.middleware import RequestMiddleware
 logger = logging.getLogger(__name__)
 
 BACKLOG = 512
-MAX_CONNECTIONS = 768  # leaves room for the store's files below the usual limit of 1024 descriptors
+MAX_CONNECTIONS = 768  # leaves file descriptors for the store: the usual limit for a process is 1024
 KEEP_ALIVE_S = 15
-GRACE_S = 1  # for running requests to finish when the server is asked to stop
-LEAVE_S = 2.0  # the process ends this long after a signal, whatever still runs
-START_S = 60  # for a worker process to start, even on a busy machine
-PORTS_TRIED = 20  # to find a free port to suggest
+GRACE_S = 1  # time for running requests to finish when the server is asked to stop
+LEAVE_S = 2.0  # this long after a stop signal the process ends, whatever still runs
+START_S = 60  # time for a worker process to start, even on a busy machine
+PORTS_TRIED = 20  # ports to try when looking for a free port to suggest
 
 
 def open_sockets(bind: str) -> list[socket.socket]:
-    """Listening sockets for `HOST:PORT`. For `localhost`: 127.0.0.1, and ::1 if IPv6 is available. Port 0
+    """Listening sockets for `HOST:PORT`. `localhost` gives 127.0.0.1, and ::1 if IPv6 is available. Port 0
     selects a free port.
 
     Raises `ConfigError` if the port is in use or the address does not belong to this machine.
@@ -49,8 +49,8 @@ def open_sockets(bind: str) -> list[socket.socket]:
 def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
     """Listening sockets for one port on all `hosts`.
 
-    Raises `OSError` if the first host cannot be bound. Also if a given port is in use on another host:
-    clients that connect to `localhost` could reach another user's server there.
+    Raises `OSError` if the first host cannot be bound, or if a given port is in use on another of the hosts:
+    clients that connect to `localhost` could reach the server of another user there.
     """
     opened = [_open(hosts[0], port)]
     for name in hosts[1:]:
@@ -60,7 +60,7 @@ def _opened(hosts: Sequence[str], port: int) -> list[socket.socket]:
             if error.errno == errno.EADDRINUSE and port:
                 opened[0].close()
                 raise
-            # any other error: this machine has no IPv6
+            # any other error means that this machine has no IPv6
     return opened
 
 
@@ -76,10 +76,11 @@ def proposal(bind: str) -> str:
 
 
 def _open(host: str, port: int) -> socket.socket:
-    # It listens now, before the store is opened, so that of two servers started at once the second fails.
+    # Listen now, before the store is opened, so that the second of two servers that start at once fails.
     family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listening = socket.create_server(where, family=family, backlog=BACKLOG)
-    # Accepted sockets inherit it. Without it, a reply on a kept connection waits 40 ms for the client's ACK.
+    # Accepted sockets inherit this option. Without it, a reply on a connection that was used before waits
+    # 40 ms for the client's ACK.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -95,11 +96,11 @@ def uvicorn_config(app: Any, **options: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",  # uvloop is not faster for ctx, and needs 14 MB
-        http="h11",  # limits the size of request heads, reads one request at a time, and drops trailers
+        http="h11",  # h11 limits the size of request heads, reads one request at a time, and drops trailers
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="critical",  # ctx logs the same events
+        log_level="critical",  # uvicorn's own log is off, because ctx logs the same events
         access_log=False,
         proxy_headers=False,  # a header must not decide who the caller is
         server_header=False,
@@ -139,7 +140,7 @@ class HttpServer(uvicorn.Server):
             self._announce(address(self._sockets[0]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Uvicorn would raise the signal again after its stop; ctx ends with exit code 0.
+        # Uvicorn would raise the signal again after it has stopped; ctx ends with exit code 0 instead.
         if not self.should_exit:
             leave_in_time(lambda: os._exit(0))
         self.should_exit = True
@@ -168,7 +169,7 @@ def leave_in_time(end: Callable[[], None]) -> None:
 
     def leave() -> None:
         logger.info("the stop took too long; unfinished work continues at the next start")
-        with suppress(OSError, ValueError):  # closed, or no longer read
+        with suppress(OSError, ValueError):  # the stream is closed, or nobody reads it
             sys.stdout.flush()
             sys.stderr.flush()
         end()
@@ -230,7 +231,8 @@ class Workers(Multiprocess):
         super().handle_term()
 
     def handle_hup(self) -> None:
-        self.handle_term()  # the terminal was closed: stop, as a server without workers does
+        # SIGHUP means that the terminal was closed: stop, as a server without workers does.
+        self.handle_term()
 
     def terminate_all(self) -> None:
         super().terminate_all()

@@ -1,7 +1,8 @@
 """`ctx mcp`: MCP on standard input and output, answered by this process or forwarded to a server over HTTP.
 
-The SDK's stdio transport runs behind a filter for lines. The SDK does not answer an invalid line; the filter
-answers with the error -32700 or -32600. Only JSON-RPC reaches standard output, whatever the process prints.
+Input lines pass a filter before the MCP SDK reads them. The SDK does not answer an invalid line, so the
+filter answers it with the error -32700 or -32600. Only JSON-RPC reaches standard output, whatever the process
+prints.
 """
 
 import asyncio
@@ -40,9 +41,9 @@ LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has end
 CONNECT_S = 10.0
 RESTART_S = 10.0  # how long a request waits for the project's server to come back
 LOOK_S = 0.1
-OWN_REPLY_BYTES = 256 << 20  # limit for replies from a server of the same user
+OWN_REPLY_BYTES = 256 << 20  # largest reply accepted from a server of the same user, in bytes
 
-_OLDEST_VERSION = "2024-11-05"  # for an `initialize` that names no version
+_OLDEST_VERSION = "2024-11-05"  # assumed if `initialize` names no version
 _CONNECT_ERRORS = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 Incoming = Any  # a stream of SessionMessage; the SDK has no public name for its type
@@ -82,7 +83,7 @@ async def client_streams(source: TextIO, sink: TextIO) -> AsyncIterator[tuple[In
                 await outgoing.send(SessionMessage(fault.reply))
                 continue
             method, id = message.get("method"), message.get("id")
-            if method == "initialize":  # the client of Claude Recall sends no parameters
+            if method == "initialize":  # needed because the client of Claude Recall sends no parameters
                 message["params"] = {"protocolVersion": _OLDEST_VERSION, **(message.get("params") or {})}
             if method == "notifications/cancelled":  # a cancelled request gets no reply
                 cancelled = (message.get("params") or {}).get("requestId")
@@ -124,7 +125,7 @@ async def _lines(source: TextIO) -> AsyncIterator[str]:
                 loop.call_soon_threadsafe(arrived.put_nowait, line)
             loop.call_soon_threadsafe(arrived.put_nowait, None)
 
-    # A daemon thread: one that waits for input must not keep the process from ending.
+    # A daemon thread, because a thread that waits for input must not keep the process from ending.
     threading.Thread(target=read, name="ctx-stdin", daemon=True).start()
     while (line := await arrived.get()) is not None:
         if line.strip():
@@ -137,14 +138,15 @@ def run(serving: Coroutine[Any, Any, None], sink: TextIO) -> None:
         asyncio.run(serving)
     except* (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         logger.info("the client stopped reading")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # discards unsent output
+        # The interpreter would flush unsent output at exit; this discards it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
 
 
 # -- answered by this process --------------------------------------------------------------------------------
 
 
 def stdio_access(bank: str | None, pack: str | None) -> Callable[[Context], Access]:
-    """An `access` function for `McpServer`: every request comes from the user who started the process.
+    """The `access` function for `McpServer` over stdio: every request comes from the user of this process.
 
     Nothing is refused, since the user owns the files.
     """
@@ -162,7 +164,7 @@ async def serve_stdio(mcp: McpServer, reading: Incoming, writing: Outgoing) -> N
     """
     loop = asyncio.get_running_loop()
     bus = subscriptions.InMemorySubscriptionBus()
-    session: Any = None  # of a legacy client
+    session: Any = None  # the session of a client of the legacy protocol era
 
     async def initialized(context: Context, params: Any) -> None:
         nonlocal session
@@ -173,7 +175,7 @@ async def serve_stdio(mcp: McpServer, reading: Incoming, writing: Outgoing) -> N
         if session is not None:
             await notify(session)
 
-    def changed(event: Any, notify: Callable[[Any], Awaitable[None]]) -> None:  # called in any thread
+    def changed(event: Any, notify: Callable[[Any], Awaitable[None]]) -> None:  # may be called in any thread
         with suppress(RuntimeError):  # the server has stopped
             loop.call_soon_threadsafe(lambda: loop.create_task(announce(event, notify)))
 
@@ -204,7 +206,7 @@ class Proxy:
     def __init__(self, server: Upstream, find: Callable[[], Upstream | None] | None = None) -> None:
         """`find` is called before each message and returns the current server, or None while there is none.
 
-        It is for a server of this user, which may restart at another address and with another key.
+        Pass it for a server of this user, which may restart at another address and with another key.
         """
         self._server = server
         self._find = find
@@ -214,13 +216,14 @@ class Proxy:
             logger.warning("the key goes to %s unencrypted; use https or a tunnel", host)
         headers = {
             "Accept": "application/json, text/event-stream",
-            "Accept-Encoding": "identity",  # the size of a compressed reply cannot be checked
-            "X-Session-Id": f"stdio-{uuid.uuid4().hex}",  # this process is one memory session
+            # No compression, because the size of a compressed reply cannot be checked.
+            "Accept-Encoding": "identity",
+            "X-Session-Id": f"stdio-{uuid.uuid4().hex}",  # for memories, this process is one session
         }
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
         # The HTTP proxy in the environment is not used for this machine.
         self._http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(host))
-        self._version: str | None = None  # negotiated by `initialize`
+        self._version: str | None = None  # the MCP version that `initialize` negotiated
 
     async def run(self, reading: Incoming, writing: Outgoing) -> None:
         """Forwards messages until the client's input ends."""
@@ -228,10 +231,10 @@ class Proxy:
             async for item in reading:
                 message = item.message.model_dump(by_alias=True, exclude_unset=True)
                 tasks.start_soon(self._carry, message, writing)
-            tasks.cancel_scope.cancel()  # only subscriptions are still open
+            tasks.cancel_scope.cancel()  # ends the subscriptions, which are the only requests still open
 
     async def _carry(self, message: dict[str, Any], writing: Outgoing) -> None:
-        if message.get("method") == "initialize":  # later requests do not name the client
+        if message.get("method") == "initialize":  # keep the client's name: later requests do not have it
             info = (message.get("params") or {}).get("clientInfo")
             if isinstance(info, dict) and info.get("name"):
                 self._http.headers["X-Ctx-Client"] = inbound.encode_header_value(str(info["name"])[:80])
@@ -302,8 +305,8 @@ class Proxy:
     def _checked(
         self, data: str | bytes, reply: httpx2.Response, message: dict[str, Any]
     ) -> types.JSONRPCMessage:
-        """A message in a reply. Raises `_Undelivered` if the server refused the request before MCP handled
-        it, which its status or a wrong id shows, or did not answer with MCP.
+        """Parses a message in an HTTP reply. Raises `_Undelivered` if the server refused the request before
+        MCP handled it (the status or a wrong id shows that), or if the answer is not MCP.
         """
         url, status, reason = self._server.url, reply.status_code, ""
         with suppress(ValueError):
@@ -326,7 +329,7 @@ class Proxy:
 
 
 async def _messages(reply: httpx2.Response, most_bytes: int) -> AsyncIterator[str | bytes]:
-    """The messages in a reply. Raises `_Undelivered` for one that is too large or compressed."""
+    """The messages in an HTTP reply. Raises `_Undelivered` if the reply is too large or compressed."""
     encoding = reply.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise _Undelivered(

@@ -1,9 +1,9 @@
 """Runs tool calls in threads, off the event loop.
 
-Searches, whole documents and scripts each have their own thread pool (a `Lane`), so that slow calls do not
-delay a search. Another pool is for `/health` and similar requests. A pool has a fixed number of threads and a
-bounded queue; when the queue is full, calls raise `Busy`. In the pool for scripts, one tool and one caller
-can use only a share of threads and queue.
+Searches, calls that return whole documents, and scripts each have their own thread pool (a `Lane`), so that
+slow calls do not delay a search. A fourth pool is for `/health` and similar requests. A pool has a fixed
+number of threads and a bounded queue; when the queue is full, calls raise `Busy`. In the pool for scripts,
+the calls of one tool, and those of one caller, can use only a share of the threads and the queue.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from ctx.tools.toolbox import Agent, Agents, Prompt, Tool, Toolbox
 
 T = TypeVar("T")
 Share = tuple[str, str]
-"""A tool and a caller. The calls of each are limited to a share of a lane."""
+"""(tool, caller). The calls of one tool, and those of one caller, may use only a part of a lane's threads."""
 
 # Searches use the CPU all the time, so more threads than cores do not help.
 SEARCH_THREADS = max(2, min(8, os.cpu_count() or 2))
-SCRIPT_THREADS = 32  # each waits for a child process or an index run
-DOCUMENT_THREADS = 2  # one reads while the other assembles
-QUEUE = 128  # calls; at 1 ms per search, the last one waits about a tenth of a second
+SCRIPT_THREADS = 32  # each thread waits for a child process or an index run
+DOCUMENT_THREADS = 2  # one thread reads a document while the other assembles a reply
+QUEUE = 128  # calls that may wait in a lane; at 1 ms per search, the last one waits about a tenth of a second
 NO_SHARE = ("", "")
 
 
@@ -40,14 +40,15 @@ class Lane:
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self.name = name
-        self.unfinished = 0  # calls that wait or run
+        self.unfinished = 0  # the number of calls that wait or run
         self._threads = threads
         self._capacity = threads + waiting
         self._started = 0
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._shares = Shares(threads)  # of calls in the queue or a thread
-        self._aside = Shares(waiting)  # of calls whose share of the threads is used up
-        self._freed = asyncio.Event()  # a share was given back
+        self._shares = Shares(threads)  # counts calls that are in the queue or run in a thread
+        # Counts calls that wait because their tool or caller has used up its share.
+        self._aside = Shares(waiting)
+        self._freed = asyncio.Event()  # set when a call has ended and given back its share
 
     async def run(self, function: Callable[[], T], share: Share = NO_SHARE) -> T:
         """Calls `function` in a thread and returns its result. Raises `Busy` if the queue is full.
@@ -74,14 +75,14 @@ class Lane:
         future.add_done_callback(ended)
         if self._started < min(self._threads, self.unfinished):
             self._started += 1
-            # A daemon thread: a tool that never returns must not keep the server from stopping.
+            # A daemon thread, because a tool that never returns must not keep the server from stopping.
             name = f"ctx-{self.name}-{self._started}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
         self._jobs.put((future, function))
         return await asyncio.wrap_future(future)
 
     async def _take_share(self, share: Share) -> None:
-        """Takes a share. Waits until one is free."""
+        """Counts a call of this tool and this caller. Waits until both may have one more call."""
         if not self._shares.allow(*share):
             self._aside.acquire(*share)
             try:
@@ -103,7 +104,7 @@ class Lane:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(function())
-                except StopIteration:  # cannot be raised through an asyncio future
+                except StopIteration:  # an asyncio future cannot raise this exception
                     future.set_exception(RuntimeError("a tool raised StopIteration"))
                 except BaseException as error:
                     future.set_exception(error)
@@ -147,7 +148,7 @@ class Work:
     ) -> Prompt:
         """Runs `agents.prompt` in a lane. Also raises `Busy`.
 
-        `agent` is None for an unknown one, whose script may not be loaded yet.
+        `agent` is None if no agent with this name is loaded; its script may be loaded by the call.
         """
         lane = self.searches if agent is not None and agent.source == "toml" else self.scripts
         share = (f"agent {name}", caller.share) if lane is self.scripts else NO_SHARE

@@ -1,7 +1,7 @@
-"""One bank of memories, with its rules: which memories are equal, which replace others, and which a search
-shows in which order. The layers below only store data.
+"""One bank (a named set of memories) with its rules: which memories count as equal, which memory replaces
+another, and how search results are ordered. The modules that it uses only store and read data.
 
-Texts are embedded before a transaction begins, so that no write waits for a model.
+Texts are embedded before a transaction begins, so that a transaction never waits for an embedding model.
 """
 
 import json
@@ -23,12 +23,13 @@ _Line = tuple[Memory, list[str], list[str]]
 
 
 class MemoryBank(Putting, Changing):
-    """One bank. It changes no other bank, except in `absorb`. `source` is recorded with every change."""
+    """One bank. Its methods change no other bank, except `absorb`. `source` is recorded with every change."""
 
     def export(self, filter: JSON = None, *, include_deleted: bool = False) -> Iterator[str]:
-        """Yields a line of JSON for each memory, including superseded ones, oldest first, without newlines.
+        """Yields a line of JSON, without a newline, for each memory, including superseded ones, oldest first.
 
-        After an import into any bank, an export gives the same bytes. Journal and history are not exported.
+        If the lines are imported into an empty bank, its export gives the same bytes. The journal and the
+        history of changes are not exported.
         """
         conditions = [EVERYTHING if include_deleted else UNDELETED, compile_filter(filter)]
         with self._view() as view:
@@ -41,8 +42,8 @@ class MemoryBank(Putting, Changing):
 
         Each batch of 200 lines is one transaction. A memory that already exists is skipped, even if it was
         read, replaced or forgotten since. If a memory has the same id but other content, the line is
-        reported as a conflict and not imported. An alias that another memory of this bank has is dropped.
-        Raises `BadRequest` with the number of an invalid line.
+        reported as a conflict and not imported. If another memory of this bank already has an imported alias,
+        that alias is dropped. Raises `BadRequest` with the number of an invalid line.
         """
         counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "conflicts": []}
         parsed = self._parsed(lines)
@@ -51,7 +52,7 @@ class MemoryBank(Putting, Changing):
         return counts
 
     def _parsed(self, lines: Iterable[str]) -> Iterator[_Line]:
-        """The memory, its aliases and its sessions of each line."""
+        """Parses each line to a memory, its aliases and its sessions."""
         for number, text in enumerate(lines, 1):
             if not text.strip():
                 continue
@@ -64,7 +65,7 @@ class MemoryBank(Putting, Changing):
                 raise BadRequest(f"line {number}: {error.message}") from error
 
     def _admitted(self, memory: Memory) -> Memory:
-        """Applies the policy for secrets to a memory. Adds the flags of its content to its own flags."""
+        """Applies the policy for secrets to a memory, and adds flags for its content, such as secrets."""
         columns, flags = self._screened({name: getattr(memory, name) for name in SCREENED})
         admitted = memory._replace(**columns, flags=sorted({*memory.flags, *flags}))
         admitted = admitted._replace(gist=gist(admitted.text))
@@ -88,7 +89,7 @@ class MemoryBank(Putting, Changing):
                     counts["skipped"] += 1
                 else:
                     counts["conflicts"].append(stored.id)
-            writer.revive_bereft(nos, waiting=True)  # the successor may be on a later line
+            writer.revive_bereft(nos, waiting=True)  # the memory that replaces it may be on a later line
             counts["imported"] += len(nos)
         self._embedding.stored(vectors)
 
@@ -112,7 +113,7 @@ class MemoryBank(Putting, Changing):
 
 
 def _is_same(stored: Memory, memory: Memory) -> bool:
-    """Whether a stored memory equals an imported one, except for changes such as reads or deletion since."""
+    """Whether a stored memory equals an imported one, which may have been read, replaced or deleted since."""
     return (
         all(getattr(stored, COLUMN_OF[name]) == getattr(memory, COLUMN_OF[name]) for name in SETTABLE)
         and (memory.superseded_by is None or memory.superseded_by == stored.superseded_by)

@@ -14,7 +14,7 @@ from ctx.memory.schema import IN_TEXTS, listed
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 
-# A local date differs from the UTC date by a day at most, so these three offsets cover all time zones.
+# UTC offsets to try. A local date is at most one day away from the UTC date, so these three are enough.
 _ZONES_MS = (0, 14 * 3_600_000, -12 * 3_600_000)
 
 
@@ -77,7 +77,7 @@ class Changing(Reading):
     def delete(
         self, id: str, *, reason: str | None = None, hard: bool = False, dry_run: bool = False
     ) -> JSON:
-        """Forgets one memory and its contents. See `delete_all`."""
+        """Forgets one memory; a container (such as a conversation) with its contents. See `delete_all`."""
         return self.delete_all([id], reason=reason, hard=hard, dry_run=dry_run)
 
     def delete_all(
@@ -107,7 +107,7 @@ class Changing(Reading):
         return reply
 
     def _doomed(self, reader: Reader, ids: Sequence[str], *, deleted: bool) -> list[Memory]:
-        """The memories with these ids and their contents. Deleted ones are included only with `deleted`."""
+        """The memories with these ids, and the contents of containers. Deleted ones only with `deleted`."""
         memories = [self._must_find(reader, id, deleted=deleted) for id in ids]
         return [member for member in reader.with_contents(memories) if deleted or member.deleted_ms is None]
 
@@ -124,7 +124,7 @@ class Changing(Reading):
         restores them.
 
         `dry_run` only counts. A second call with the same `idempotency_key` deletes nothing more. `anew` also
-        drops the stored replies, so that repeated requests run again.
+        drops all stored replies of the bank, so that a request that is repeated later runs again.
         """
         condition = compile_filter(filter)
         if condition == EVERYTHING:
@@ -162,9 +162,9 @@ class Changing(Reading):
     def undo(self, op_id: str) -> JSON:
         """Reverts an operation, with a new operation: `{"count", "skipped", "op_id", "undone"}`.
 
-        Memories that the operation created are deleted. Those that it changed or deleted get their earlier
-        state. Memories that were changed again since are skipped, and `skipped` lists them. Raises `Conflict`
-        if nothing could be reverted. Erased memories cannot be restored.
+        Memories that the operation created are deleted. Memories that it changed or deleted get their earlier
+        state back. Memories that were changed again since are skipped; `skipped` lists them. Raises
+        `Conflict` if nothing could be reverted. Erased memories cannot be restored.
         """
         embedded = self._embedded_before([op_id])
         with self._writing("undo") as writer:
@@ -175,7 +175,7 @@ class Changing(Reading):
                 reason = changed if skipped else "this operation cannot be undone"
                 raise Conflict(reason, data={"skipped": skipped[:20]})
             reply = {"count": count, "skipped": sorted(skipped), "op_id": writer.op_id, "undone": op_id}
-        self._embedding.stored([[]])  # a restored long text may lack its vectors
+        self._embedding.stored([[]])  # embed in the background: a restored long text may lack its vectors
         return reply
 
     def take_back(self, op_ids: Sequence[str], made: Sequence[str]) -> None:
@@ -220,8 +220,8 @@ class Changing(Reading):
     def _undo_all(
         self, writer: Writer, op_ids: Sequence[str], embedded: dict[str, list[bytes]]
     ) -> tuple[int, list[str]]:
-        """Reverts operations, the last changes first. Returns the number of reverted memories, and the ids of
-        those that are skipped, because another operation changed them since.
+        """Reverts operations, latest changes first. Returns the number of reverted memories, and the ids of
+        the skipped memories, which another operation changed since.
         """
         changes = sorted(_changes(writer, op_ids), key=lambda change: (change[0], -change[1]))
         memories = writer.rows({no for no, _, _ in changes})
@@ -241,7 +241,7 @@ class Changing(Reading):
                     vectors = embedded.get(memories[no].text, [])
                     writer.replace_vectors(memories[no], self._embedding.model, vectors)
             reverted.add(no)
-            versions[no] = version - 1  # the version whose content the memory has now
+            versions[no] = version - 1  # the memory has the content of this version again
         writer.revive_bereft(versions)
         return len(reverted), [memories[no].id for no in skipped]
 
@@ -276,14 +276,14 @@ def _changes(reader: Reader, op_ids: Sequence[str]) -> list[tuple[int, int, dict
 def _event_changes(memory: Memory, changes: dict[str, JSON], timestamp: JSON) -> dict[str, JSON]:
     """The changes of a memory's event time that follow from its other changes.
 
-    A new event date clears the end date, unless a new one is given too. A time that was read from the text
-    is read again. `timestamp` is the caller's value.
+    A new event date clears the end date, unless a new end date is given too. If the event time was read from
+    the text, it is read again from the changed text. `timestamp` is the said time as the caller gave it.
     """
     if "event_ms" in changes:
         return {} if "event_last_ms" in changes else {"event_last_ms": None}
     if "event_last_ms" in changes or changes.keys().isdisjoint(("text", "said_ms")):
         return {}
-    # The time zone of the first reading is not stored. Any zone that gives the stored times is taken.
+    # The speaker's time zone is not stored. Use any offset with which the old text gives the stored times.
     stored = {"event_ms": memory.event_ms, "event_last_ms": memory.event_last_ms}
     zones = (zone for zone in _ZONES_MS if read_times(memory.text, memory.uttered_ms, zone) == stored)
     ahead_ms = next(zones, None)
@@ -298,9 +298,9 @@ def _event_changes(memory: Memory, changes: dict[str, JSON], timestamp: JSON) ->
 
 
 def _validity(writer: Writer, memory: Memory, said_ms: int) -> dict[str, JSON]:
-    """The new validity of a memory whose said time was corrected.
+    """The changed `valid_from_ms` and `valid_to_ms` of a memory whose said time was corrected.
 
-    Also moves the end of the memories that it replaced.
+    Also writes the corrected `valid_to_ms` of the memories that it replaced.
     """
     if memory.valid_from_ms != memory.uttered_ms and said_ms > memory.valid_from_ms:
         return {}  # an equal memory was also said earlier

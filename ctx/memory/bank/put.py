@@ -17,10 +17,10 @@ from ctx.memory.reflect import check_disposition, judged
 from ctx.memory.writer import Writer
 from ctx.models import JSON
 
-MAX_ITEMS = 1000  # in one put_many
-MAX_COMPARED = 20  # messages of a new conversation that are compared with others
+MAX_ITEMS = 1000  # items in one call of `put_many`
+MAX_COMPARED = 20  # only this many messages of a new conversation are compared with older ones
 CONVERSATION = "conversation"
-# Two memories are merged only if their gists and these fields are equal.
+# Two memories are merged only if their gists (`ctx.memory.language`) and these fields are equal.
 _PLACE = attrgetter("kind", "parent", "role", "type", "folder", "label", "event_ms", "document_id")
 
 
@@ -51,12 +51,13 @@ class Putting(Searching):
         """Stores a memory: `{"id", "created", "duplicate_of", "superseded", "similar", "flags",
         "op_id", "consolidated"}`.
 
-        Arguments: `dedupe` "exact" (the default for facts) merges the memory into an equal one, and adds only
-        new contexts, tags and the like; "off" (the default for other kinds) never merges. `supersedes` has
-        the ids of memories that this one replaces: they are kept, and a search with `as_of` their time finds
-        them. If one cannot be replaced, nothing is stored and `BadRequest` is raised. A second call with the
-        same `idempotency_key` gets the reply of the first. `birth_tags` are added only to a new memory.
-        `fields` are those of `ctx.memory.columns.SETTABLE`.
+        Arguments: `dedupe` "exact" (the default for facts) merges the memory into an equal one, to which it
+        adds only what is new, such as contexts and tags; "off" (the default for other kinds) never merges.
+        `supersedes` has the ids of memories that this one replaces. Replaced memories are kept, and a search
+        with an earlier `as_of` finds them. If one cannot be replaced, nothing is stored and `BadRequest` is
+        raised. A second call with the same `idempotency_key` gets the reply of the first. `birth_tags` are
+        added only to a new memory, not to one that it is merged into. `fields` has the fields named in
+        `ctx.memory.columns.SETTABLE`.
 
         Reply: `similar` has up to three live memories close in meaning, closest first: `{"id", "text",
         "said", "score"}`. `superseded` has the replaced memories with their texts. `consolidated` is the id
@@ -104,7 +105,7 @@ class Putting(Searching):
     def _consolidated(self, reply: JSON, memory: Memory, similar: Sequence[Memory]) -> JSON:
         """With `consolidate`, asks the language model which similar memories the new one replaces.
 
-        Returns the updated reply. This is a separate operation, after the memory was stored.
+        Replaces them in an operation of its own, after the memory was stored. Returns the updated reply.
         """
         model = self._store.language_model
         if not self._store.consolidate or model is None or not similar or memory.kind != "fact":
@@ -128,14 +129,15 @@ class Putting(Searching):
         supersedes: Sequence[str] = (),
         idempotency_key: str | None = None,
     ) -> JSON:
-        """Stores items, and a container for them if one is given, all or nothing: `{"id", "ids", "created",
-        "superseded", "similar", "op_id"}`.
+        """Stores several memories, all or none, and a container for them if one is given: `{"id", "ids",
+        "created", "superseded", "similar", "op_id"}`.
 
-        Each item is an object with `text` and the fields of `put`. In a container, its default `kind` is
-        "message". By default, a container's text is its label and its kind "conversation". `supersedes` has
-        the ids of containers that the new one replaces, with their contents. Nothing is merged; but with
-        `supersedes`, an equal container is not stored again. `similar`: up to three containers with contents
-        close in meaning: `{"id", "label", "text", "said", "score"}`.
+        Each item is an object with `text` and the fields of `put`. The default `kind` of an item in a
+        container is "message". A container is a memory too; by default its text is its label, and its kind
+        is "conversation". `supersedes` has the ids of containers that the new one replaces, with their
+        contents. Items are never merged into equal memories; but with `supersedes`, an equal container is
+        not stored again. `similar` has up to three containers with contents close in meaning:
+        `{"id", "label", "text", "said", "score"}`.
         """
         if not isinstance(items, list | tuple) or not all(isinstance(item, dict) for item in items):
             raise BadRequest("items: a list of objects, each with a text")
@@ -183,7 +185,7 @@ class Putting(Searching):
         return reply
 
     def _conversation(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
-        """The new memories: the container, then its items."""
+        """The new memories to store: first the container, if there is one, then the items."""
         parent = self._draft({"kind": CONVERSATION, "text": container.get("label"), **container}, now_ms)
         drafts = [parent]
         for ordinal, item in enumerate(items):
@@ -193,7 +195,7 @@ class Putting(Searching):
         return drafts
 
     def _similar_containers(self, drafts: Sequence[Memory], vectors: Sequence[Sequence[bytes]]) -> list[JSON]:
-        """The containers with messages close in meaning to those of a new container, closest first."""
+        """Older containers with messages close in meaning to those of a new container, closest first."""
         best: dict[str, tuple[Memory, float]] = {}
         for message, packed in zip(drafts[1 : 1 + MAX_COMPARED], vectors[1:], strict=False):
             for older, score in self.similar(message, packed):
@@ -229,7 +231,10 @@ class Putting(Searching):
             raise BadRequest(f"{argument}: {error.message}") from error
 
     def _supersede(self, writer: Writer, memory: Memory, ids: Sequence[str]) -> list[Memory]:
-        """Replaces memories with their contents; returns the memories. Raises `BadRequest`, `Conflict`."""
+        """Replaces memories and their contents by `memory`. Returns the replaced memories with these ids.
+
+        Raises `BadRequest`, `Conflict`.
+        """
         successors: set[str] = set()
         following = memory.superseded_by
         while following is not None and following not in successors:
@@ -269,7 +274,7 @@ class Putting(Searching):
         return memory._replace(flags=sorted(flags))
 
     def _placed(self, writer: Writer, memory: Memory) -> Memory:
-        """The memory with its container's id, and with the next position there unless it has one."""
+        """The memory with its container's id, and with the next free position in it if it has none yet."""
         if memory.parent is None:
             return memory
         parent = self._must_find(writer, memory.parent)
@@ -289,8 +294,8 @@ def _shown(memory: Memory) -> dict[str, JSON]:
 def _twin(writer: Writer, memory: Memory) -> Memory | None:
     """The oldest visible memory that the new one can be merged into; None if there is none.
 
-    It has the same gist and the same fields `_PLACE`, its metadata does not contradict the new one, and the
-    merged tags, contexts and metadata are within the limits.
+    The two have the same gist and equal `_PLACE` fields, their metadata does not conflict, and the merged
+    tags, contexts and metadata are within the limits.
     """
     for twin in writer.same_gist(memory.gist, writer.at_ms):
         if (
@@ -305,8 +310,8 @@ def _twin(writer: Writer, memory: Memory) -> Memory | None:
 
 
 def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
-    """Merges a new memory into an equal one: contexts, tags, metadata, flags, and later times of expiry and
-    saying. Returns the changed memory.
+    """Merges a new memory into an equal one: adds its contexts, tags, metadata and flags, and takes over its
+    expiry and said time if they are later. Returns the changed memory.
     """
     contexts = [*twin.contexts, *all_contexts(memory)]
     changes: dict[str, JSON] = {
@@ -317,17 +322,18 @@ def _merged(writer: Writer, twin: Memory, memory: Memory) -> Memory:
     }
     if twin.expires_ms is not None and (memory.expires_ms is None or memory.expires_ms > twin.expires_ms):
         changes["expires_ms"] = memory.expires_ms
-    repeated = writer.bank.seq != twin.seq  # if false, the twin was written last: within a day it is a retry
+    # If false, the twin was the last write; within a day, an equal memory is then a retry.
+    repeated = writer.bank.seq != twin.seq
     if memory.uttered_ms - twin.uttered_ms > (0 if repeated else DAY_MS):
         changes["said_ms"] = memory.uttered_ms
     if memory.session and twin.session != memory.session:
-        changes["session"] = None  # it belongs to several sessions now, so no session deletes it
+        changes["session"] = None  # now in several sessions, so clearing one must not delete it
     changes["content_hash"] = content_hash(twin._replace(**changes))
     return writer.patch(twin, changes)
 
 
 def _same_container(writer: Writer, drafts: Sequence[Memory]) -> list[Memory]:
-    """An existing container equal to a new one, then its contents in order; [] if there is none."""
+    """An existing container that equals a new one, followed by its contents in order; [] if there is none."""
     parent, *messages = drafts
     place_of = attrgetter("kind", "label", "folder")
     statement_of = attrgetter("role", "text")
@@ -358,7 +364,7 @@ def read_times(text: str, said_ms: int, ahead_ms: int) -> dict[str, JSON]:
 
 
 def said_by_now(columns: dict[str, JSON], now_ms: int) -> dict[str, JSON]:
-    """The columns. A said time more than a day in the future becomes the event's time instead."""
+    """Returns `columns`; a said time more than a day in the future is moved to the event time."""
     said_ms = columns.get("said_ms")
     if said_ms is None or said_ms <= now_ms + DAY_MS:
         return columns

@@ -1,5 +1,5 @@
-"""The base of a bank: transactions, finding a memory by its names, repeated requests, and reading: records,
-pages of records, counts, history and journal.
+"""The base class of a bank: transactions, memories by id or alias, repeated requests, and everything that
+only reads: records, pages of records, counts, history and journal.
 """
 
 import base64
@@ -39,7 +39,8 @@ MAX_ID_CHARS = 500
 MAX_KEY_CHARS = 200
 _GROUPS = ("kind", "type", "context", "folder", "label", "status", "session", "role", "document_id")
 _TAG = re.compile(r'metadata\.([^"\\.\x00-\x1f]{1,128})')
-_FOLLOWING = ("content_hash", "updated_ms", "gist")  # columns that follow from other changes
+# Columns that ctx computes; the history does not show their changes.
+_FOLLOWING = ("content_hash", "updated_ms", "gist")
 
 
 class Reading:
@@ -57,7 +58,7 @@ class Reading:
         self._memory_id = memory_id
 
     def with_id(self, id: str) -> Self:
-        """The same bank, but new memories get this id. Use it for a single `put`."""
+        """The same bank, but a new memory gets this id. Call only one `put` on the returned bank."""
         return type(self)(self._store, self.id, self.source, id)
 
     def _view(self) -> AbstractContextManager[Reader]:
@@ -69,7 +70,7 @@ class Reading:
         return self._rows.writing(self.id, op, self._now(), self.source.to_json(), durable=durable)
 
     def _screened(self, columns: dict[str, JSON]) -> tuple[dict[str, JSON], set[str]]:
-        """Applies the policy for secrets to `columns`. Returns them and the flags of their content."""
+        """Applies the policy for secrets to `columns`. Returns the columns and the flags of their texts."""
         flags: set[str] = set()
         for name in SCREENED:
             if columns.get(name):
@@ -80,7 +81,7 @@ class Reading:
     def _shown(self, as_of: JSON, include_superseded: bool, forgotten: bool = False) -> Condition:
         if forgotten:
             return FORGOTTEN
-        # A date means the end of that day, so that memories of the day are included.
+        # A date without a time means the end of that day, so that memories of that day are included.
         as_of_ms = last_moment("as_of", as_of)
         return visible(self._now(), as_of_ms=as_of_ms, superseded=include_superseded)
 
@@ -196,7 +197,7 @@ class Reading:
         return {"items": records, "cursor": _make_cursor(order, page[-1]) if len(memories) > limit else None}
 
     def every(self, filter: JSON = None, **options: JSON) -> Iterator[JSON]:
-        """Yields all records that `browse` finds, and reads them page by page."""
+        """Yields all records that `browse` finds, reading one page at a time."""
         page: JSON = {"cursor": None, "items": ()}
         while True:
             page = self.browse(filter, limit=MAX_LIMIT, cursor=page["cursor"], **options)
@@ -230,8 +231,9 @@ class Reading:
         """Statistics of visible memories: `{"count", "average_importance", "first_created", "last_created",
         "characters", "groups"}`. A group has the same keys and `value`.
 
-        `group_by`: kind, type, context, folder, label, status, session, role, document_id, metadata.KEY, or
-        tags. The value of a group may be null. With tags, a memory counts once for each of its tags.
+        `group_by` is kind, type, context, folder, label, status, session, role, document_id, metadata.KEY or
+        tags. Without it, `groups` is empty. A group's `value` may be null. When grouped by tags, a memory
+        counts once for each of its tags.
         """
         column, values = _group_column(group_by)
         conditions = [visible(self._now()), compile_filter(filter)]
@@ -241,7 +243,9 @@ class Reading:
         return {**_summary(total), "groups": [{"value": row[0], **_summary(row)} for row in groups]}
 
     def contents(self, ids: Sequence[str]) -> JSON:
-        """For each container, by id: `{"count", "characters", "first"}`; empty ones are left out."""
+        """Container id -> `{"count", "characters", "first"}` of its contents; `first` is the text of the
+        first one. Empty containers are left out.
+        """
         _check_few(ids)
         names = ("count", "characters", "first")
         with self._view() as view:
@@ -254,7 +258,7 @@ class Reading:
             return sorted({session for member in members for session in view.sessions(member.no)})
 
     def history(self, id: str) -> list[JSON]:
-        """All changes of a memory, which may be deleted, oldest first: `{"version", "op", "op_id", "at",
+        """All changes of a memory, even of a deleted one, oldest first: `{"version", "op", "op_id", "at",
         "by", "changed": {field: {"from", "to"}}}`. Raises `NotFound`.
         """
         with self._view() as view:
@@ -279,7 +283,7 @@ class Reading:
         """
         replaced = []
         with self._view() as view:
-            # Only puts that replaced by rule have a reason in the journal.
+            # In the journal, only a put that replaced a memory because of a language rule has a reason.
             puts = [line for line in view.journal() if line["op"] == "put"]
             by_rule = {line["op_id"] for line in puts if "reason" in line["detail"]}
             conditions = [UNDELETED, Condition("m.superseded_by IS NOT NULL", ())]
@@ -351,7 +355,7 @@ def _check_few(ids: JSON) -> None:
 
 
 class Request(NamedTuple):
-    """An idempotency key with a digest of the call's arguments. A repeated call gets the stored reply."""
+    """An idempotency key and a digest of the call's arguments. A repeated call gets the stored reply."""
 
     key: str | None
     digest: str
@@ -387,7 +391,7 @@ class Request(NamedTuple):
 
 
 def given_name(name: str, value: JSON) -> str | None:
-    """Checks a name that a caller gives, and returns it. Raises `BadRequest`."""
+    """Checks an alias or key from a caller, and returns it. Raises `BadRequest`."""
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS):
         raise BadRequest(f"{name}: must be a text of 1 to {MAX_KEY_CHARS} characters")
     return short_text(name, value)

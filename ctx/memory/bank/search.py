@@ -18,17 +18,19 @@ from ctx.memory.vectors import unpack
 from ctx.models import JSON, MODES
 from ctx.text.analyze import MAX_QUERY_CHARS
 
-DEPTHS = {"low": 100, "mid": 300, "high": 1000}  # candidates from each search
+# Budget -> number of candidates from each of the two searches, keyword and vector.
+DEPTHS = {"low": 100, "mid": 300, "high": 1000}
 CHARS_PER_TOKEN = 4
 MAX_SIMILAR = 3
-# Thresholds from which a memory counts as close in meaning to a new one. 6 % of the pairs of LoCoMo facts
-# from different sessions reach the cosine. The other thresholds give the same share: the quantile is for
-# models without a known calibration, the share of words for memories without vectors.
+# Thresholds from which a memory counts as close in meaning to a new one. 6 % of the pairs of facts in the
+# LoCoMo data set, taken from different sessions, reach `SIMILAR_COSINE`. The other two thresholds let through
+# the same share of pairs: the quantile for embedding models without a known calibration, the share of words
+# for memories without vectors.
 SIMILAR_COSINE = 0.62
 SIMILAR_QUANTILE = 0.94
-SIMILAR_WORDS = 0.23  # the share of the BM25 of the text with itself
-_NEIGHBOURS = 20  # compared with each passage of a new memory
-_COMPARED_PASSAGES = 8  # the passages of a new memory that are compared
+SIMILAR_WORDS = 0.23  # the BM25 of the two texts, divided by that of the new text with itself
+_NEIGHBOURS = 20  # older memories that are compared with each passage of a new memory
+_COMPARED_PASSAGES = 8  # only the first passages of a new memory are compared with older memories
 
 
 class Searching(Reading):
@@ -56,8 +58,8 @@ class Searching(Reading):
         "newer"?}], "total", "confidence", "degraded"}`.
 
         Arguments: `budget` sets the number of candidates from each search: low 100, mid 300, high 1000.
-        `order` "rank" sorts by relevance, "score" only by the calibrated score. `max_tokens` limits the page
-        (a token is four characters), which always has at least one result.
+        `order` "rank" sorts by relevance, "score" only by the calibrated score. `max_tokens` limits the texts
+        of one page (a token is four characters); a page always has at least one result.
         `window` "auto" ranks memories higher if they are from a time named in the query; `{"since", "until"}`
         leaves out all memories of other times. Times in the query are relative to `asked_at`, by default now.
         `touch` counts a read of each result.
@@ -65,7 +67,8 @@ class Searching(Reading):
         Reply: `total` counts the candidates with at least `min_score`, before `offset` and `limit`.
         `confidence` is the best score in [0, 1]: how likely it is that any memory answers the query. `newer`
         has the ids of later results that are close in meaning to this one, or that replaced it. `degraded` is
-        "no_embedder" or null. `missing`, if not zero, is the number of memories that the store has lost.
+        "no_embedder" if vector search was not possible, else null. `missing`, only in the reply if the store
+        has lost memories, is their number.
         """
         if order not in ("rank", "score"):
             raise BadRequest("order: rank or score")
@@ -79,7 +82,7 @@ class Searching(Reading):
             confidence = max((hit.score for hit in hits), default=0.0)
             hits = [hit for hit in hits if hit.score >= least_score]
             if order == "score":
-                hits.sort(key=lambda hit: -hit.score)  # stable: equal scores keep the order of rank
+                hits.sort(key=lambda hit: -hit.score)  # a stable sort: equal scores stay sorted by rank
             page = hits[offset : offset + limit]
             tokens = accumulate(-(-len(hit.memory.text) // CHARS_PER_TOKEN) for hit in page)
             if max_tokens is not None:
@@ -100,9 +103,9 @@ class Searching(Reading):
         filter: JSON = None,
         as_of: JSON = None,
     ) -> JSON:
-        """An answer from memories, with citations. See `ctx.memory.reflect.reflect` for the reply.
+        """Answers a query from memories, with citations. See `ctx.memory.reflect.reflect` for the reply.
 
-        Without a language model, the same memories, query and clock give the same bytes.
+        Without a language model, the same memories, query and time of the call give the same reply.
         """
         if not isinstance(context, str | None):
             raise BadRequest("context: must be a text")
@@ -138,7 +141,7 @@ class Searching(Reading):
             if not view.exists:
                 return []
             conditions = [visible(self._now()), same("m.kind", memory.kind)]
-            if memory.kind == "fact":  # facts of one project (label) say nothing about another
+            if memory.kind == "fact":  # the label is a project, and a fact says nothing about another project
                 conditions.append(same("m.label", memory.label))
             scored = self._close_in_meaning(view, packed, conditions)
             if scored is None:
@@ -151,7 +154,7 @@ class Searching(Reading):
     def _close_in_meaning(
         self, view: Reader, packed: Sequence[bytes], conditions: Sequence[Condition]
     ) -> dict[int, float] | None:
-        """Cosines of close memories by their number; None if there are no vectors to compare."""
+        """Memory number -> cosine, for close memories; None if there are no vectors to compare."""
         vectors = self._embedding.of_bank(view) if packed else None
         if vectors is None:
             return None
@@ -191,10 +194,10 @@ class Searching(Reading):
         conditions = [self._shown(as_of, include_superseded), *narrowed]
         if not view.exists:
             return [], None
-        # Replaced memories are searched too. Each leads to the memory that replaced it, which may use other
-        # words than the question.
+        # Search replaced memories too. A hit on one is exchanged for the memory that replaced it, whose own
+        # words may not match the question.
         depth = DEPTHS[budget]
-        if needed > depth:  # the same for most pages of a query, so that they are ranked alike
+        if needed > depth:  # round up, so that most pages of one query are cut from the same ranking
             depth = -(-needed // 1000) * 1000
         follows = as_of is None and not include_superseded
         searched = [visible(now_ms, superseded=True), *narrowed] if follows else conditions
@@ -244,7 +247,7 @@ def _checked(query: JSON, budget: str) -> str:
 def _heads(
     view: Reader, hits: Sequence[MemoryHit], conditions: Sequence[Condition]
 ) -> dict[str, Memory | None]:
-    """The last successor of every replaced hit; None if it must not be shown."""
+    """Id of each replaced hit -> the last memory that replaced it; None if that memory must not be shown."""
     step = {hit.memory.id: hit.memory.superseded_by for hit in hits if hit.memory.superseded_by}
     ends = dict(step)
     pending = set(step.values()) - step.keys()
@@ -254,7 +257,7 @@ def _heads(
         pending = set(following.values()) - step.keys()
     for id, end in ends.items():
         chain = {id}
-        while end in step and end not in chain:  # if its successors form a cycle, any memory of the cycle
+        while end in step and end not in chain:  # in a cycle of replaced memories, stop at any of them
             chain.add(end)
             end = step[end]
         ends[id] = end
@@ -264,7 +267,7 @@ def _heads(
 
 
 def _windows(value: JSON, query: str, now_ms: int) -> tuple[Window | None, Window | None]:
-    """(window whose memories are ranked higher, window that all results must be in)."""
+    """(the window whose memories rank higher, the window that all results must be in); None for no window."""
     if value is None or value == "auto":
         return (window_of(query, now_ms) if value else None), None
     if not isinstance(value, dict) or not set(value) <= {"since", "until"}:
@@ -285,7 +288,7 @@ def _in_window(admitted: Window) -> Condition:
 
 
 def _close_in_words(view: Reader, memory: Memory, conditions: Sequence[Condition]) -> dict[int, float]:
-    """The BM25 of close memories for a memory's text, divided by that of the memory itself, by number."""
+    """Memory number -> BM25 for the words of `memory`, divided by the BM25 of `memory` itself, if close."""
     question, frequencies = words_of(view, memory.text)
     itself = bm25(question, segments(memory))
     nos = view.by_words(frequencies, conditions, _NEIGHBOURS)

@@ -1,5 +1,5 @@
-"""The tools, routes and errors of Hindsight, Claude Recall and Sekha, on top of the memory banks of
-`ctx.memory`.
+"""Dialects: the tools, REST routes and errors of the memory products Hindsight, Claude Recall and Sekha, on
+top of the memory banks of `ctx.memory`.
 
 Must not import `ctx.server`.
 """

@@ -1,5 +1,7 @@
-"""How a dialect is declared: each tool or route is a function. The types of its parameters give the JSON
-Schema of the arguments, and the docstring of a tool is its description for models.
+"""The classes that declare a dialect: the tools, routes and conventions of one memory product.
+
+Each tool or route is a function. The types of its parameters give the JSON Schema of the arguments, and the
+docstring of a tool is its description for models.
 """
 
 import inspect
@@ -29,15 +31,15 @@ CHANGES = Annotations(destructive=True, idempotent=True, open_world=False)
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a tool or a route. If the call fails, the writes to `bank` are undone."""
+    """One call of a tool or a route. If the call fails, its writes to `bank` are undone."""
 
     pack: "Pack"
     bank: "BankCall"
     bank_id: str
     session: str
-    owns_session: bool  # the session belongs to this client alone
+    owns_session: bool  # whether only this client uses the session
     caller: Caller
-    project: str | None  # the folder in which a stdio server was started
+    project: str | None  # the folder in which the stdio server was started; None over HTTP
 
     def search(self, query: str, filter: JSON, *, window: JSON = "auto", **options: JSON) -> JSON:
         """The reply of `bank.search`. The memories it returns are marked as read."""
@@ -46,12 +48,12 @@ class Call:
     def records(
         self, filter: JSON, offset: int = 0, limit: int | None = None, **options: JSON
     ) -> Iterator[JSON]:
-        """The records that `bank.list` returns, from `offset` on, read page by page."""
+        """Yields the records that `bank.list` returns, from `offset` on, reading one page at a time."""
         every = self.bank.every(filter=filter, **options)
         return islice(every, offset, None if limit is None else offset + limit)
 
     def supersede(self, old_ids: list[str] | None, new_id: str | None) -> JSON:
-        """Replaces memories with another stored memory. Raises `BadRequest` if an id is missing."""
+        """Replaces memories by another stored memory. Raises `BadRequest` if an argument is missing."""
         if not old_ids or not new_id:
             raise BadRequest("missing required parameter: old_ids and new_id, or undo")
         return self.bank.supersede(ids=old_ids, by=new_id)
@@ -61,68 +63,72 @@ class Call:
         return int(self.bank.undo(op_id=op_id)["count"])
 
     def loss(self) -> dict[str, int]:
-        """`{"missing": n}` if the store lost n memories, as a field for a reply; else an empty table."""
+        """The field of a reply that reports lost memories: `{"missing": n}` if the store lost n, else {}."""
         count = self.pack.store().rows.missing().lost
         return {"missing": count} if count else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """A tool. `profiles` are the profiles that have it; () means all. `bank_parameter` is the argument that
-    names the bank.
+    """A tool. `profiles` names the profiles (sets of tools that a client may choose) that have the tool; ()
+    means all. `bank_parameter` is the argument that names the bank.
     """
 
     name: str
     run: Handler
     annotations: Annotations
     title: str | None = None
-    failure: JSON = None  # additional fields of the MCP reply if a call fails
-    at_banks: bool = True  # whether the endpoint for a single bank lists it
+    failure: JSON = None  # fields to add to the MCP reply if a call fails
+    at_banks: bool = True  # whether `/mcp/{bank}`, the endpoint for one bank, lists the tool
     bank_parameter: str | None = None
     profiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RouteSpec:
-    """A route of the product's own REST API. It is answered by the function `run`, or else by a tool: `tool`,
-    or the tool named in the path.
+    """A route of the product's own REST API. The function `run` answers it, if there is one; else the tool
+    `tool`, or the tool named in the path.
     """
 
     method: str
     path: str
     run: Handler | None = None
     tool: str | None = None
-    ignored: tuple[str, ...] = ()  # accepted arguments that have no effect
+    ignored: tuple[str, ...] = ()  # arguments that are accepted but have no effect
 
 
 @dataclass
 class Dialect:
     """The tools, routes and conventions that one product's clients expect.
 
-    `own_bank`: the pack has its own bank; otherwise the caller names the bank. `environ`: the product's
-    environment variables by purpose; if several are set, the first counts. `profiles`: profile ->
-    instructions for models; the first is the default.
+    `own_bank`: all calls use one bank that belongs to the pack; otherwise the caller names the bank.
+    `environ`: purpose -> the product's environment variables for it; if several are set, the first counts.
+    `profiles`: profile (a set of tools) -> instructions for models; the first profile is the default.
     """
 
     name: str
     description: str
     profiles: Mapping[str, str]
-    prefix: str = ""  # prefix of tool names in the list of all tools
+    prefix: str = ""  # put before the names of the tools in the list of all tools of the server
     own_bank: bool = False
     at_banks: bool = False  # serves /mcp/{bank} and requests with X-Bank-Id
-    key_required: bool = False  # refuses HTTP calls until a key is set; its own routes always need a key
-    enveloped: bool = False  # errors of its routes are {"success": false, "data": null, "error": ...}
-    pretty: bool = False  # whether the text of a result is indented JSON
+    # HTTP calls are refused until a key is set; the pack's own routes always need one.
+    key_required: bool = False
+    enveloped: bool = False  # errors of the routes are {"success": false, "data": null, "error": ...}
+    pretty: bool = False  # whether the JSON text of a result is indented
     unknown_tool: int = -32602  # the JSON-RPC error code for an unknown tool
-    codes: Mapping[str, int] = field(default_factory=dict)  # other JSON-RPC codes, by the error's `word`
-    details: bool = False  # whether MCP errors have data.details
+    # `word` of an error -> JSON-RPC code, if not the usual one.
+    codes: Mapping[str, int] = field(default_factory=dict)
+    details: bool = False  # whether MCP errors have the field data.details
     rate_per_minute: int = 0  # calls per connection; 0 means no limit
     environ: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    remote_path: str | None = None  # path of a tool on a server of the real product
-    briefing: tuple[str, str] | None = None  # the prompt `recall-context`: (its text, category to show)
+    remote_path: str | None = None  # the URL path of a tool on a server of the real product
+    # For the prompt `recall-context`: (its text, the category to show).
+    briefing: tuple[str, str] | None = None
     tools: list[ToolSpec] = field(default_factory=list)
     routes: list[RouteSpec] = field(default_factory=list)
-    methods: dict[str, Handler] = field(default_factory=dict)  # additional JSON-RPC methods
+    # JSON-RPC method -> function, for methods besides those of MCP.
+    methods: dict[str, Handler] = field(default_factory=dict)
 
     def tool(
         self, annotations: Annotations = READS, *, name: str = "", **more: Any
@@ -171,8 +177,8 @@ closed = partial(table, additionalProperties=False)
 
 def schema_of(hint: Any) -> dict[str, JSON]:
     """The JSON Schema of a type hint such as `Annotated[list[str] | None, {"minItems": 1}, "What it is"]`. A
-    text is the description, a dict has further keywords. None means an absent argument and is not in the
-    schema.
+    text in the hint is the description, a dict has further keywords. `None` means that the argument may be
+    absent; it is not in the schema.
     """
     kind, parts = get_origin(hint), get_args(hint)
     if kind is Annotated:
@@ -190,8 +196,8 @@ def schema_of(hint: Any) -> dict[str, JSON]:
 
 
 def parameters_of(run: Handler, ignored: Sequence[str] = ()) -> JSON:
-    """The JSON Schema of a handler's arguments, from its signature. `ignored` are further names that are
-    accepted.
+    """The JSON Schema of a handler's arguments, from its signature. `ignored` has names of further arguments
+    that are accepted.
     """
     hints = get_type_hints(run, include_extras=True)
     properties: dict[str, JSON] = {name: {} for name in ignored}

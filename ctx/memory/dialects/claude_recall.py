@@ -1,4 +1,4 @@
-"""Claude Recall: the tools of its two generations (profiles), and its health check."""
+"""Claude Recall: the tools of its older and its newer version (profiles), and its health check."""
 
 import os
 import resource
@@ -48,7 +48,7 @@ CLAUDE_RECALL = Dialect(
 OLDER = ("classic", "seed")
 NEWER = ("present",)
 
-NEAREST, LEAST_SCORE = 3, 0.25  # how many results below the threshold to show, and their minimum score
+NEAREST, LEAST_SCORE = 3, 0.25  # without results above the threshold, show this many with at least this score
 RULES_OF_A_KIND = 50
 RULE_KINDS = {
     "preference": ("Preferences", "preferences"),
@@ -70,12 +70,12 @@ Project = Annotated[
 
 
 def name_of(record: JSON) -> str:
-    """The id of a memory in this dialect."""
+    """The id that Claude Recall's tools use for a memory."""
     return str(record["aliases"]["claude-recall"])
 
 
 def names_of(call: Call, ids: Iterable[str]) -> list[str]:
-    """The ids of memories in this dialect."""
+    """The ids that Claude Recall's tools use for the memories with these ids."""
     return [name_of(record) for record in call.bank.get_many(ids=list(ids)) if record is not None]
 
 
@@ -84,7 +84,7 @@ def shown(record: JSON) -> dict[str, JSON]:
 
 
 def related(call: Call, memories: Sequence[JSON]) -> list[JSON]:
-    """Replaced or similar memories, for the reply to a write."""
+    """The short form of replaced or similar memories, for the reply to a write."""
     stored = call.bank.get_many(ids=[memory["id"] for memory in memories])
     return [
         present(id=name_of(record), content=memory["text"], said=memory["said"], score=memory.get("score"))
@@ -96,7 +96,7 @@ def related(call: Call, memories: Sequence[JSON]) -> list[JSON]:
 def store(
     call: Call, content: str, metadata: base.Table, supersedes: list[str] | None, label: str | None = None
 ) -> JSON:
-    """Stores a memory. The ids of the memories it replaces may also be in the metadata (`supersedes`)."""
+    """Stores a memory. Ids of memories that it replaces may also be in `metadata`, as `supersedes`."""
     inside = metadata.pop("supersedes", None)
     supersedes = inside if supersedes is None else supersedes
     fields = {"metadata": metadata, "session": call.session, "supersedes": supersedes, "label": label}
@@ -104,7 +104,7 @@ def store(
 
 
 def written(call: Call, stored: JSON, **reply: JSON) -> JSON:
-    """The reply to a write, with the memories it replaced and similar memories."""
+    """The reply to a write, with the memories that the write replaced, and with similar memories."""
     return {
         "id": name_of(call.bank.get(id=stored["id"])),
         "success": True,
@@ -211,7 +211,7 @@ def get_stats(call: Call) -> JSON:
 
 
 def _size(path: str) -> str:
-    """The size of a database with its log; "0.0 KB" if it is not a file on this machine."""
+    """The size of a database file with its write-ahead log; "0.0 KB" if it is not a file on this machine."""
     files = [path + suffix for suffix in ("", "-wal") if os.path.exists(path + suffix)]
     kilobytes = sum(map(os.path.getsize, files)) / 1024
     return f"{kilobytes:.1f} KB" if kilobytes < 1024 else f"{kilobytes / 1024:.1f} MB"
@@ -246,7 +246,7 @@ def clear_context(
 
 
 def named_project(call: Call, project: str | None) -> str:
-    """The project given, else that of the connection. Raises `BadRequest` if there is neither."""
+    """The project in the arguments, else that of the connection. Raises `BadRequest` if there is neither."""
     named = project or call.project
     if named is None:
         raise BadRequest("this connection was not started in a project: name one with projectId")
@@ -254,8 +254,8 @@ def named_project(call: Call, project: str | None) -> str:
 
 
 def within(project: str | None, type: str | None = None) -> JSON:
-    """The filter for memories that belong to all projects, or to this project. A memory's label is its
-    project.
+    """The filter for memories that belong to no project or to this one. The label of a memory is its project;
+    `type` selects one type of memory.
     """
     of_project = [] if project is None else [{"label": project}]
     of_type = {} if type is None else {"metadata.type": type}
@@ -419,8 +419,8 @@ def load_checkpoint(call: Call, projectId: Project = None) -> JSON:
 
 
 def health(call: Call) -> JSON:
-    """The server's health in the fields of Claude Recall. Python has no heap like V8's, so all memory counts
-    as heap.
+    """The server's health, in the fields of Claude Recall. Python has no separate heap like V8, so the fields
+    for the heap count all memory of the process.
     """
     pack = call.pack
     total, active = pack.sessions.counts()

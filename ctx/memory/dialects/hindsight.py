@@ -1,5 +1,5 @@
-"""Hindsight: the tools of its two generations, and the REST API for banks. hindsight_rest.py has the REST API
-for memories and documents.
+"""Hindsight: the tools of its newer and its older version, and its REST API for banks. hindsight_rest.py has
+the REST API for memories and documents.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,13 +75,15 @@ def successor(record: JSON, name: Callable[[str], str]) -> str | None:
 
 
 def shown(record: JSON, *fields: str) -> dict[str, JSON]:
-    """A memory in a reply, with more fields of its record."""
+    """A memory as replies show it, with the named fields of its record added."""
     kinds = {"type": record["type"] or "world", "context": record["context"] or "general"}
     return {"id": record["aliases"]["hindsight"], "text": record["text"], **kinds, **pick(record, *fields)}
 
 
 def result(hit: JSON, name: Callable[[str], str] = fact_id) -> dict[str, JSON]:
-    """A search result: the fields of the seed, `said` and `score`, then the fields that are not empty."""
+    """A search result: the fields of the product's reference, `said` and `score`, then fields that may be
+    absent.
+    """
     record, replaced = hit["record"], hit.get("replaced") or ()
     return {
         **shown(record),
@@ -98,7 +100,7 @@ def result(hit: JSON, name: Callable[[str], str] = fact_id) -> dict[str, JSON]:
 
 
 def written(call: Call, stored: JSON, name: Callable[[str], str]) -> dict[str, JSON]:
-    """Additional fields of the reply to a write: replaced and similar memories. `name` converts their ids."""
+    """Fields to add to the reply to a write: replaced and similar memories. `name` converts their ids."""
     return filled(
         superseded=named(stored["superseded"], name),
         similar=named(stored["similar"], name),
@@ -121,8 +123,8 @@ def facts(*conditions: JSON, **fields: JSON) -> dict[str, JSON]:
 
 
 def among(field: str, default: str, values: Sequence[str | None]) -> JSON:
-    """The filter for memories with one of these values; those without a value count as `default`. None
-    without values.
+    """The filter for memories that have one of these values in a field. Memories without a value count as
+    having `default`. None if `values` has no value.
     """
     chosen = [value for value in values if value is not None]
     if not chosen:
@@ -338,7 +340,7 @@ def clear_memories(
     """Forget all memories of this bank that match; without a filter, all. A dry run only counts. undo_memory
     brings them back
     """
-    # An empty list of tags must match nothing, so that it does not forget everything.
+    # An empty list of tags must match nothing; if it were no condition, all memories would be forgotten.
     tagged = None if tags is None else {"tags": {"has_any": tags}}
     said = None if before is None else {"timestamp": {"lt": before}}
     filter = facts(of_types(type), among("context", "general", [context]), tagged, said)
@@ -447,13 +449,13 @@ def hindsight_put(
     stored = call.bank.put(
         text=content, type="world", context=context, timestamp=timestamp, supersedes=supersedes
     )
-    if explanation:  # stored later, because the same text with another explanation is the same memory
+    if explanation:  # added after `put`: an equal text with another explanation counts as the same memory
         metadata = call.bank.get(id=stored["id"])["metadata"]
         call.bank.update(id=stored["id"], patch={"metadata": {**metadata, "explanation": explanation}})
     message = "Fact stored successfully"
     if call.caller.interface == "rest" or not (stored["similar"] or stored["superseded"]):
         return message
-    # MCP's reply has the text of the seed, and the details in a second block.
+    # The MCP reply has the text of the product's reference, and these details in a second block.
     details = {"id": stored["id"], **written(call, stored, str)}
     blocks = message, orjson.dumps(details).decode()
     return {"content": [{"type": "text", "text": block} for block in blocks]}

@@ -25,7 +25,7 @@ from ctx.memory.dialects.hindsight import (
 )
 from ctx.models import JSON
 
-__all__ = ["HINDSIGHT"]  # with the routes below
+__all__ = ["HINDSIGHT"]  # importing `HINDSIGHT` from here includes the routes below
 
 MEMORIES = f"{BANK}/memories"
 MEMORY = f"{MEMORIES}/{{memory_id}}"
@@ -43,7 +43,8 @@ FEATURES = {
     **dict.fromkeys(("observations", "worker", "bank_llm_health", "file_upload_api"), False),
     **dict.fromkeys(("document_export_api", "document_import_api", "audit_log", "llm_trace"), False),
 }
-PARTS = ("entities", "chunks", "source_facts")  # parts of a reply, which ctx leaves empty
+# Parts of a reply that clients may ask for; ctx leaves them empty.
+PARTS = ("entities", "chunks", "source_facts")
 
 
 def unit(record: JSON) -> dict[str, JSON]:
@@ -72,8 +73,8 @@ def page_of(rows: Sequence[JSON], limit: int, offset: int) -> dict[str, JSON]:
 
 
 def _asked(include: Mapping[str, JSON] | None, part: str) -> bool:
-    """Whether a client asks for a part of the reply, with `true` or with a table of options, which may be
-    empty.
+    """Whether a client asks for a part of the reply: with `true`, or with an object of options, even an empty
+    one.
     """
     return (include or {}).get(part) not in (None, False)
 

@@ -1,6 +1,6 @@
-"""An enabled memory pack: a product's dialect with its settings, on one store of memories.
+"""An enabled memory pack: a product's dialect (tools, routes, conventions) with its settings, on one store.
 
-The bank of a call is chosen here, before the dialect's code runs. Each pack has its own memories unless
+`Pack` chooses the bank of a call before the dialect's code runs. Each pack has its own memories unless
 `[memory] shared` is set. If a call fails, its writes are undone.
 """
 
@@ -23,19 +23,19 @@ from ctx.text.strings import did_you_mean
 from ctx.tools.schema import compile_check, from_text, refuse_unknown, without_absent
 from ctx.tools.toolbox import Agent, AgentArgument, Agents, Prompt, Tool, Toolbox, Window
 
-CONNECT_S = 5.0  # to connect to the server of a remote pack
-TIMEOUT_S = 30.0  # to wait for the server's reply
+CONNECT_S = 5.0  # limit for connecting to the server of a remote pack
+TIMEOUT_S = 30.0  # limit for the reply of that server
 NO = ("false", "0", "no", "off")
-BANK_OF_PATH = "bank_id"  # parameter of a route's path that names the bank
-SESSION_ARGUMENT = "sessionId"  # argument of every tool: the session of the memory
-SEED = "seed"  # the profile with only the tools of the product's reference
+BANK_OF_PATH = "bank_id"  # the parameter in a route's path that names the bank
+SESSION_ARGUMENT = "sessionId"  # the argument, accepted by every tool, that names the session
+SEED = "seed"  # the profile that has only the tools in the product's reference
 
-# (texts of the path and the query string, body, caller) -> reply
+# (parameters in the path and the query string, body, caller) -> reply
 RouteAnswer = Callable[[Mapping[str, list[str]], dict[str, JSON], Caller], JSON]
 
 
 class Pack:
-    """One enabled pack. Its `tools` are in the Toolbox, named with the dialect's prefix."""
+    """One enabled pack. The Toolbox (all tools of the server) has its `tools` under names with a prefix."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Pack:
         database: str,
         rates: str | None = None,
     ) -> None:
-        """`database` is the file of the memories. `rates` is the file in which calls are counted; None counts
-        them in memory. Raises `ConfigError`.
+        """`database` is the path of the memory file. `rates` is the file in which calls are counted for the
+        rate limit; with None they are counted in memory. Raises `ConfigError`.
         """
         self.dialect = dialect
         self.name = dialect.name
@@ -109,8 +109,8 @@ class Pack:
         return Agent(name or "recall-context", description, resolve, (), (topic,), "pack", origin, self.name)
 
     def forward(self) -> bool:
-        """From now on, sends the calls to the server that the environment names (`SEKHA_API_URL`). Returns
-        False if it names none.
+        """Makes the pack send all later calls to the server that an environment variable (`SEKHA_API_URL`)
+        names. Returns False if it is not set.
         """
         url = _variable(self.dialect, "url")
         if not url or self.dialect.remote_path is None:
@@ -131,7 +131,7 @@ class Pack:
 
     def _run(self, spec: ToolSpec) -> Callable[[dict[str, JSON], Caller], JSON]:
         def run(arguments: dict[str, JSON], caller: Caller) -> JSON:
-            # Count calls per connection, because arguments could name another session with each call.
+            # Count calls per connection, not per session: a caller could name another session in each call.
             self.rate.spend(self._connection(caller))
             passed = {name: value for name, value in arguments.items() if name != SESSION_ARGUMENT}
             if self._remote is not None:
@@ -157,7 +157,7 @@ class Pack:
         return self.sessions.open(place=os.getcwd() if caller.interface == "stdio" else place)
 
     def _opened_bank(self, bank: str, caller: Caller) -> str:
-        """The name of a bank in the store. Raises `Unauthorized` if the caller's key does not open it."""
+        """The store's name for a bank. Raises `Unauthorized` if the caller's key is not for this bank."""
         if caller.banks is not None and bank not in caller.banks:
             raise Unauthorized(f"{self.name}: this key is not valid for the bank '{bank}'", presented=True)
         if not self.dialect.own_bank or self._shared:
@@ -175,8 +175,8 @@ class Pack:
         session: str | None = None,
     ) -> JSON:
         """Runs a handler and returns its reply. If it fails, its writes are undone. `bank` and `session` are
-        those that the arguments name; None means the bank of the URL or the header (else the pack's default)
-        and the session of the connection.
+        the ones that the arguments name. Without `bank`, the bank in the URL or the header is used, else the
+        pack's default; without `session`, the session of the connection.
         """
         for argument, value in arguments.items():
             check_numbers(argument, value)
@@ -193,7 +193,8 @@ class Pack:
         try:
             call = Call(self, operations, bank_id, session, owns_session, caller, project)
             return run(call, **arguments)
-        except Conflict as error:  # the request conflicts with stored data; these clients expect 400
+        # Clients of the products expect 400 for a conflict with stored data, not 409.
+        except Conflict as error:
             operations.take_back()
             raise BadRequest(error.message, data=error.data) from error
         except BaseException:
@@ -237,7 +238,7 @@ class Pack:
     # -- descriptions ----------------------------------------------------------------------------------------
 
     def hint(self, tool: str = "supersede_memory") -> str:
-        """The note to models in a reply that lists similar memories."""
+        """The note to models that a reply with similar memories contains. It names the tool `tool`."""
         action = f"call {tool} with its id"
         if self.profile == SEED:
             action = "call this tool again with the same text and supersedes = [its id]"
@@ -299,7 +300,7 @@ def _rate_limit(dialect: Dialect, settings: PackSettings) -> int:
 
 
 def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
-    """The keys that open the pack. Raises `ConfigError` if a key is required but not set."""
+    """The keys that give access to the pack. Raises `ConfigError` if a key is required but not set."""
     if settings.api_key_env is not None:
         key = os.environ.get(settings.api_key_env)
         if not key:
@@ -310,7 +311,8 @@ def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
         return (key,)
     key = _variable(dialect, "api_key")
     if not key and _variable(dialect, "key_demanded"):
-        # A forgotten key must not open a server whose operator asked for authentication.
+        # If the operator asked for authentication but forgot the key, refuse to start: without a key, all
+        # calls would be allowed.
         demanding, absent = dialect.environ["key_demanded"][0], dialect.environ["api_key"][0]
         raise ConfigError(f"{demanding} is set, but {absent} is not: set the key too")
     return (key,) if key else ()
@@ -320,9 +322,9 @@ def _keys(dialect: Dialect, settings: PackSettings) -> tuple[str, ...]:
 
 
 class RemotePack:
-    """A pack whose memories are on another server. It has the tools here, and sends every call to the HTTP
-    API of the real product: to `url` + `path` (which contains `{tool}`), with a bearer key. `names` are the
-    environment variables of URL and key, for messages.
+    """A pack whose memories are on another server. ctx lists the tools, and sends every call to the HTTP API
+    of the real product: to `url` + `path` (which contains `{tool}`), with `key` as bearer key. `names` has
+    the environment variables for URL and key, for error messages.
     """
 
     def __init__(self, pack: str, url: str, path: str, key: str | None, names: tuple[str, str]) -> None:

@@ -1,5 +1,5 @@
-"""Sekha: its tools. Memories are conversations with a label, a folder and an importance. sekha_rest.py has
-its REST API.
+"""The tools of Sekha, whose memories are conversations with a label, a folder and an importance.
+sekha_rest.py has Sekha's REST API.
 """
 
 import math
@@ -35,11 +35,11 @@ SEKHA.routes += [
 ]
 
 PINNED = 10  # conversations of this importance are never suggested for pruning
-PREVIEW_CHARS = 100  # of the beginning of a conversation
+PREVIEW_CHARS = 100  # length of a preview, which is the start of the first message
 MAX_IDLE_DAYS = 10_000_000
-MAX_EXPORTED = 1000  # conversations in one export
-MAX_ASSEMBLED = 100  # messages to consider for a context
-# Filter for messages -> field and operator of the filter of a bank.
+MAX_EXPORTED = 1000  # an export has at most this many conversations
+MAX_ASSEMBLED = 100  # a context is assembled from this many search results at most
+# Sekha's filter for messages -> (field, operator) of a filter in ctx.memory.filters.
 FILTERS = {
     "label": ("parent.label", "eq"),
     "status": ("parent.status", "eq"),
@@ -47,7 +47,8 @@ FILTERS = {
     "folder": ("parent.folder", "under"),
     "importance_min": ("parent.importance", "gte"),
 }
-EXPORTED = ("folder", "status", "importance_score")  # what an export says of a conversation
+# The fields of a conversation that a Markdown export includes.
+EXPORTED = ("folder", "status", "importance_score")
 
 UUID = {
     "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
@@ -118,7 +119,9 @@ def shown(call: Call, record: JSON) -> dict[str, JSON]:
 
 
 def markdown(conversation: JSON, fields: Sequence[str]) -> str:
-    """A conversation as Markdown, with a line for each of the fields; without fields, also without times."""
+    """A conversation as Markdown, with a line for each of `fields`. If `fields` is empty, times are left out
+    too.
+    """
     lines = [f"# {conversation['label']}", ""]
     if fields:
         lines += [*(f"- {name}: {conversation[name]}" for name in fields), ""]
@@ -150,7 +153,7 @@ def store(
 
 
 def related(stored: JSON) -> dict[str, JSON]:
-    """Fields of a reply to a write: the conversations it replaced, and those with a similar message."""
+    """Fields for the reply to a write: conversations that it replaced, and ones with a similar message."""
     similar = [
         pick(entry, "label", "said", "score", conversation_id="id", content="text")
         for entry in stored["similar"]
@@ -178,7 +181,7 @@ def messages_filter(filters: Mapping[str, JSON] | None, **conditions: JSON) -> d
 
 
 def result(hit: JSON) -> dict[str, JSON]:
-    """A found message as replies show it."""
+    """A message that a search found, as replies show it."""
     record, conversation = hit["record"], hit.get("container") or {}
     return {
         **pick(record, "metadata", "said", conversation_id="parent", message_id="id", content="text"),

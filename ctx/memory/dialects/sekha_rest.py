@@ -11,7 +11,7 @@ from ctx.memory.dialects.base import Call, filled, pick, present
 from ctx.memory.dialects.sekha import SEKHA
 from ctx.models import JSON
 
-__all__ = ["SEKHA"]  # with the routes below
+__all__ = ["SEKHA"]  # importing `SEKHA` from here includes the routes below
 
 CONVERSATIONS = "/api/v1/conversations"
 CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"

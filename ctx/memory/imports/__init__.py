@@ -1,4 +1,5 @@
-"""Imports memories from other products: from replies of their tools, from exports and from files.
+"""Imports memories from other products: from replies of their tools, from exports and from files. Product
+names, and what can be imported:
 
     claude-recall   replies of `retrieve_memory` and `search`; its SQLite file
     hindsight       replies of `recall` and `hindsight_search`; the REST API's list and recall
@@ -6,8 +7,8 @@
     mem0            `get_all` and the export of the platform
     basic-memory    a folder of notes, or a single note
 
-Memories that were imported before are skipped, even if they were forgotten since. An entry that cannot be
-read is reported with its position; the others are imported.
+Memories that were imported before are skipped, even if they were forgotten since. An entry of the source that
+cannot be read is reported with its position; the other entries are imported.
 """
 
 import hashlib
@@ -38,7 +39,8 @@ from ctx.memory.language import gist
 from ctx.models import JSON
 
 PRODUCTS = ("basic-memory", *CONVERTERS)
-MAX_SOURCE_BYTES = 1 << 30  # also for a database file, of which only the header is used here
+# The limit for every source, even a database file, of which this module reads only the header.
+MAX_SOURCE_BYTES = 1 << 30
 
 
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
@@ -56,7 +58,8 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
     items = list(read)
     unread = [item._asdict() for item in items if isinstance(item, Unread)]
     counts: dict[str, JSON] = {"imported": 0, "skipped": 0, "unread": unread}
-    ids: dict[str, str] = {}  # the product's id -> the new id, for later memories that replace these
+    # The product's id -> the new id; later memories name the ones they replace by the product's id.
+    ids: dict[str, str] = {}
     # Oldest first, so that newer ones can replace older ones.
     for item in sorted((item for item in items if isinstance(item, Item)), key=_said_ms):
         try:
@@ -71,7 +74,7 @@ def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
 
 def _said_ms(item: Item) -> float:
     """When a memory was said, in milliseconds; infinity if unknown."""
-    with suppress(BadRequest):  # an invalid time; `put` will refuse it
+    with suppress(BadRequest):  # an invalid time is ignored here; `put` will refuse it
         if (ms := moment_ms("timestamp", item.fields.get("timestamp"))) is not None:
             return ms
     return math.inf
@@ -97,7 +100,7 @@ def _store(bank: MemoryBank, product: str, item: Item, ids: dict[str, str]) -> t
 
 
 def read_source(path: str) -> Source:
-    """Reads a file, or names a folder, to import. Raises `BadRequest`."""
+    """The source at a path: a file, which is read now, or a folder, which is not. Raises `BadRequest`."""
     if os.path.isdir(path):
         return Source(path, b"")
     if os.path.exists(path) and not os.path.isfile(path):
@@ -110,7 +113,7 @@ def read_source(path: str) -> Source:
 
 
 def piped_source(file: BinaryIO) -> Source:
-    """Reads a pipe to import. Raises `BadRequest`."""
+    """The source that a pipe delivers. Raises `BadRequest`."""
     return Source(None, _read(file, "standard input"))
 
 
@@ -123,7 +126,8 @@ def _read(file: BinaryIO, name: str) -> bytes:
 
 # -- notes of basic-memory -----------------------------------------------------------------------------------
 
-# A note has observations and relations, one per line; each becomes a memory, and each other paragraph too:
+# A note has observations and relations, one per line. Each of them becomes a memory, and so does each other
+# paragraph:
 #
 #     - [category] what is known #tag (context)
 #     - relation_type [[Other note]] (context)
@@ -131,7 +135,7 @@ def _read(file: BinaryIO, name: str) -> bytes:
 # Source: https://docs.basicmemory.com/concepts/knowledge-format and NOTE-FORMAT.md of the project (2026-11).
 _OBSERVATION = re.compile(r"^\s*[-*]\s+\[(?P<category>[^\[\]()]{1,60})\](?!\()\s+(?P<text>\S.*)$")
 _TASK = re.compile(r"^\s*[-*]\s+\[[ xX/-]\]\s")
-# A possessive quantifier (`++`): without it, a line of blanks would take quadratic time.
+# The possessive quantifier (`++`) is needed: without it, a line of blanks would take quadratic time.
 _RELATION = re.compile(
     r"^\s*[-*]\s++(?P<kind>[^\[\]]{0,80}?)\s*\[\[(?P<target>[^\[\]]{1,200})\]\]\s*(?P<context>\(.*\))?\s*$"
 )

@@ -2,8 +2,9 @@
 
 Also reads the database of Claude Recall, `~/.claude-recall/claude-recall.db`.
 
-Sources: the documents of Claude Recall, Hindsight's tools and Sekha; Hindsight's REST API 1.x; mem0's
-`get_all` and https://docs.mem0.ai/cookbooks/essentials/exporting-memories (2026-11). Of the database:
+The formats are described in: the documentation of Claude Recall, of Hindsight's tools and of Sekha;
+Hindsight's REST API 1.x; mem0's `get_all` and
+https://docs.mem0.ai/cookbooks/essentials/exporting-memories (2026-11). The database is described in
 https://github.com/raoulbia-ai/claude-recall/blob/main/src/memory/schema.sql (2026-11); files of older
 versions have fewer columns.
 """
@@ -35,8 +36,8 @@ class Source(NamedTuple):
 class Item(NamedTuple):
     """One memory: its position in the source, the product's id, and the fields for `put`.
 
-    With `messages` it is a conversation, and `fields` are those of its container. `replaces` has the
-    product's ids of the memories that it replaced.
+    With `messages`, the item is a conversation, and `fields` are the fields of its container. `replaces` has
+    the product's ids of the memories that this one replaced.
     """
 
     where: str
@@ -64,8 +65,8 @@ def present(fields: dict[str, JSON]) -> dict[str, JSON]:
 def read_replies(source: Source, product: str) -> Iterator[Item | Unread]:
     """Yields the memories of a source.
 
-    Raises `BadRequest` if it has no JSON. Also if it has mem0 memories of several users and `source.user` is
-    not set, because a bank is for one user.
+    Raises `BadRequest` if the source has no JSON, or if it has mem0 memories of several users and
+    `source.user` is not set, because a bank is for one user.
     """
     entries = list(_entries(source, product))
     users = {str(as_table(value)["user_id"]) for _, value in entries if as_table(value).get("user_id")}
@@ -137,7 +138,7 @@ def _listed(document: JSON, place: str, product: str) -> Iterator[tuple[str, JSO
 
 
 def _unwrapped(reply: JSON) -> JSON:
-    """The content of a reply that Sekha (`data`) or a REST route (`result`) wrapped in an object."""
+    """The content of a reply, without the object around it of Sekha (`data`) or a REST route (`result`)."""
     for name in ("result", "data"):
         if isinstance(reply, dict) and isinstance(reply.get(name), dict):
             reply = reply[name]
@@ -189,7 +190,7 @@ def _sekha(entry: dict[str, JSON]) -> Item | Unread:
 
 
 def _mem0(entry: dict[str, JSON]) -> Item:
-    """A memory of mem0. Other owners than the user (agent, app) become metadata, and the run the session."""
+    """A memory of mem0. Its agent and app become metadata, and its run becomes the session."""
     owners = present({name: entry.get(name) for name in ("agent_id", "app_id", "actor_id", "role")})
     optional = {
         "metadata": {**(entry.get("metadata") or {}), **owners},
@@ -214,7 +215,7 @@ CONVERTERS: dict[str, Callable[[dict[str, JSON]], Item | Unread]] = {
 
 
 def read_recall_file(source: Source) -> Iterator[Item | Unread]:
-    """Yields the memories of the file, including superseded ones. Raises `BadRequest`.
+    """Yields the memories of Claude Recall's database, including superseded ones. Raises `BadRequest`.
 
     The file is not changed, and Claude Recall may be running.
     """
@@ -231,10 +232,10 @@ def read_recall_file(source: Source) -> Iterator[Item | Unread]:
 
 
 def _allowed(action: int, table: str | None, column: str | None, _: str | None, source: str | None) -> int:
-    """A SQLite authorizer that allows only reading the table.
+    """A SQLite authorizer that allows only reading the table of memories.
 
-    A view or virtual table of that name could run forever, without a way to interrupt it. `source` is the
-    view or trigger that causes the access, if any.
+    If the file has a view or virtual table of that name instead, reading it could run forever, without a way
+    to interrupt it. `source` is the view or trigger that causes the access, if any.
     """
     own = action == sqlite3.SQLITE_READ and (table or "").lower() == "memories" and source is None
     looking = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA) and source is None
@@ -263,7 +264,7 @@ def _item_of_row(no: int, row: dict[str, JSON], predecessors: tuple[str, ...]) -
     try:
         value = json.loads(row["value"])
     except (ValueError, TypeError, RecursionError):
-        value = row["value"]  # older versions stored plain text
+        value = row["value"]  # older versions of Claude Recall stored plain text instead of JSON
     text = _text(value)
     if text is None:
         return Unread(position, f"'{row['key']}' has no text in its value")
