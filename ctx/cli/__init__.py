@@ -171,10 +171,10 @@ def progress_options(options: Parser) -> None:
     options.flag("--no-progress", "no progress")
 
 
-def log_option(options: Parser, default: str) -> None:
+def log_option(options: Parser, default: str | None, purpose: str = "") -> None:
     """Adds `--log-level`."""
     levels = ("debug", "info", "warning", "error")
-    purpose = f"the level of the log on standard error (default: {default})"
+    purpose = purpose or f"the level of the log on standard error (default: {default})"
     options.add_argument("--log-level", choices=levels, default=default, help=purpose)
 
 
@@ -236,13 +236,11 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:  # a bug in ctx, or a store with content that ctx never writes
         if os.environ.get("CTX_TRACEBACK"):
             raise
-        return _fail(
-            CtxError(
-                f"internal error ({type(error).__name__}: {error}). Run `ctx doctor` to check the store, "
-                "or repeat the command with CTX_TRACEBACK=1 to see where it happened"
-            ),
-            as_json,
+        advice = (
+            "Run `ctx doctor` to check the store, or repeat the command with CTX_TRACEBACK=1 to see where"
         )
+        problem = f"internal error ({type(error).__name__}: {error})"
+        return _fail(CtxError(f"{problem}. {advice} it happened"), as_json)
 
 
 def _run(arguments: list[str]) -> int:
@@ -277,21 +275,13 @@ def _overview(*, everything: bool) -> Parser:
     groups = {**GROUPS, "less common": FURTHER} if everything else GROUPS
     lines = []
     for title, names in groups.items():
-        rows = [f"  {name:<11} {COMMANDS[name][1]}" for name in names if name in COMMANDS]
-        lines += [f"{title}:", *rows, ""]
+        lines += [f"{title}:", *(f"  {name:<11} {COMMANDS[name][1]}" for name in names), ""]
+    lines += ["examples:", EXAMPLES, "", "`ctx COMMAND --help` explains one; `ctx --help --all` lists all."]
     overview = Parser(
         prog="ctx",
         usage="ctx [--config PATH] COMMAND ...",
         description="Search your folders, repositories and sites; serve them to agents.",
-        epilog="\n".join(
-            [
-                *lines,
-                "examples:",
-                EXAMPLES,
-                "",
-                "`ctx COMMAND --help` explains one; `ctx --help --all` lists all.",
-            ]
-        ),
+        epilog="\n".join(lines),
         allow_abbrev=False,
     )
     overview.add_argument("--config", metavar="PATH", help="the configuration file")

@@ -105,14 +105,13 @@ def _question(line: str) -> Question | None:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    query, source, paths = entry.get("query"), entry.get("source"), entry.get("expect")
-    paths = [paths] if isinstance(paths, str) else paths
-    valid = isinstance(query, str) and bool(query.strip()) and isinstance(source, str | None)
-    if not (
-        valid and isinstance(paths, list) and paths and all(isinstance(path, str) and path for path in paths)
-    ):
-        return None
-    return Question(query, tuple(paths), source)
+    paths, source = entry.get("expect"), entry.get("source")
+    paths = paths if isinstance(paths, list) else [paths]
+    match entry:
+        case {"query": str(query)} if query.strip() and isinstance(source, str | None) and paths:
+            valid = all(isinstance(path, str) and path for path in paths)
+            return Question(query, tuple(paths), source) if valid else None
+    return None
 
 
 def ask(

@@ -29,7 +29,7 @@ from ctx.indexing.embedding import EmbedReport
 from ctx.indexing.run import Window
 from ctx.indexing.status import EMPTY, IndexReport
 from ctx.indexing.worker import ROLES, Worker
-from ctx.models import JSON, SourceStatus, record_json
+from ctx.models import SourceStatus, record_json
 from ctx.scripts.sources import intervals_s
 from ctx.store.record import ModelShare
 from ctx.text.strings import counted
@@ -131,21 +131,16 @@ def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop
     if args.json:
         print_json(
             {
-                "sources": [report_json(report) for report in reports],
+                "sources": [
+                    record_json(report, omit=("duration_s",)) | {"seconds": round(report.duration_s, 3)}
+                    for report in reports
+                ],
                 **({"embedded": embedded.embedded, "pending": embedded.pending} if embedded else {}),
                 "dropped": [{"source": name, "documents": count} for name, count in dropped],
                 "not_configured": [{"source": row.name, "documents": row.doc_count} for row in strays],
             }
         )
     return 0 if all(report.ok for report in reports) else 1
-
-
-def report_json(report: IndexReport) -> JSON:
-    """Converts a report to the JSON that `--json` prints."""
-    fields = report._asdict()
-    for name in ("skips", "changes", "problems", "notes"):
-        fields[name] = [row._asdict() for row in fields[name]]
-    return {**fields, "seconds": round(fields.pop("duration_s"), 3)}
 
 
 def _print_strays(config: Config, strays: list[SourceStatus], prunable: list[SourceStatus]) -> None:
@@ -244,10 +239,11 @@ def _prune(workspace: Workspace, args: Namespace) -> int:
     else:
         shares = prune_models(workspace, args.models)
     verb = "would drop" if args.dry_run else "dropped"
-    lines = [f"{verb} {share_line(share)}" for share in shares]
+    lines = [f"{verb} {share_line(share)}" for share in shares] or [
+        "no embeddings of a replaced model are kept"
+    ]
     models = [record_json(share, omit=("filling",)) for share in shares]
-    reply = {"models": models, "dry_run": args.dry_run}
-    return tell(args.json, reply, *(lines or ["no embeddings of a replaced model are kept"]))
+    return tell(args.json, {"models": models, "dry_run": args.dry_run}, *lines)
 
 
 def share_line(share: ModelShare) -> str:

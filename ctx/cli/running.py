@@ -126,10 +126,9 @@ def _live(path: str) -> Running | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # locked: the server runs
             try:
-                row = Running(**json.loads(file.read()))
+                return Running(**json.loads(file.read()))
             except (ValueError, TypeError):
                 return None  # the file is being written
-            return row if isinstance(row.root, str) and isinstance(row.since_ms, int) else None
         os.unlink(path)
     return None
 
@@ -207,25 +206,20 @@ def service_options(options: Parser) -> None:
     ctx service status
     """
     actions = actions_of(options)
-    install = action(actions, "install", "write the unit (systemd, launchd) and start it")
+    install = action(actions, "install", "write the unit (systemd, launchd) and start it", _install)
     install.flag("--print", "print the unit; write and start nothing")
     install.flag("--no-start", "write the unit and print how to start it")
-    action(actions, "status", "show whether it is installed and running")
-    action(actions, "remove", "stop it and remove the unit; the project is not changed")
+    action(actions, "status", "show whether it is installed and running", _status)
+    action(actions, "remove", "stop it and remove the unit; the project is not changed", _remove)
 
 
 def run_service(args: Namespace) -> int:
     location = project_location(args.config)
+    if args.action == "install":
+        configuration_at(location)  # reports a mistake now instead of in the service's log
     unit = unit_of(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
-    if args.action == "status":
-        return _status(unit, args.json)
-    if args.action == "remove":
-        return _remove(unit, args.json)
-    configuration_at(location)  # reports a mistake now instead of in the service's log
-    if args.print:
-        text = unit.text.decode()
-        return tell(args.json, {"unit": unit.path, "text": text}, f"# {unit.path}\n{text}".rstrip("\n"))
-    return _install(unit, start=not args.no_start, as_json=args.json)
+    code: int = args.run(unit, args)
+    return code
 
 
 def unit_of(config: str, platform: str, home: str) -> Unit:
@@ -299,40 +293,46 @@ def _launchd(name: str, command: Command, root: str, home: str) -> Unit:
     )
 
 
-def _install(unit: Unit, *, start: bool, as_json: bool) -> int:
+def _tell_state(args: Namespace, unit: Unit, line: str, *, running: bool = False, **more: str) -> int:
+    state: JSON = {"unit": unit.path, "installed": os.path.exists(unit.path), "running": running, **more}
+    return tell(args.json, state, line)
+
+
+def _install(unit: Unit, args: Namespace) -> int:
+    if args.print:
+        text = unit.text.decode()
+        return tell(args.json, {"unit": unit.path, "text": text}, f"# {unit.path}\n{text}".rstrip("\n"))
     with files.writing(unit.path, ConfigError):
         files.make_folder(os.path.dirname(unit.path))
         files.replace(unit.path, unit.text, mode=0o644)
-    by_hand = "; ".join(" ".join(command) for command in unit.start)
-    if not as_json:
+    if not args.json:
         print(f"Wrote {unit.path}.")
-    state: JSON = {"unit": unit.path, "installed": True, "running": False}
-    if not start or shutil.which(unit.start[0][0]) is None:
-        return tell(as_json, {**state, "start": by_hand}, f"To start it: {by_hand}")
+    if args.no_start or shutil.which(unit.start[0][0]) is None:
+        by_hand = "; ".join(" ".join(command) for command in unit.start)
+        return _tell_state(args, unit, f"To start it: {by_hand}", start=by_hand)
     for command in unit.start:
         if reason := _failure(command):
             raise ConfigError(f"{' '.join(command)} failed: {reason}; the unit is written, start it by hand")
     line = f"It is running and starts at every log-in. Log: {unit.log}"
-    return tell(as_json, {**state, "running": True}, line)
+    return _tell_state(args, unit, line, running=True)
 
 
-def _status(unit: Unit, as_json: bool) -> int:
-    installed = os.path.exists(unit.path)
-    running = installed and _failure(unit.status) is None
+def _status(unit: Unit, args: Namespace) -> int:
+    if not os.path.exists(unit.path):
+        return _tell_state(args, unit, "Not installed. Run `ctx service install`.")
+    running = _failure(unit.status) is None
     line = f"{unit.path}: {'running' if running else 'not running'}. Log: {unit.log}"
-    state: JSON = {"unit": unit.path, "installed": installed, "running": running}
-    return tell(as_json, state, line if installed else "Not installed. Run `ctx service install`.")
+    return _tell_state(args, unit, line, running=running)
 
 
-def _remove(unit: Unit, as_json: bool) -> int:
+def _remove(unit: Unit, args: Namespace) -> int:
     if not os.path.exists(unit.path):
         raise NotFound(f"this project has no unit installed ({unit.path}); `ctx service install` writes it")
     _failure(unit.stop[0])  # fails if the unit is not running
     os.unlink(unit.path)
     for command in unit.stop[1:]:
         _failure(command)
-    state: JSON = {"unit": unit.path, "installed": False, "running": False}
-    return tell(as_json, state, f"Removed {unit.path}.")
+    return _tell_state(args, unit, f"Removed {unit.path}.")
 
 
 def _failure(command: Command) -> str | None:

@@ -15,7 +15,8 @@ import threading
 import webbrowser
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from glob import glob
 from multiprocessing.connection import wait
@@ -68,8 +69,7 @@ def serve_options(options: Parser) -> None:
     options.flag("--insecure-no-auth", no_auth)
     workers = "for teams: use N processes for requests and one more to index and embed"
     add("--workers", type=amount, default=1, metavar="N", help=workers)
-    levels = ("debug", "info", "warning", "error")
-    add("--log-level", choices=levels, help="(default: warning on a terminal, else info)")
+    log_option(options, None, "(default: warning on a terminal, else info)")
     add("--log-format", choices=("text", "json"), default="text", help="(default: text)")
 
 
@@ -155,37 +155,27 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
 # -- serve --workers: this process indexes and embeds, the workers answer ------------------------------------
 
 
-@dataclass(frozen=True)
-class WorkerApp:
-    """Creates the web application of a worker process. It is called in that process."""
+def _worker_app(
+    config: Config, folder: str, log: tuple[str, str], *, insecure_no_auth: bool, owner_key: str
+) -> "RequestMiddleware":
+    """Creates the web application of a worker process. It is called in that process. `folder` is for the
+    files that this server's processes share, `log` is the (level, format) of the log.
+    """
+    from uvicorn.config import STARTUP_FAILURE
 
-    config: Config
-    folder: str  # for the files that this server's processes share
-    insecure_no_auth: bool
-    owner_key: str
-    log_level: str
-    log_format: str
+    from ctx.server.app import create_app, server_settings, services  # FastAPI and the SDK: 800 ms
 
-    def __call__(self) -> "RequestMiddleware":
-        from uvicorn.config import STARTUP_FAILURE
-
-        from ctx.server.app import create_app, server_settings, services  # FastAPI and the SDK: 800 ms
-
-        log_to_stderr(self.log_level, self.log_format)
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        try:
-            # prometheus-client reads every `.db` of the folder
-            rates = os.path.join(self.folder, "rates.sqlite3")
-            state = os.path.join(self.folder, STATE_FILE)
-            workspace = Workspace(self.config, state=state, rates=rates)
-            _ = workspace.packs, workspace.scripts
-            settings = server_settings(
-                workspace, insecure_no_auth=self.insecure_no_auth, owner_key=self.owner_key
-            )
-            return create_app(services(workspace), settings)
-        except CtxError as error:
-            logger.error("this worker cannot start: %s", error.message)
-            sys.exit(STARTUP_FAILURE)  # uvicorn does not replace a worker that ends with this code
+    log_to_stderr(*log)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        rates = os.path.join(folder, "rates.sqlite3")  # prometheus-client reads every `.db` of the folder
+        workspace = Workspace(config, state=os.path.join(folder, STATE_FILE), rates=rates)
+        _ = workspace.packs, workspace.scripts
+        settings = server_settings(workspace, insecure_no_auth=insecure_no_auth, owner_key=owner_key)
+        return create_app(services(workspace), settings)
+    except CtxError as error:
+        logger.error("this worker cannot start: %s", error.message)
+        sys.exit(STARTUP_FAILURE)  # uvicorn does not replace a worker that ends with this code
 
 
 def _end_with_parent() -> None:
@@ -209,9 +199,8 @@ def serve_with_workers(
     from ctx.server.overview import SHARED_FOLDER
     from ctx.server.run import Workers, open_sockets
 
-    keys = key_ring(workspace.config)
-    check_bind(settings, keys)
-    keys.close()
+    with closing(key_ring(workspace.config)) as keys:
+        check_bind(settings, keys)
     sockets = open_sockets(settings.bind)
     with tempfile.TemporaryDirectory(prefix="ctx-workers-") as folder:
         if settings.metrics:
@@ -219,7 +208,8 @@ def serve_with_workers(
         background = Background(workspace)
         background.start(patience_s=0.0)
         background.publish_state(os.path.join(folder, STATE_FILE))
-        app = WorkerApp(workspace.config, folder, settings.insecure_no_auth, settings.owner_key, *log)
+        access = {"insecure_no_auth": settings.insecure_no_auth, "owner_key": settings.owner_key}
+        app = partial(_worker_app, workspace.config, folder, log, **access)
         try:
             Workers(app, sockets, count, announce=announce).run()
         finally:
@@ -442,21 +432,13 @@ def pages(folder: str) -> dict[str, str]:
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the files of the site. Logs no requests and lists no folders."""
+    """Serves the files of the site. Logs no requests."""
 
     def log_message(self, format: str, *values: object) -> None:
         pass
 
-    def list_directory(self, path: str | os.PathLike[str]) -> None:
-        self.send_error(404)
-
 
 def _serve_site(site: str, page: str, *, opening: bool) -> int:
-    try:
-        with open(os.path.join(site, "404.html"), encoding="utf-8") as file:
-            _Handler.error_message_format = file.read().replace("%", "%%")
-    except FileNotFoundError:
-        pass  # use Python's own error page
     server = http.server.ThreadingHTTPServer((LOOPBACK, 0), partial(_Handler, directory=site))
     address = f"http://{LOOPBACK}:{server.server_address[1]}/" + ("" if page == "index" else f"{page}/")
     print(f"The documentation is at {address} (Ctrl-C stops)", flush=True)

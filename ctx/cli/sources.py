@@ -13,12 +13,11 @@ from ctx.cli import Parser, command_parser
 from ctx.cli.configuration import configuration_at, file_at, keep_trust, project_location, trust_as_written
 from ctx.cli.index import drop_sources, run_index
 from ctx.cli.output import plain, tell, warn
-from ctx.config import ConfigFile, load_config
+from ctx.config import Config, ConfigFile, load_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
-from ctx.config.toml import read_toml, tables_in, toml_key, toml_value
+from ctx.config.toml import tables_in, toml_key, toml_value
 from ctx.connectors.base import name_of
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
-from ctx.models import as_table
 from ctx.text.strings import counted, one_line, sound
 from ctx.workspace import open_workspace
 
@@ -37,7 +36,6 @@ USER_TEMPLATE = """\
 path = "~/.ctx/ctx.db"
 """
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
-_LOCATORS = {"filesystem": "root", "git": "url", "web": "url", "s3": "bucket"}
 
 
 # -- init ----------------------------------------------------------------------------------------------------
@@ -186,14 +184,12 @@ def _check_overlap(path: str, existing: str, name: str) -> None:
     """Raises `Conflict` if `path` equals, contains or is inside the folder `existing` of the source
     `name`.
     """
-    if path == existing:
-        raise Conflict(f"{plain(path)} is already the source '{name}'")
     if existing.startswith(f"{path}{os.sep}"):
         raise Conflict(
             f"{plain(path)} contains the source '{name}' ({plain(existing)}): run `ctx remove {name}` first, "
             "or add a folder that does not contain it"
         )
-    if path.startswith(f"{existing}{os.sep}"):
+    if path == existing or path.startswith(f"{existing}{os.sep}"):
         raise Conflict(f"{plain(path)} is already indexed with the source '{name}' ({plain(existing)})")
 
 
@@ -237,10 +233,9 @@ def remove_options(options: Parser) -> None:
 
 def run_remove(args: Namespace) -> int:
     location = project_location(args.config)
-    configuration_at(location)
     path = os.path.abspath(location.path)
-    kind, name = _find(path, args.source)
-    source = f"{kind}:{name}" if name else kind
+    source = _find(configuration_at(location), args.source)
+    kind, _, name = source.partition(":")
     target = file_at(path, shared=not location.chosen, root=project_root(path))
     with open(target, encoding="utf-8", newline="") as file:
         document = tomlkit.parse(file.read())
@@ -264,26 +259,25 @@ def run_remove(args: Namespace) -> int:
     return tell(args.json, {"source": source, "file": path, "documents": count}, line)
 
 
-def _find(path: str, text: str) -> tuple[str, str]:
-    """The kind and the name of the source that `text` names, by its name, path or address. Raises `NotFound`,
-    and `BadRequest` if several match.
+def _find(config: Config, text: str) -> str:
+    """The full name of the source that `text` names, by its name, path or address. Raises `NotFound`, and
+    `BadRequest` if several match.
     """
-    connectors = as_table(read_toml(path, shown_path(path)).get("connectors"))
-    root = project_root(path)
-    found = {}
-    for kind, entries in connectors.items():
-        rows = {name: row for name, row in as_table(entries).items() if isinstance(row, dict)}
-        if any(not isinstance(row, dict) for row in as_table(entries).values()):
-            rows[""] = entries
-        for name, row in rows.items():
-            value = str(row.get(_LOCATORS.get(kind, "path"), ""))
-            place = os.path.realpath(os.path.join(root, os.path.expanduser(value)))
-            full = f"{kind}:{name}" if name else kind
-            if text in (full, name, value) or place == os.path.realpath(os.path.expanduser(text)):
-                found[full] = (kind, name)
-    if text in found:
-        return found[text]
-    if len(found) != 1:
-        problem = f"it matches {', '.join(found)}: name one" if found else "`ctx status` lists the sources"
-        raise (BadRequest if found else NotFound)(f"no source '{plain(text)}'; {problem}")
-    return next(iter(found.values()))
+    places = {row.name: row.root for row in config.filesystems}
+    places |= {row.name: row.url for row in (*config.gits, *config.webs)}
+    places |= {row.name: row.bucket for row in config.buckets}
+    places |= {row.name: row.path for row in config.script_connectors}
+    path = os.path.realpath(os.path.expanduser(text))
+    matches = [
+        name
+        for name, place in places.items()
+        if text in (name, name.partition(":")[2], place) or os.path.realpath(place) == path
+    ]
+    if text in matches:
+        return text
+    if len(matches) != 1:
+        problem = (
+            f"it matches {', '.join(matches)}: name one" if matches else "`ctx status` lists the sources"
+        )
+        raise (BadRequest if matches else NotFound)(f"no source '{plain(text)}'; {problem}")
+    return matches[0]

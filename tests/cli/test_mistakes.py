@@ -96,7 +96,7 @@ COMMANDS = [
     (["add", "/"], ("/ is the whole disk",)),
     (["add", "~"], ("is your whole home folder",)),
     (["add", "."], ("contains the source 'filesystem:docs'", "`ctx remove filesystem:docs` first")),
-    (["add", "docs"], ("is already the source 'filesystem:docs'",)),
+    (["add", "docs"], ("is already indexed with the source 'filesystem:docs'",)),
     (["add", "ftp://example.org/x"], ("'ftp://' is not supported",)),
     (["add", "https://"], ("https:// names no host",)),
     (["add", "http://[x"], ("http://[x is not an address",)),
