@@ -183,9 +183,8 @@ def moment(text: str) -> str:
     try:
         parse_ms(text)
     except ValueError:
-        raise ArgumentTypeError(
-            f"'{plain(text)[:40]}' is not a date or time such as 2026-05-03 or 2026-05-03T14:30:00Z"
-        ) from None
+        form = "a date or time such as 2026-05-03 or 2026-05-03T14:30:00Z"
+        raise ArgumentTypeError(f"'{plain(text)[:40]}' is not {form}") from None
     return text
 
 
@@ -236,11 +235,9 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:  # a bug in ctx, or a store with content that ctx never writes
         if os.environ.get("CTX_TRACEBACK"):
             raise
-        advice = (
-            "Run `ctx doctor` to check the store, or repeat the command with CTX_TRACEBACK=1 to see where"
-        )
         problem = f"internal error ({type(error).__name__}: {error})"
-        return _fail(CtxError(f"{problem}. {advice} it happened"), as_json)
+        advice = "Run `ctx doctor` to check the store, or set CTX_TRACEBACK=1 to see where it happens"
+        return _fail(CtxError(f"{problem}. {advice}"), as_json)
 
 
 def _run(arguments: list[str]) -> int:

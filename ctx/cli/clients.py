@@ -290,7 +290,7 @@ def client_rows(project: Project) -> list[dict[str, JSON]]:
                 if file := server_file(client, project, shared=shared):
                     paths.append(file.path)
                     names += sorted(
-                        {*file.ours, *(name for name in file.entries if name.split("-")[0] == "ctx")}
+                        name for name in file.entries if name in file.ours or name.split("-")[0] == "ctx"
                     )
                     connected = connected or bool(file.ours)
             except ConfigError as error:

@@ -98,12 +98,7 @@ def run_connect(args: Namespace) -> int:
 
 
 def report(
-    args: Namespace,
-    state: str,
-    file: str | None,
-    text: str,
-    notes: Sequence[str] = (),
-    code: int = 0,
+    args: Namespace, state: str, file: str | None, text: str, notes: Sequence[str] = (), code: int = 0
 ) -> int:
     """Prints the result, and returns `code`. `state`: written, unchanged, removed, shown or by hand."""
     row = {"client": args.client, "state": state, "file": file, "text": text, "notes": list(notes)}
@@ -282,10 +277,8 @@ def _put(client: Client, file: ClientFile, name: str, entry: Entry, *, replace: 
     """
     ours, old = file.ours, file.entries.get(name)
     if old is not None and name not in ours and target(old) != target(entry) and not replace:
-        raise Conflict(
-            f"{client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}. "
-            "Use --replace to replace it, or --name NAME for another name"
-        )
+        other = f"{client.title} has another server '{name}': {plain(' '.join(target(old)))[:200]}"
+        raise Conflict(f"{other}. Use --replace to replace it, or --name NAME for another name")
     if isinstance(old, dict):  # keep the user's own settings of the entry
         ways = {*ADDRESSES, "command", "args", "type", "headers", *client.stdio, *client.keyed}
         entry = {**{key: value for key, value in old.items() if key not in ways}, **entry}
@@ -328,9 +321,7 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
     command = server.command
     if server.stdio and shutil.which(command) is None:
         command = own_command()
-        notes.append(
-            "Note: `ctx` is not on your PATH, so the client cannot start it: `uv tool install ctx-server`"
-        )
+        notes.append("Note: `ctx` is not on your PATH, where clients look: `uv tool install ctx-server`")
     try:
         if server.stdio:
             tools = tools_over_stdio((command, *server.arguments), project.root)
@@ -343,9 +334,7 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
     except ConfigError as error:
         return f"Not connected: {plain(error.message)}", notes, 0 if args.http else 1
     if long := tools_too_long(name, tools):
-        notes.append(
-            f"Note: with '{name}' the tool {long[0]} is too long for some clients: use a shorter --name"
-        )
+        notes.append(f"Note: '{name}' makes the tool {long[0]} too long for some clients; shorten --name")
     documents = ""
     if not args.url:
         config = project.config
@@ -358,11 +347,8 @@ def _shake_hands(server: Server, name: str, project: Project, args: Namespace) -
 
 def tools_too_long(name: str, tools: Iterable[str]) -> list[str]:
     """The tools whose names are too long for some client, which puts the server's `name` before them."""
-    return [
-        tool
-        for tool in tools
-        if any(len(form.format(name, tool)) > most for form, most in _MAX_NAMES.items())
-    ]
+    longest = min(most - len(form.format(name, "")) for form, most in _MAX_NAMES.items())
+    return [tool for tool in tools if len(tool) > longest]
 
 
 def _server_notes(project: Project, args: Namespace) -> list[str]:
@@ -374,10 +360,8 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
         return notes
     other = at_address(servers(), project.bind)
     if other is not None and not of_project([other], project.root):
-        notes.append(
-            f"Note: this entry reaches {plain(other.root)}, which is served at {project.bind}. Give "
-            "this project its own [server] bind in ctx.toml, and connect again"
-        )
+        hint = "Give this project its own [server] bind in ctx.toml, and connect again"
+        notes.append(f"Note: this entry reaches {plain(other.root)}, served at {project.bind}. {hint}")
     variable = project.config.server.api_key_env
     if variable and not args.key_env:
         notes.append(f"Note: this server needs a key: connect again with --key-env {plain(variable)}")

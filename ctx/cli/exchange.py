@@ -12,7 +12,6 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
@@ -55,17 +54,19 @@ def import_options(options: Parser) -> None:
     ctx import parquet vectors.parquet
     """
     actions = actions_of(options)
-    harness = action(actions, "context-harness", "convert a configuration of Context Harness")
+    purpose = "convert a configuration of Context Harness"
+    harness = action(actions, "context-harness", purpose, _import_configuration)
     harness.add_argument("file", metavar="CONFIG", help="its configuration, such as config/ctx.toml")
     output = "the file to write (default: ctx.toml in the folder its paths are relative to)"
     harness.add_argument("-o", "--output", metavar="FILE", help=output)
     harness.flag("--dry-run", "print what would be written, write nothing")
-    parquet = action(actions, "parquet", "import embeddings made elsewhere")
+    parquet = action(actions, "parquet", "import embeddings made elsewhere", _import_parquet)
     parquet.add_argument("file", metavar="FILE", help="a Parquet table such as `ctx export --parquet` writes")
 
 
 def run_import(args: Namespace) -> int:
-    return _import_parquet(args) if args.action == "parquet" else _import_configuration(args)
+    code: int = args.run(args)
+    return code
 
 
 def _import_parquet(args: Namespace) -> int:
@@ -233,7 +234,19 @@ def write_table(path: str, catalog: Catalog, model: str | None) -> tuple[int, in
     embedding). Raises `BadRequest` if the file cannot be written or pyarrow is missing.
     """
     arrow, parquet = _pyarrow()
-    schema = _schema(arrow)
+    text, moment = arrow.string(), arrow.timestamp("ms", tz="UTC")
+    schema = arrow.schema(
+        [
+            *((name, text) for name in ("document_id", *_DOCUMENT_COLUMNS)),
+            ("updated_at", moment),
+            ("chunk_index", arrow.int32()),
+            ("heading", text),
+            ("text", text),
+            ("text_hash", arrow.binary(TEXT_HASH_BYTES)),
+            ("model", text),
+            ("embedding", arrow.list_(arrow.float32())),
+        ]
+    )
     chunks = embedded = 0
     with (
         files.writing(path, BadRequest),
@@ -255,22 +268,6 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError as error:
         raise BadRequest("Parquet needs pyarrow: pip install 'ctx-server[parquet]'") from error
     return pyarrow, pyarrow.parquet
-
-
-def _schema(arrow: ModuleType) -> Any:
-    text, moment = arrow.string(), arrow.timestamp("ms", tz="UTC")
-    return arrow.schema(
-        [
-            *((name, text) for name in ("document_id", *_DOCUMENT_COLUMNS)),
-            ("updated_at", moment),
-            ("chunk_index", arrow.int32()),
-            ("heading", text),
-            ("text", text),
-            ("text_hash", arrow.binary(TEXT_HASH_BYTES)),
-            ("model", text),
-            ("embedding", arrow.list_(arrow.float32())),
-        ]
-    )
 
 
 def _row_groups(catalog: Catalog, model: str | None) -> Iterator[list[dict[str, JSON]]]:
@@ -325,10 +322,8 @@ def read_embeddings(path: str, model: str) -> Iterator[list[Pair]]:
 
 def _pair(path: str, row: dict[str, JSON], model: str) -> Pair:
     if (row.get("model") or model) != model:
-        raise BadRequest(
-            f"{path} has embeddings of '{row['model']}', the configuration says '{model}'; "
-            "set [embedding] model to match"
-        )
+        problem = f"{path} has embeddings of '{row['model']}', the configuration says '{model}'"
+        raise BadRequest(f"{problem}; set [embedding] model to match")
     import numpy as np  # 120 ms
 
     try:

@@ -66,10 +66,8 @@ def connect_memory(key: str, project: Project, args: Namespace) -> int:
     if project.location is not None and not shared:
         configuration_at(project.location)  # check trust: the hook will name this file and skip the check
     file = ClientFile(project, hooks.project if shared else hooks.user, shared, "hooks")
-    added = {
-        hooks.recall: _hook(hooks, "recall", project, args, shared=shared),
-        hooks.capture: _hook(hooks, "capture", project, args, shared=shared),
-    }
+    events = {"recall": hooks.recall, "capture": hooks.capture}
+    added = {event: _hook(hooks, verb, project, args, shared=shared) for verb, event in events.items()}
     snippet = config_text("json", {**hooks.header, "hooks": {event: [hook] for event, hook in added.items()}})
     if args.print:
         return report(args, "shown", file.path, f"# {file.path}\n{snippet.rstrip()}")
@@ -229,17 +227,13 @@ def _reply(client: str, payload: JSON, text: str) -> str:
 
 def _capture(workspace: Workspace, args: Namespace, payload: JSON) -> int:
     if args.hook is None and not payload:
-        raise BadRequest(
-            "capture: expected a hook's JSON on standard input, with prompt, messages or transcript_path"
-        )
+        form = "a hook's JSON on standard input, with prompt, messages or transcript_path"
+        raise BadRequest(f"capture: expected {form}")
     session = _session(payload)
     source = Provenance(client=args.hook, transport="cli", tool="ctx memory capture", session=session)
     bank = workspace.memory.bank(args.bank, source)
-    count = sum(
-        _store(bank, statement, timestamp, payload)
-        for text, timestamp in said(payload)
-        for statement in lasting(text)
-    )
+    statements = ((statement, moment) for text, moment in said(payload) for statement in lasting(text))
+    count = sum(_store(bank, statement, moment, payload) for statement, moment in statements)
     if args.hook is not None:
         return 0
     return tell(args.json, {"bank": bank.id, "captured": count}, f"Captured {counted(count, 'memory')}.")

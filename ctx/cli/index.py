@@ -239,11 +239,10 @@ def _prune(workspace: Workspace, args: Namespace) -> int:
     else:
         shares = prune_models(workspace, args.models)
     verb = "would drop" if args.dry_run else "dropped"
-    lines = [f"{verb} {share_line(share)}" for share in shares] or [
-        "no embeddings of a replaced model are kept"
-    ]
+    lines = [f"{verb} {share_line(share)}" for share in shares]
     models = [record_json(share, omit=("filling",)) for share in shares]
-    return tell(args.json, {"models": models, "dry_run": args.dry_run}, *lines)
+    nothing = "no embeddings of a replaced model are kept"
+    return tell(args.json, {"models": models, "dry_run": args.dry_run}, *(lines or [nothing]))
 
 
 def share_line(share: ModelShare) -> str:
@@ -365,10 +364,8 @@ def run_worker(args: Namespace) -> int:
         raise BadRequest(f"--roles: unknown role '{unknown[0]}' (known: {', '.join(ROLES)})")
     config = configuration(args.config)
     if not config.store.url:
-        raise ConfigError(
-            "a worker needs a database that machines share: set [store] url. "
-            "On one machine `ctx serve` keeps the index up to date"
-        )
+        hint = "On one machine `ctx serve` keeps the index up to date"
+        raise ConfigError(f"a worker needs a database that machines share: set [store] url. {hint}")
     log_to_stderr(args.log_level)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -38,9 +38,8 @@ def memory_options(options: Parser) -> None:
 
 def _location_options(actions: Any) -> None:
     adopt = action(actions, "adopt", "use the memories of a project that moved, or of an earlier version")
-    adopt.add_argument(
-        "name", metavar="NAME", help="a name from `gone`, or .ctx for memories of an earlier version"
-    )
+    source = "a name from `gone`, or .ctx for memories of an earlier version"
+    adopt.add_argument("name", metavar="NAME", help=source)
     action(actions, "gone", "list the memories of projects that were moved or deleted")
     forget = action(actions, "forget-project", "delete the memories of a moved or deleted project")
     forget.add_argument("name", nargs="+", metavar="NAME", help="a name from `gone`")
@@ -124,16 +123,14 @@ def _moving_options(actions: Any) -> None:
     export = _with_bank(actions, "export", "write a bank as JSON lines, or as a folder of Markdown")
     output = "where to (default: standard output)"
     export.add_argument("-o", "--output", type=output_path, metavar="FILE", help=output)
-    importing = action(
-        actions, "import", "read what export wrote, a changed folder, or another product's memories"
-    )
+    purpose = "read what export wrote, a changed folder, or another product's memories"
+    importing = action(actions, "import", purpose)
     importing.add_argument("file", nargs="?", default="-", help="the file; - or nothing: standard input")
     importing.add_argument("--bank", help="the bank to import into (default: that of the pack, else default)")
     product = "import from another product: its tool replies, its export, its file or its folder of notes"
     importing.add_argument("--from", dest="product", choices=PRODUCTS, help=product)
-    importing.add_argument(
-        "--user", metavar="NAME", help="for mem0: whose memories to import, if it has several users"
-    )
+    user = "for mem0: whose memories to import, if it has several users"
+    importing.add_argument("--user", metavar="NAME", help=user)
     sync = _with_bank(actions, "sync", "read changes from a folder, then write the bank's changes to it")
     for options in (export, importing, sync):
         folder = "a folder of Markdown files, one per memory"

@@ -67,9 +67,7 @@ def _bank(store: MemoryStore, id: str) -> MemoryBank:
 def run_adopt(args: Namespace) -> int:
     config = memory_configuration(args.config)
     if config.store.url:
-        raise BadRequest(
-            "the memories are in the database of [store] url; use `ctx memory import` to add others"
-        )
+        raise BadRequest("the memories are in the database of [store] url; `ctx memory import` adds others")
     if args.name.rstrip("/") in (".ctx", config.folder):
         count = adopt_old(config, os.environ)
     else:
@@ -240,9 +238,7 @@ def run_edit(workspace: Workspace, args: Namespace) -> int:
 def run_forget(workspace: Workspace, args: Namespace) -> int:
     bank, filter = _bank(workspace.memory, args.bank), _filter(args)
     if bool(args.id) == (filter is not None):
-        raise BadRequest(
-            "forget: give ids, or options that select memories (--tag, --context, --until ...), not both"
-        )
+        raise BadRequest("forget: give ids, or options that select memories (--tag, --until ...), not both")
     ids = args.id or (bank.ids_of(filter) if args.purge else [])
     if ids or args.purge:
         deletion = bank.delete_all(ids, hard=args.purge, dry_run=args.dry_run, reason="ctx memory")
@@ -278,10 +274,8 @@ def run_merge(workspace: Workspace, args: Namespace) -> int:
     moved = f"{verb} {counted(counts['imported'], 'memory')} into '{args.into}'"
     sentence = f"{moved}; {counts['skipped']:,} already existed."
     if counts["conflicts"]:
-        sentence = (
-            f"Nothing was moved: {counted(len(counts['conflicts']), 'id')} of '{args.name}' already "
-            f"belong to other memories in '{args.into}'."
-        )
+        ids = f"{counted(len(counts['conflicts']), 'id')} of '{args.name}'"
+        sentence = f"Nothing was moved: {ids} already belong to other memories in '{args.into}'."
     return tell(args.json, counts, sentence, code=1 if counts["conflicts"] else 0)
 
 
@@ -361,10 +355,8 @@ def run_import(workspace: Workspace, args: Namespace) -> int:
         return _report_folder(args, target, {"import": reply})
     source = piped_source(sys.stdin.buffer) if args.file == "-" else read_source(args.file)
     if source.path is not None and args.product is None and not source.content:
-        raise BadRequest(
-            f"{plain(args.file)} is empty, or a folder. Use --folder for a folder of memories, or "
-            "--from NAME for another product's"
-        )
+        hint = "Use --folder for a folder of memories, or --from NAME for another product's"
+        raise BadRequest(f"{plain(args.file)} is empty, or a folder. {hint}")
     private = args.product in SHIPPED_PACKS and args.product != "hindsight"
     if args.bank is None and private and not workspace.config.memory.shared:
         target = f"{OWN_BANK}{args.product}"  # the product's pack uses its own bank

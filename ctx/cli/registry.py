@@ -142,10 +142,10 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
     else:
         present = {registry.name: registry for registry in installed.registries()}.get(args.name)
         if present is not None:
-            raise BadRequest(
-                f"'{args.name}' is already installed from {one_line(present.url)}; `ctx registry update "
-                f"{args.name}` updates it, `ctx registry remove {args.name}` removes it"
+            hint = (
+                f"`ctx registry update {args.name}` updates it, `ctx registry remove {args.name}` removes it"
             )
+            raise BadRequest(f"'{args.name}' is already installed from {one_line(present.url)}; {hint}")
         url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
         registry, branch = new_registry(args.name, url, args.branch), args.branch
     registry, contents, _ = _fetched(registry, branch)
@@ -156,9 +156,8 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
     ]
     reply = {**_registry_json(installed, registry), "left_out": list(contents.problems)}
     if registry.scripts:
-        lines += [
-            f"  {row['script']}  {_state(row)}  {plain(row['description'])}" for row in reply["scripts"]
-        ]
+        for row in reply["scripts"]:
+            lines.append(f"  {row['script']}  {_state(row)}  {plain(row['description'])}")
         lines += ["\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0])]
     return tell(args.json, reply, *lines)
 
@@ -186,11 +185,11 @@ def _update(installed: InstalledRegistries, args: Namespace) -> int:
 def _update_one(installed: InstalledRegistries, registry: Registry, args: Namespace) -> JSON:
     newest, contents, follows = _fetched(registry, registry.branch)
     if follows is False and not args.rewritten:
-        raise BadRequest(
-            f"{registry.name}: the branch was rewritten and no longer contains the installed commit "
-            f"({registry.commit[:12]}); nothing was changed. If you expected this, run `ctx registry update "
-            f"{registry.name} --rewritten`"
+        problem = (
+            f"the branch was rewritten and no longer contains {registry.commit[:12]}, which is installed"
         )
+        hint = f"If you expected this, run `ctx registry update {registry.name} --rewritten`"
+        raise BadRequest(f"{registry.name}: {problem}; nothing was changed. {hint}")
     before = {script.reference: script.digest for script in registry.scripts}
     after = {script.reference: script.digest for script in newest.scripts}
     changes = {
@@ -344,10 +343,8 @@ def run_trust(args: Namespace) -> int:
     scripts = [*pinned, *project_scripts(project_root(location.path), digests)]
     unknown = set(args.names) - {script.name for script in scripts} - {configured.name}
     if unknown:
-        raise BadRequest(
-            f"no {', '.join(sorted(unknown))} in .ctx/tools or .ctx/agents, "
-            f"and the configuration is {configured.name}"
-        )
+        names = ", ".join(sorted(unknown))
+        raise BadRequest(f"no {names} in .ctx/tools or .ctx/agents; the configuration is {configured.name}")
     included = not args.names or configured.name in args.names
     picked = [
         script
@@ -400,9 +397,8 @@ def _trust_registry_scripts(args: Namespace) -> int:
             _refuse_damaged(installed, scripts)
         for script in [] if args.json else scripts:
             print("\n".join(script_lines(installed, script)), flush=True)
-        installed.trust.record(
-            {script.reference: None if args.revoke else script.digest for script in scripts}
-        )
+        hashes = {script.reference: None if args.revoke else script.digest for script in scripts}
+        installed.trust.record(hashes)
     rows = [
         {"kind": script.kind, "name": script.reference, "sha256": script.digest}
         | {"script": script.reference, "trusted": installed.trusted(script)}

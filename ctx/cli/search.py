@@ -19,7 +19,7 @@ from textwrap import wrap
 from ctx import files
 from ctx.cli import Parser, amount
 from ctx.cli.configuration import configuration
-from ctx.cli.output import plain, print_json, prose, styled, tell, terminal_width, warn, without_reported
+from ctx.cli.output import plain, prose, styled, tell, terminal_width, warn, without_reported
 from ctx.cli.running import of_project, servers
 from ctx.config import Config
 from ctx.connectors.base import ScanLog, encode_name
@@ -82,9 +82,8 @@ def search_options(options: Parser) -> None:
     add("query", nargs="+", help="what to look for")
     mode = "keyword, semantic or hybrid (default: what suits the query)"
     add("-m", "--mode", choices=MODES, default=AUTO, help=mode)
-    add(
-        "-n", "--limit", type=int, metavar="N", help="the most results (default: [retrieval] final_limit, 12)"
-    )
+    limit = "the most results (default: [retrieval] final_limit, 12)"
+    add("-n", "--limit", type=int, metavar="N", help=limit)
     source = "only this source, by name (git:platform) or type; repeatable"
     add("-s", "--source", action="append", help=source)
     add("-p", "--path", action="append", metavar="GLOB", help="only paths like docs/** or *.py; repeatable")
@@ -207,10 +206,7 @@ def get_options(options: Parser) -> None:
     ctx get 125af08b --body
     """
     add = options.add_argument
-    document = (
-        "an id or its first characters, or a path; path:12-30 or path:12 gives these lines, path#Name one "
-        "definition or section"
-    )
+    document = "an id or its first characters, or a path; path:12-30 are lines, path#Name one definition"
     add("document", metavar="ID|PATH[:LINE|#NAME]", help=document)
     add("--query", metavar="WORDS", help="only the parts around these words")
     add("-s", "--source", help="only in this source, by name (git:platform) or type (git)")
@@ -229,28 +225,23 @@ def run_get(args: Namespace) -> int:
         limits |= {"symbol": place.symbol, "query": args.query, "id": document.id}
         arguments = {name: value for name, value in limits.items() if value is not None}
         labels = {"start_line": "the first line", "end_line": "the last line"}
-        _print_document(_call(workspace, "get", arguments, labels), args)
-    return 0
-
-
-def _print_document(document: JSON, args: Namespace) -> None:
+        reply = _call(workspace, "get", arguments, labels)
     if args.json:
-        print_json(document)
-        return
+        return tell(True, reply)
     if not args.body:
         for name in _FIELDS:
-            if document.get(name):
-                print(f"{name + ':':<13} {plain(str(document[name]))}")
-        if "start_line" in document:
-            span = f"{document['start_line']}-{document['end_line']} of {document['total_lines']}"
-            print(f"{'lines:':<13} {span}")
+            if reply.get(name):
+                print(f"{name + ':':<13} {plain(str(reply[name]))}")
+        if "start_line" in reply:
+            print(f"{'lines:':<13} {reply['start_line']}-{reply['end_line']} of {reply['total_lines']}")
         print()
-    body = prose(document["body"]).encode("utf-8", "replace").decode("utf-8")
+    body = prose(reply["body"]).encode("utf-8", "replace").decode("utf-8")
     print(body, end="" if body.endswith("\n") else "\n", flush=True)
-    if cut := document.get("cut"):
-        path = document["source_id"].replace("\\", r"\\")
+    if cut := reply.get("cut"):
+        path = reply["source_id"].replace("\\", r"\\")
         cut = re.sub(r"(\d+) to (\d+) (.*)start_line = \1", rf"\1 to \2 \3`ctx get {path}:\1-\2`", cut)
         warn(f"Note: {plain(cut)}")
+    return 0
 
 
 def resolve(workspace: Workspace, text: str, source: str | None = None) -> Place:

@@ -120,16 +120,12 @@ def _check_vacant(bind: str, root: str) -> None:
     if row is None:
         return
     if of_project([row], root):
-        raise ConfigError(
-            f"this project is already served at http://{row.address} by process {row.pid}: use that "
-            "server, or stop it first"
-        )
+        served = f"this project is already served at http://{row.address} by process {row.pid}"
+        raise ConfigError(f"{served}: use that server, or stop it first")
     from ctx.server.run import proposal  # 150 ms
 
-    raise ConfigError(
-        f"{bind} is in use by the ctx server of {plain(row.root)} (process {row.pid}): stop it, or set "
-        f"another [server] bind for this project in ctx.toml{proposal(bind)}"
-    )
+    hint = f"stop it, or set another [server] bind for this project in ctx.toml{proposal(bind)}"
+    raise ConfigError(f"{bind} is in use by the ctx server of {plain(row.root)} (process {row.pid}): {hint}")
 
 
 def page_access(workspace: Workspace, settings: ServerSettings) -> str:
@@ -146,10 +142,8 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
     pages = "any web page" if "*" in settings.cors_origins else f"pages of {', '.join(settings.cors_origins)}"
     if not names:
         return f"{pages} may call the tools that only read ([server] cors_origins)"
-    return (
-        f"{pages} may call the tools that only read, and {', '.join(names)}; "
-        '[server] cross_site_tools = "read_only" excludes the tools that write'
-    )
+    hint = '[server] cross_site_tools = "read_only" excludes the tools that write'
+    return f"{pages} may call the tools that only read, and {', '.join(names)}; {hint}"
 
 
 # -- serve --workers: this process indexes and embeds, the workers answer ------------------------------------
@@ -229,11 +223,8 @@ def mcp_options(options: Parser) -> None:
     ctx mcp --url https://ctx.example.org --key-env CTX_KEY
     """
     add = options.add_argument
-    add(
-        "--pack",
-        metavar="NAME",
-        help=f"serve only this memory pack, under its own tool names: {', '.join(SHIPPED_PACKS)}",
-    )
+    pack = f"serve only this memory pack, under its own tool names: {', '.join(SHIPPED_PACKS)}"
+    add("--pack", metavar="NAME", help=pack)
     add("--bank", metavar="BANK", help="the memory bank (default: $CTX_BANK, else the pack's own)")
     add("--url", help="forward the messages to the ctx server at this address")
     add("--key-env", metavar="NAME", help="with --url: the environment variable that holds the key")
@@ -264,9 +255,8 @@ def run_mcp(args: Namespace) -> int:
         config = memory_configuration(args.config)
         if args.pack not in config.packs.enabled:
             if args.pack not in SHIPPED_PACKS:
-                raise BadRequest(
-                    f"--pack: no memory pack '{args.pack}'; {did_you_mean(args.pack, SHIPPED_PACKS)}"
-                )
+                hint = did_you_mean(args.pack, SHIPPED_PACKS)
+                raise BadRequest(f"--pack: no memory pack '{args.pack}'; {hint}")
             packs = replace(config.packs, enabled=(*config.packs.enabled, args.pack))
             config = replace(config, packs=packs)
     return _serve_stdio(config, args.pack, bank, args.log_level)
@@ -295,10 +285,8 @@ def _mcp_configuration(explicit: str | None) -> Config:
         return default_config(folder, tables)
     if location is not None:
         return configuration_at(location)
-    raise ConfigError(
-        f"`ctx mcp` was started in {folder}, which is not indexed: start it in a project's folder, "
-        "or run `ctx add FOLDER` to search a folder from here"
-    )
+    hint = "start it in a project's folder, or run `ctx add FOLDER` to search a folder from here"
+    raise ConfigError(f"`ctx mcp` was started in {folder}, which is not indexed: {hint}")
 
 
 def _serve_stdio(config: Config, pack: str | None, bank: str | None, log_level: str) -> int:
@@ -424,11 +412,8 @@ def pages(folder: str) -> dict[str, str]:
     """Maps the name of each page, such as `howto/backup`, to the path of its Markdown file, sorted by
     name.
     """
-    names = {
-        path.removesuffix(".md").replace(os.sep, "/"): os.path.join(folder, path)
-        for path in glob("**/*.md", root_dir=folder, recursive=True)
-    }
-    return dict(sorted(names.items()))
+    paths = sorted(glob("**/*.md", root_dir=folder, recursive=True))
+    return {path.removesuffix(".md"): os.path.join(folder, path) for path in paths}
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

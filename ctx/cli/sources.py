@@ -185,10 +185,8 @@ def _check_overlap(path: str, existing: str, name: str) -> None:
     `name`.
     """
     if existing.startswith(f"{path}{os.sep}"):
-        raise Conflict(
-            f"{plain(path)} contains the source '{name}' ({plain(existing)}): run `ctx remove {name}` first, "
-            "or add a folder that does not contain it"
-        )
+        hint = f"run `ctx remove {name}` first, or add a folder that does not contain it"
+        raise Conflict(f"{plain(path)} contains the source '{name}' ({plain(existing)}): {hint}")
     if path == existing or path.startswith(f"{existing}{os.sep}"):
         raise Conflict(f"{plain(path)} is already indexed with the source '{name}' ({plain(existing)})")
 
@@ -276,8 +274,7 @@ def _find(config: Config, text: str) -> str:
     if text in matches:
         return text
     if len(matches) != 1:
-        problem = (
-            f"it matches {', '.join(matches)}: name one" if matches else "`ctx status` lists the sources"
-        )
-        raise (BadRequest if matches else NotFound)(f"no source '{plain(text)}'; {problem}")
+        if not matches:
+            raise NotFound(f"no source '{plain(text)}'; `ctx status` lists the sources")
+        raise BadRequest(f"'{plain(text)}' matches {', '.join(matches)}: name one")
     return matches[0]

@@ -131,9 +131,8 @@ def log_options(options: Parser) -> None:
     ctx log -n 50
     ctx log --clear
     """
-    options.add_argument(
-        "-n", "--limit", type=amount, default=20, metavar="N", help="how many calls (default: 20)"
-    )
+    limit = "how many calls (default: 20)"
+    options.add_argument("-n", "--limit", type=amount, default=20, metavar="N", help=limit)
     options.flag("--clear", "delete all entries")
 
 

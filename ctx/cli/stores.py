@@ -65,9 +65,7 @@ def migrate_options(options: Parser) -> None:
 def run_backup(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
-        raise BadRequest(
-            "the catalog is in the database of [store] url: back up that database, for example with pg_dump"
-        )
+        raise BadRequest("the catalog is in the database of [store] url: back that up, such as with pg_dump")
     if not holds_any(config, os.environ):
         raise StoreError("nothing to back up: nothing is indexed yet; run `ctx index` first")
     path = os.path.abspath(os.path.expanduser(args.file))
@@ -84,10 +82,8 @@ def run_backup(args: Namespace) -> int:
 def run_restore(args: Namespace) -> int:
     config = configuration(args.config)
     if config.store.url:
-        raise BadRequest(
-            "the catalog is in the database of [store] url, and a backup is a file: restore it without "
-            "[store] url, then `ctx migrate --to` that database"
-        )
+        hint = "restore the backup without [store] url, then `ctx migrate --to` that database"
+        raise BadRequest(f"the catalog is in the database of [store] url: {hint}")
     from ctx.backup import restore, store_of  # 200 ms
 
     path = os.path.abspath(os.path.expanduser(args.file))
