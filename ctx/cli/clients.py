@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-from ctx import files
 from ctx.cli.configuration import configuration_at, file_at
 from ctx.cli.output import plain
 from ctx.cli.running import of_project, servers
@@ -185,17 +184,14 @@ class ClientFile:
     @cached_property
     def before(self) -> str | None:
         """The text of the file; None if it does not exist."""
-        path = self.path
-        if files.irregular(path):
-            raise ConfigError(f"{path} cannot be read: it is not a file")
         try:
-            with open(path, encoding="utf-8", newline="") as file:
+            with open(self.path, encoding="utf-8", newline="") as file:
                 return file.read()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ConfigError(f"{path} cannot be read: {reason}") from error
+            raise ConfigError(f"{self.path} cannot be read: {reason}") from error
 
     @cached_property
     def document(self) -> dict[str, Any]:

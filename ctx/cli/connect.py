@@ -79,10 +79,9 @@ def _client(name: str) -> str:
     if name in CLIENTS:
         return name
     hint = did_you_mean(name, CLIENTS)
-    raise ArgumentTypeError(
-        f"unknown client '{plain(name)}'; {hint}{'' if hint.endswith('?') else '.'} Any other MCP client can "
-        "start the command `ctx mcp` or use the address http://127.0.0.1:7331/mcp"
-    )
+    others = "Any other MCP client can start the command `ctx mcp` or use http://127.0.0.1:7331/mcp"
+    separator = "" if hint.endswith("?") else "."
+    raise ArgumentTypeError(f"unknown client '{plain(name)}'; {hint}{separator} {others}")
 
 
 def run_connect(args: Namespace) -> int:
@@ -360,8 +359,9 @@ def _server_notes(project: Project, args: Namespace) -> list[str]:
         return notes
     other = at_address(servers(), project.bind)
     if other is not None and not of_project([other], project.root):
+        reached = f"{plain(other.root)}, which is served at {project.bind}"
         hint = "Give this project its own [server] bind in ctx.toml, and connect again"
-        notes.append(f"Note: this entry reaches {plain(other.root)}, served at {project.bind}. {hint}")
+        notes.append(f"Note: this entry reaches {reached}. {hint}")
     variable = project.config.server.api_key_env
     if variable and not args.key_env:
         notes.append(f"Note: this server needs a key: connect again with --key-env {plain(variable)}")

@@ -33,6 +33,7 @@ OK, WARNING, FAILED = "ok", "warning", "failed"
 _COLOURS = {OK: "\x1b[32m", WARNING: "\x1b[33m", FAILED: "\x1b[31m"}
 MAX_HEALTH_BYTES, HEALTH_S = 1 << 20, 5.0
 DATABASE_S = 3.0  # for a database to answer
+_STORE_FILES = ("ctx.db", "ctx.db-wal", "ctx.db-shm", "ctx.db.moved", "lock")
 
 
 @dataclass(frozen=True)
@@ -172,11 +173,15 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
 
 def _permissions(folder: str, *, fix: bool) -> Finding:
     """Checks that only the owner can access the store's files. `fix` corrects their permissions."""
-    loose = [
-        path
-        for path in _files(folder)
-        if stat.S_IMODE(os.lstat(path).st_mode) & 0o077 and not os.path.islink(path)
-    ]
+    paths = [os.path.join(folder, name) for name in _STORE_FILES]
+    index = os.path.join(folder, "index")
+    for parent, _, names in () if os.path.islink(index) else os.walk(index):
+        paths += [parent, *(os.path.join(parent, name) for name in names)]
+    # A link may have come with a clone and lead anywhere.
+    own = [path for path in paths if os.path.exists(path) and not os.path.islink(path)]
+    loose = [path for path in own if stat.S_IMODE(os.stat(path).st_mode) & 0o077]
+    if os.path.islink(folder):
+        loose = []
     if not loose:
         return Finding("permissions", OK, "only the owner can read the store")
     files = f"{counted(len(loose), 'file')} of the store"
@@ -185,21 +190,6 @@ def _permissions(folder: str, *, fix: bool) -> Finding:
     for path in loose:
         os.chmod(path, 0o700 if os.path.isdir(path) else 0o600)
     return Finding("permissions", OK, f"other users can no longer read {files}")
-
-
-def _files(folder: str) -> Iterator[str]:
-    """Yields the paths of a store's files and folders. Does not follow links, which a clone may bring
-    along.
-    """
-    index = os.path.join(folder, "index")
-    if os.path.islink(folder):
-        return
-    for name in ("ctx.db", "ctx.db-wal", "ctx.db-shm", "ctx.db.moved", "lock"):
-        if os.path.exists(os.path.join(folder, name)):
-            yield os.path.join(folder, name)
-    for parent, _, names in () if os.path.islink(index) else os.walk(index):
-        yield parent
-        yield from (os.path.join(parent, name) for name in names)
 
 
 def _index(workspace: Workspace, fix: bool) -> Findings:
@@ -257,13 +247,12 @@ def _sources(workspace: Workspace, fix: bool) -> Findings:
             yield Finding("source", state, f"{status.name}: {documents}{note}")
         elif status.configured:
             yield Finding("source", FAILED, f"{status.name}: {status.note or 'never indexed'}")
+        elif workspace.config.store.url:
+            hint = f"because another machine may use them (`ctx index --prune {status.name}` drops them)"
+            yield Finding("source", OK, f"{status.name}: not configured, {documents} kept, {hint}")
         else:
-            detail = f"{status.name}: not configured, {documents} kept"
-            if workspace.config.store.url:
-                hint = f"because another machine may use them (`ctx index --prune {status.name}` drops them)"
-                yield Finding("source", OK, f"{detail}, {hint}")
-            else:
-                yield Finding("source", WARNING, f"{detail}; `ctx index --prune` drops them")
+            detail = f"{status.name}: not configured, {documents} kept; `ctx index --prune` drops them"
+            yield Finding("source", WARNING, detail)
 
 
 def _memory(workspace: Workspace, fix: bool) -> Findings:
@@ -321,9 +310,9 @@ def _memory_file(config: Config, *, fix: bool) -> Findings:
         detail = f"{location.catalog} holds {count} of an earlier version, which are not used"
         yield Finding("memory", WARNING, detail)
     found = problems(memory)
+    if not found and os.path.isfile(memory):
+        yield Finding("memory", OK, f"kept in {memory}")
     if not found:
-        if os.path.isfile(memory):
-            yield Finding("memory", OK, f"kept in {memory}")
         return
     if not fix:
         for problem in found:
@@ -334,14 +323,11 @@ def _memory_file(config: Config, *, fix: bool) -> Findings:
     salvage = restore(memory)
     copied = f"{counted(salvage.from_copy, 'memory')} from the {salvage.copy}"
     unread = f"{counted(salvage.missing, 'memory')} could not be read anywhere"
-    parts = [
-        f"had problems ({found[0]})",
-        copied if salvage.copy else "there was no copy",
-        f"{salvage.from_rows:,} more read from the file itself",
-        unread if salvage.missing else "no memory is missing",
-        *([f"the old file is {os.path.basename(salvage.aside)}"] if salvage.aside else []),
-    ]
-    yield Finding("memory", WARNING, "; ".join(parts))
+    detail = f"had problems ({found[0]}); {copied if salvage.copy else 'there was no copy'}; "
+    detail += f"{salvage.from_rows:,} more read from the file itself; "
+    detail += unread if salvage.missing else "no memory is missing"
+    detail += f"; the old file is {os.path.basename(salvage.aside)}" if salvage.aside else ""
+    yield Finding("memory", WARNING, detail)
     if left := loss(memory):
         yield Finding("memory", FAILED, left)
 

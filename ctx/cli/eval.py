@@ -130,10 +130,8 @@ def ask(
 
 def rank_of(question: Question, results: Sequence[JSON]) -> int | None:
     """The rank of the first answer in the results, from 1; None if there is none."""
-    for rank, result in enumerate(results, 1):
-        if any(fits(result["source_id"], path) for path in question.expect):
-            return rank
-    return None
+    answers = [any(fits(result["source_id"], path) for path in question.expect) for result in results]
+    return answers.index(True) + 1 if True in answers else None
 
 
 def fits(source_id: str, path: str) -> bool:

@@ -15,7 +15,7 @@ from ctx.cli.configuration import configuration, file_at
 from ctx.cli.output import Columns, bars, log_to_stderr, plain, print_json, prose, tell, tell_table
 from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
-from ctx.errors import BadRequest, ConfigError, NotFound
+from ctx.errors import BadRequest, NotFound
 from ctx.models import JSON, Caller, as_table
 from ctx.scripts.registry import installed_registries
 from ctx.scripts.scripts import ScriptFile, load_agent, load_tool
@@ -221,7 +221,6 @@ def _connector(args: Namespace) -> int:
                 content = item.read()
                 row: dict[str, JSON] = {"source_id": item.source_id, "title": content.title}
                 items.append({**row, "characters": len(content.data), "source_url": content.source_url})
-    problems, notes = ([row._asdict() for row in rows] for rows in (log.problems, log.notes))
     lines = [f"{count:,} items in {time.monotonic() - began_s:.1f} s"]
     for row in items:
         title = plain(row["title"] or "")
@@ -233,8 +232,9 @@ def _connector(args: Namespace) -> int:
         for label, rows in (("skipped", log.problems), ("note:", log.notes))
         for problem in rows[:SHOWN_PROBLEMS]
     ]
-    reply = {"items": count, "first": items, "problems": problems, "notes": notes}
-    return tell(args.json, reply, *lines, notes=remarks)
+    found = {"problems": log.problems, "notes": log.notes}
+    reply = {name: [row._asdict() for row in rows] for name, rows in found.items()}
+    return tell(args.json, {"items": count, "first": items, **reply}, *lines, notes=remarks)
 
 
 def _agent(args: Namespace) -> int:
@@ -325,29 +325,16 @@ def _with_hint(name: str, registry: Toolbox | Agents) -> Iterator[None]:
         if name in names:
             raise
         kind = "tool" if isinstance(registry, Toolbox) else "agent"
-        hint = _hint(kind, name) or (
-            did_you_mean(name, names) if names else "`ctx agent init NAME` writes one"
-        )
+        hint = did_you_mean(name, names) if names else "`ctx agent init NAME` writes one"
+        if path := _written(kind, name):
+            entry = f'add [{kind}s.script.{name}] with path = "{path}" to ctx.toml'
+            hint = f"{path} exists but is not served: {entry}"
+        installed = installed_registries(os.environ)
+        for script in [script for installation in installed.registries() for script in installation.scripts]:
+            if (script.kind, script.name) == (kind, name) and not installed.trusted(script):
+                look = f"review it (`ctx registry info {script.reference}`)"
+                hint = f"{script.reference} is not trusted: {look}, then run `ctx trust {script.reference}`"
         raise NotFound(f"{error.message}; {hint}") from error
-
-
-def _hint(kind: str, name: str) -> str | None:
-    """A hint if a script of that name is installed but not served, else None."""
-    installed = installed_registries(os.environ)
-    try:
-        scripts = [script for registry in installed.registries() for script in registry.scripts]
-    except ConfigError:
-        scripts = []  # a damaged record is reported by the commands that need it
-    for script in scripts:
-        if (script.kind, script.name) == (kind, name) and not installed.trusted(script):
-            look = f"`ctx registry info {script.reference}`"
-            return (
-                f"{script.reference} is not trusted: review it ({look}), "
-                f"then run `ctx trust {script.reference}`"
-            )
-    path = _written(kind, name)
-    entry = f'add [{kind}s.script.{name}] with path = "{path}" to ctx.toml'
-    return f"{path} exists but is not served: {entry}" if path else None
 
 
 # -- values --------------------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ def connect_memory(key: str, project: Project, args: Namespace) -> int:
     if project.location is not None and not shared:
         configuration_at(project.location)  # check trust: the hook will name this file and skip the check
     file = ClientFile(project, hooks.project if shared else hooks.user, shared, "hooks")
-    events = {"recall": hooks.recall, "capture": hooks.capture}
-    added = {event: _hook(hooks, verb, project, args, shared=shared) for verb, event in events.items()}
+    words = ("recall", "capture")
+    added = {getattr(hooks, word): _hook(hooks, word, project, args, shared=shared) for word in words}
     snippet = config_text("json", {**hooks.header, "hooks": {event: [hook] for event, hook in added.items()}})
     if args.print:
         return report(args, "shown", file.path, f"# {file.path}\n{snippet.rstrip()}")
@@ -192,13 +192,12 @@ def recalled(bank: MemoryBank, query: str, budget_tokens: int) -> list[str]:
 
     Memories that look like a secret or like an instruction are left out.
     """
+    facts = {"kind": "fact"}
     if query.strip():
-        reply = bank.search(
-            sound(query), filter={"kind": "fact"}, window="auto", limit=50, min_score=_LEAST_SCORE
-        )
+        reply = bank.search(sound(query), filter=facts, window="auto", limit=50, min_score=_LEAST_SCORE)
         records = [match["record"] for match in reply["results"]]
     else:
-        records = bank.browse({"kind": "fact"}, order="-importance", limit=MAX_RECALLED)["items"]
+        records = bank.browse(facts, order="-importance", limit=MAX_RECALLED)["items"]
         records = sorted(records, key=lambda record: (-(record["importance"] or 0), -record["timestamp"]))
     room = budget_tokens * CHARS_PER_TOKEN - len(_HEADING)
     lines = []

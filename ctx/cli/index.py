@@ -64,7 +64,7 @@ def index_options(options: Parser) -> None:
 
 def run_index(args: Namespace) -> int:
     window = None
-    if not (args.since is None and args.until is None and args.limit is None):
+    if args.since or args.until or args.limit:
         until = args.until and parse_ms(args.until, end_of_day=True)
         window = Window(args.since and parse_ms(args.since), until, args.limit)
         if args.prune:
@@ -94,7 +94,12 @@ def _run_once(workspace: Workspace, args: Namespace, window: Window | None, stop
     """
     indexer = workspace.indexer
     names = [] if args.prune else args.sources  # with --prune they are the sources to drop
-    prunable = prunable_sources(workspace, args.sources) if args.prune else []
+    prunable: list[SourceStatus] = []
+    if args.prune:
+        unused = {status.name: status for status in workspace.unconfigured()}
+        others = "have other sources: name the sources that no machine uses, `ctx index --prune NAME`"
+        fault = "no source that this configuration lacks"
+        prunable = _named(workspace, unused, args.sources, fault, others)
     embedded: EmbedReport | None = None
     failure: CtxError | None = None
     dropped: list[tuple[str, int]] = []
@@ -311,16 +316,6 @@ def prune_models(workspace: Workspace, names: Sequence[str]) -> list[ModelShare]
     if dropped:
         workspace.catalog.vacuum()
     return dropped
-
-
-def prunable_sources(workspace: Workspace, names: Sequence[str]) -> list[SourceStatus]:
-    """The sources that have documents but are not configured: those with these names, or all. Raises
-    `NotFound` for an unknown name. Raises `BadRequest` if names are needed, because other machines that share
-    the database have other sources.
-    """
-    strays = {status.name: status for status in workspace.unconfigured()}
-    others = "have other sources: name the sources that no machine uses, `ctx index --prune NAME`"
-    return _named(workspace, strays, names, "no source that this configuration lacks", others)
 
 
 def _named(

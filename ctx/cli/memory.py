@@ -26,10 +26,9 @@ def memory_options(options: Parser) -> None:
     _changing_options(actions)
     _moving_options(actions)
     _location_options(actions)
-    recall = action(actions, "recall", "print memories for the start of a session")
-    capture = action(actions, "capture", "store memories from a hook's JSON on standard input")
+    recall = _with_bank(actions, "recall", "print memories for the start of a session")
+    capture = _with_bank(actions, "capture", "store memories from a hook's JSON on standard input")
     for parser in (recall, capture):
-        parser.add_argument("--bank", default=DEFAULT_BANK, help=f"which bank (default: {DEFAULT_BANK})")
         parser.add_argument("--hook", choices=HOOKED, help="reply in this client's hook format; never fail")
     recall.add_argument("query", nargs="*", help="what to look for (default: the most important and latest)")
     budget = f"most tokens to print (default: {BUDGET_TOKENS})"

@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import stat
 import sys
 from argparse import Namespace
@@ -93,12 +94,7 @@ def styled(stream: TextIO | None = None) -> bool:
 
 def terminal_width() -> int | None:
     """The columns of the terminal; None if standard output is not a terminal. A width of 0 counts as 80."""
-    if not sys.stdout.isatty():
-        return None
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    except OSError:
-        return 80
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
@@ -130,12 +126,7 @@ def cell(value: JSON) -> str:
 
 
 def tell_table(
-    as_json: bool,
-    reply: JSON,
-    rows: Sequence[JSON],
-    columns: Columns,
-    empty: str,
-    notes: Sequence[str] = (),
+    as_json: bool, reply: JSON, rows: Sequence[JSON], columns: Columns, empty: str, notes: Sequence[str] = ()
 ) -> int:
     """Prints a command's result, as JSON or as a table of `rows`. Returns 0.
 
@@ -207,7 +198,7 @@ def bars() -> Iterator[Progress | None]:
 
         def progress(source: str, done: int, total: int | None) -> None:
             if source not in tasks:  # one bar at a time: each source, then the embeddings
-                for task in tasks.values():
+                for task in display.task_ids:
                     display.remove_task(task)
                 tasks.clear()
                 tasks[source] = display.add_task(plain(source), total=total, rate="")

@@ -87,14 +87,12 @@ def _list(installed: InstalledRegistries, args: Namespace) -> int:
 
 
 def _search(installed: InstalledRegistries, args: Namespace) -> int:
-    words = [word.lower() for word in args.words]
-    matches = [
-        script
-        for registry in installed.with_shipped()
-        for script in registry.scripts
-        if all(word in " ".join((script.name, script.description, *script.tags)).lower() for word in words)
-    ]
-    return _print_scripts(installed, matches, args.json)
+    def matches(script: RegistryScript) -> bool:
+        text = " ".join((script.name, script.description, *script.tags)).lower()
+        return all(word.lower() in text for word in args.words)
+
+    scripts = [script for registry in installed.with_shipped() for script in registry.scripts]
+    return _print_scripts(installed, list(filter(matches, scripts)), args.json)
 
 
 def _print_scripts(installed: InstalledRegistries, scripts: Sequence[RegistryScript], as_json: bool) -> int:
@@ -142,10 +140,8 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
     else:
         present = {registry.name: registry for registry in installed.registries()}.get(args.name)
         if present is not None:
-            hint = (
-                f"`ctx registry update {args.name}` updates it, `ctx registry remove {args.name}` removes it"
-            )
-            raise BadRequest(f"'{args.name}' is already installed from {one_line(present.url)}; {hint}")
+            problem = f"'{args.name}' is already installed from {one_line(present.url)}"
+            raise BadRequest(f"{problem}; `ctx registry update {args.name}` updates it")
         url = os.path.abspath(args.url) if os.path.isdir(args.url) else args.url
         registry, branch = new_registry(args.name, url, args.branch), args.branch
     registry, contents, _ = _fetched(registry, branch)
@@ -362,17 +358,15 @@ def run_trust(args: Namespace) -> int:
             trusted = not args.revoke
         file.record(dict.fromkeys(changes) if args.revoke else changes)
         picked = [script._replace(trusted=not args.revoke) for script in picked]
+    state = "trusted" if trusted else "named" if configured.chosen else "NOT trusted"
+    state = state if configured.lines else "asks for nothing"
     described = {
         "kind": "configuration",
         "name": configured.name,
         "sha256": configured.digest,
-        "trusted": trusted or configured.chosen or not configured.lines,
+        "trusted": state != "NOT trusted",
         "asks": configured.lines,
     }
-    if not configured.lines:
-        state = "asks for nothing"
-    else:
-        state = "trusted" if trusted else "named" if configured.chosen else "NOT trusted"
     rows = [
         {"kind": script.kind, "name": script.name, "sha256": script.digest, "trusted": script.trusted}
         for script in picked
@@ -421,11 +415,8 @@ def script_lines(installed: InstalledRegistries, script: RegistryScript) -> list
         f"  sha256   {script.digest}",
         f"  text     {plain(installed.path_of(script, f'{script.kind}.lua'))}",
     ]
-    if script.tags:
-        lines.append(f"  tags     {plain(', '.join(script.tags))}")
-    if script.required_config:
-        lines.append(f"  needs    {plain(', '.join(script.required_config))}")
-    return lines + [
-        f"  file     {name}  {script.sizes.get(name, 0):,} bytes  {digest[:16]}"
-        for name, digest in sorted(script.files.items())
-    ]
+    for label, words in (("tags", script.tags), ("needs", script.required_config)):
+        lines += [f"  {label:<8} {plain(', '.join(words))}"] if words else []
+    for name, digest in sorted(script.files.items()):
+        lines.append(f"  file     {name}  {script.sizes.get(name, 0):,} bytes  {digest[:16]}")
+    return lines

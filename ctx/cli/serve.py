@@ -109,8 +109,7 @@ def run_serve(args: Namespace) -> int:
             if app is not None:
                 serve(app, settings.bind, announce=announce)
             else:
-                log_form = (level, args.log_format)
-                serve_with_workers(workspace, settings, args.workers, announce=announce, log=log_form)
+                serve_with_workers(workspace, settings, args.workers, announce, level, args.log_format)
     return 0
 
 
@@ -150,7 +149,7 @@ def page_access(workspace: Workspace, settings: ServerSettings) -> str:
 
 
 def _worker_app(
-    config: Config, folder: str, log: tuple[str, str], *, insecure_no_auth: bool, owner_key: str
+    config: Config, folder: str, insecure_no_auth: bool, owner_key: str, *log: str
 ) -> "RequestMiddleware":
     """Creates the web application of a worker process. It is called in that process. `folder` is for the
     files that this server's processes share, `log` is the (level, format) of the log.
@@ -180,12 +179,7 @@ def _end_with_parent() -> None:
 
 
 def serve_with_workers(
-    workspace: Workspace,
-    settings: ServerSettings,
-    count: int,
-    *,
-    announce: Callable[[str], None],
-    log: tuple[str, str],
+    workspace: Workspace, settings: ServerSettings, count: int, announce: Callable[[str], None], *log: str
 ) -> None:
     """Serves with `count` worker processes until a signal. Calls `announce` with HOST:PORT when the workers
     answer. `log` is the (level, format) of their log.
@@ -202,8 +196,8 @@ def serve_with_workers(
         background = Background(workspace)
         background.start(patience_s=0.0)
         background.publish_state(os.path.join(folder, STATE_FILE))
-        access = {"insecure_no_auth": settings.insecure_no_auth, "owner_key": settings.owner_key}
-        app = partial(_worker_app, workspace.config, folder, log, **access)
+        access = settings.insecure_no_auth, settings.owner_key
+        app = partial(_worker_app, workspace.config, folder, *access, *log)
         try:
             Workers(app, sockets, count, announce=announce).run()
         finally:

@@ -238,13 +238,11 @@ def run_remove(args: Namespace) -> int:
     with open(target, encoding="utf-8", newline="") as file:
         document = tomlkit.parse(file.read())
     group: Any = document["connectors"]
-    if name and len(group[kind]) > 1:
-        del group[kind][name]
-    elif name or not any(isinstance(value, dict) for value in group[kind].values()):
+    unnamed = [key for key, value in group[kind].items() if not isinstance(value, dict)]
+    for key in [name] if name else unnamed:
+        del group[kind][key]
+    if not group[kind]:
         del group[kind]
-    else:
-        for key in [key for key, value in group[kind].items() if not isinstance(value, dict)]:
-            del group[kind][key]
     with keep_trust(path), files.writing(shown_path(path), ConfigError):
         files.replace(target, tomlkit.dumps(document).encode(), mode=os.stat(target).st_mode & 0o777)
     count = 0
@@ -262,7 +260,7 @@ def _find(config: Config, text: str) -> str:
     `BadRequest` if several match.
     """
     places = {row.name: row.root for row in config.filesystems}
-    places |= {row.name: row.url for row in (*config.gits, *config.webs)}
+    places |= {row.name: row.url for row in config.gits} | {row.name: row.url for row in config.webs}
     places |= {row.name: row.bucket for row in config.buckets}
     places |= {row.name: row.path for row in config.script_connectors}
     path = os.path.realpath(os.path.expanduser(text))

@@ -90,9 +90,9 @@ def _index(workspace: Workspace) -> tuple[dict[str, JSON], list[str]]:
     if memories is not None:
         lines.append(f"memories       {memories:,}")
     lines += [f"replaced       {share_line(share)}; `ctx embed prune` drops them" for share in replaced]
-    if problem or behind:
-        words = problem or f"{counted(behind or 0, 'write')} behind the catalog; `ctx index` catches up"
-        lines.append(f"index          {words}")
+    if behind:
+        problem = f"{counted(behind, 'write')} behind the catalog; `ctx index` catches up"
+    lines += [f"index          {problem}"] if problem else []
     answer = {
         **stats,
         "pending": pending,

@@ -175,13 +175,9 @@ def key_options(options: Parser) -> None:
 
 
 def run_key(args: Namespace) -> int:
-    config = configuration(args.config)
-    try:
-        with closing(key_ring(config)) as ring:
-            code: int = args.run(ring, args)
-            return code
-    except OSError as error:
-        raise StoreError(f"the keys in {config.folder} cannot be changed: {error.strerror}") from error
+    with closing(key_ring(configuration(args.config))) as ring:
+        code: int = args.run(ring, args)
+        return code
 
 
 def _create(ring: Keys, args: Namespace) -> int:
