@@ -190,13 +190,9 @@ def moment(text: str) -> str:
 
 def amount(text: str) -> int:
     """An option type: a whole number of 1 or more."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
+    if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"expected a whole number of 1 or more, got '{plain(text)[:40]}'")
-    return number
+    return int(text)
 
 
 def output_path(text: str) -> str | None:
@@ -261,8 +257,7 @@ def _run(arguments: list[str]) -> int:
     if command not in SHARED_WORK:
         os.umask(0o077)
     format_unhandled_logs()
-    code: int = getattr(import_module(COMMANDS[command][0]), f"run_{command}")(args)
-    return code
+    return int(getattr(import_module(COMMANDS[command][0]), f"run_{command}")(args))
 
 
 def _overview(*, everything: bool) -> Parser:

@@ -113,8 +113,6 @@ def _check(args: Namespace) -> None:
     if args.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", args.key_env):
         raise BadRequest("--key-env takes the name of an environment variable, not the key itself")
     args.http = args.http or bool(args.url or args.key_env)
-    if args.url:
-        remote(args.url)
     if args.bank is not None:
         check_nameable(args.bank)
 

@@ -99,22 +99,24 @@ def _examine(explicit: str | None, *, fix: bool) -> Findings:
             yield Finding("catalog", FAILED, error.message)
             yield _permissions(config.folder, fix=fix)
     if not unreached:
-        yield from store_findings(config, fix=fix)
-    try:
-        yield from _memory_file(config, fix=fix)
-    except CtxError as error:
-        yield Finding("memory", FAILED, error.message)
+        yield from _checked("catalog", store_findings(config, fix=fix))
+    yield from _checked("memory", _memory_file(config, fix=fix))
     store_checks = () if unreached else (_index, _embedder, _sources, _memory)
     try:
         with open_workspace(config) as workspace:
             for check in (*store_checks, _extensions, _web_pages):
-                try:
-                    yield from check(workspace, fix)
-                except CtxError as error:
-                    yield Finding(check.__name__.strip("_"), FAILED, error.message)
+                yield from _checked(check.__name__.strip("_"), check(workspace, fix))
     except CtxError as error:
         yield Finding("workspace", FAILED, error.message)
     yield from _server(config)
+
+
+def _checked(what: str, findings: Findings) -> Findings:
+    """Yields the findings of a check, and the error that ended it, if any."""
+    try:
+        yield from findings
+    except CtxError as error:
+        yield Finding(what, FAILED, error.message)
 
 
 def _git() -> Finding:
@@ -130,12 +132,7 @@ def _git() -> Finding:
 
 def store_findings(config: Config, *, fix: bool) -> Findings:
     """Checks the catalog and the permissions of its files."""
-    try:
-        stored = config.stored
-    except StoreError as error:
-        yield Finding("catalog", FAILED, error.message)
-        return
-    if not stored:
+    if not config.stored:
         yield Finding("catalog", WARNING, "nothing is indexed yet; run `ctx index`")
         return
     yield _catalog(config, fix=fix)

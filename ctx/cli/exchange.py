@@ -65,8 +65,7 @@ def import_options(options: Parser) -> None:
 
 
 def run_import(args: Namespace) -> int:
-    code: int = args.run(args)
-    return code
+    return int(args.run(args))
 
 
 def _import_parquet(args: Namespace) -> int:
@@ -91,10 +90,8 @@ def _import_configuration(args: Namespace) -> int:
     tables = read_toml(path, shown_path(path))
     base = base_folder(tables, project_root(path))
     if base != project_root(path) and args.output is None and not args.dry_run:
-        raise BadRequest(
-            f"the paths in {plain(args.file)} begin in {plain(base)}, so ctx.toml would be written there, "
-            f"outside the file's own folder; to do so, add `--output {plain(os.path.join(base, 'ctx.toml'))}`"
-        )
+        problem = f"ctx.toml would be written into {plain(base)}, where the paths in {plain(args.file)} begin"
+        raise BadRequest(f"{problem}; to do so, add `--output {plain(os.path.join(base, 'ctx.toml'))}`")
     output = os.path.join(base, "ctx.toml") if args.output is None else os.path.abspath(args.output)
     name = shown_path(output)
     if os.path.lexists(output) and not args.dry_run:
@@ -175,10 +172,8 @@ def _export_widget(args: Namespace) -> int:
     with files.writing(f"--widget: {args.widget}", BadRequest):
         files.replace(args.widget, script, mode=0o644)  # a web server, which is another user, reads it
     name = quote(os.path.basename(args.widget))
-    line = (
-        f"Wrote {plain(args.widget)}. Next to it `ctx export -o ctx-index.json`, and in the pages: "
-        f'<script src="/{name}" data-index="/ctx-index.json" defer></script>'
-    )
+    tag = f'<script src="/{name}" data-index="/ctx-index.json" defer></script>'
+    line = f"Wrote {plain(args.widget)}. Next to it `ctx export -o ctx-index.json`, and in the pages: {tag}"
     return tell(args.json, {"file": args.widget}, notes=[line])
 
 

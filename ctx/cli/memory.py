@@ -25,7 +25,6 @@ def memory_options(options: Parser) -> None:
     _reading_options(actions)
     _changing_options(actions)
     _moving_options(actions)
-    _location_options(actions)
     recall = _with_bank(actions, "recall", "print memories for the start of a session")
     capture = _with_bank(actions, "capture", "store memories from a hook's JSON on standard input")
     for parser in (recall, capture):
@@ -33,16 +32,6 @@ def memory_options(options: Parser) -> None:
     recall.add_argument("query", nargs="*", help="what to look for (default: the most important and latest)")
     budget = f"most tokens to print (default: {BUDGET_TOKENS})"
     recall.add_argument("--budget-tokens", type=amount, default=BUDGET_TOKENS, help=budget)
-
-
-def _location_options(actions: Any) -> None:
-    adopt = action(actions, "adopt", "use the memories of a project that moved, or of an earlier version")
-    source = "a name from `gone`, or .ctx for memories of an earlier version"
-    adopt.add_argument("name", metavar="NAME", help=source)
-    action(actions, "gone", "list the memories of projects that were moved or deleted")
-    forget = action(actions, "forget-project", "delete the memories of a moved or deleted project")
-    forget.add_argument("name", nargs="+", metavar="NAME", help="a name from `gone`")
-    forget.flag("--yes", "delete; without it, only show what would be deleted")
 
 
 def run_memory(args: Namespace) -> int:
@@ -137,3 +126,10 @@ def _moving_options(actions: Any) -> None:
         options.flag("--dry-run", "of a folder: only show what would be done")
     for options in (importing, sync):
         options.flag("--prune", "for a folder: forget the memories whose files were deleted")
+    adopt = action(actions, "adopt", "use the memories of a project that moved, or of an earlier version")
+    source = "a name from `gone`, or .ctx for memories of an earlier version"
+    adopt.add_argument("name", metavar="NAME", help=source)
+    action(actions, "gone", "list the memories of projects that were moved or deleted")
+    forget = action(actions, "forget-project", "delete the memories of a moved or deleted project")
+    forget.add_argument("name", nargs="+", metavar="NAME", help="a name from `gone`")
+    forget.flag("--yes", "delete; without it, only show what would be deleted")

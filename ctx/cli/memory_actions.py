@@ -68,10 +68,8 @@ def run_adopt(args: Namespace) -> int:
     config = memory_configuration(args.config)
     if config.store.url:
         raise BadRequest("the memories are in the database of [store] url; `ctx memory import` adds others")
-    if args.name.rstrip("/") in (".ctx", config.folder):
-        count = adopt_old(config, os.environ)
-    else:
-        count = adopt_other(config, os.environ, args.name)
+    own = args.name.rstrip("/") in (".ctx", config.folder)
+    count = adopt_old(config, os.environ) if own else adopt_other(config, os.environ, args.name)
     return tell(args.json, {"memories": count}, f"This project has {counted(count, 'memory')} now.")
 
 
@@ -379,11 +377,9 @@ def _read(bank: MemoryBank, source: Source, args: Namespace) -> JSON:
     try:
         if args.product is not None:
             return import_from(bank, args.product, source._replace(user=args.user))
-        try:
-            return bank.import_(source.content.decode("utf-8").split("\n"))
-        except UnicodeDecodeError as error:
-            raise BadRequest("not an export: the text is not UTF-8") from error
-    except BadRequest as error:
+        return bank.import_(source.content.decode("utf-8").split("\n"))
+    except (BadRequest, UnicodeDecodeError) as error:
         name = "standard input" if args.file == "-" else plain(args.file)
+        problem = getattr(error, "message", "not an export: the text is not UTF-8")
         hint = "" if args.product else "; use --from NAME for another product's file"
-        raise BadRequest(f"{name}: {error.message}{hint}") from error
+        raise BadRequest(f"{name}: {problem}{hint}") from error

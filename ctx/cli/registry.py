@@ -34,8 +34,7 @@ _TRUST_COLUMNS: Columns = {
 
 
 def run_registry(args: Namespace) -> int:
-    code: int = args.run(installed_registries(os.environ), args)
-    return code
+    return int(args.run(installed_registries(os.environ), args))
 
 
 def registry_options(options: Parser) -> None:
@@ -367,14 +366,15 @@ def run_trust(args: Namespace) -> int:
         "trusted": state != "NOT trusted",
         "asks": configured.lines,
     }
-    rows = [
-        {"kind": script.kind, "name": script.name, "sha256": script.digest, "trusted": script.trusted}
-        for script in picked
-    ]
+    rows = [_trust_row(script.kind, script.name, script.digest, script.trusted) for script in picked]
     listed = [{**described, "state": state}, *rows] if included else rows
     notes = [] if picked else ["This project has no scripts."]
     reply = {"configuration": described, "scripts": rows}
     return tell_table(args.json, reply, listed, _TRUST_COLUMNS, "", notes)
+
+
+def _trust_row(kind: str, name: str, digest: str, trusted: bool) -> dict[str, JSON]:
+    return {"kind": kind, "name": name, "sha256": digest, "trusted": trusted}
 
 
 def _trust_registry_scripts(args: Namespace) -> int:
@@ -393,11 +393,10 @@ def _trust_registry_scripts(args: Namespace) -> int:
             print("\n".join(script_lines(installed, script)), flush=True)
         hashes = {script.reference: None if args.revoke else script.digest for script in scripts}
         installed.trust.record(hashes)
-    rows = [
-        {"kind": script.kind, "name": script.reference, "sha256": script.digest}
-        | {"script": script.reference, "trusted": installed.trusted(script)}
-        for script in scripts
-    ]
+    rows = []
+    for script in scripts:
+        row = _trust_row(script.kind, script.reference, script.digest, installed.trusted(script))
+        rows.append({"script": script.reference, **row})
     return tell_table(args.json, {"scripts": rows}, rows, _TRUST_COLUMNS, "")
 
 

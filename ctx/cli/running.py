@@ -218,8 +218,7 @@ def run_service(args: Namespace) -> int:
     if args.action == "install":
         configuration_at(location)  # reports a mistake now instead of in the service's log
     unit = unit_of(os.path.abspath(location.path), sys.platform, os.path.expanduser("~"))
-    code: int = args.run(unit, args)
-    return code
+    return int(args.run(unit, args))
 
 
 def unit_of(config: str, platform: str, home: str) -> Unit:

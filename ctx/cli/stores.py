@@ -149,10 +149,9 @@ def _place(option: str, text: str | None, own: str) -> str:
         return own
     if is_database(text):
         return text
-    scheme, separator, _ = text.partition("://")
-    if separator:
+    if "://" in text:
         hint = "name postgresql://user@host/database, or a file"
-        raise BadRequest(f"{option}: '{plain(scheme)[:40]}' is not supported; {hint}")
+        raise BadRequest(f"{option}: '{plain(text.partition('://')[0])[:40]}' is not supported; {hint}")
     return os.path.abspath(os.path.expanduser(text))
 
 
@@ -176,8 +175,7 @@ def key_options(options: Parser) -> None:
 
 def run_key(args: Namespace) -> int:
     with closing(key_ring(configuration(args.config))) as ring:
-        code: int = args.run(ring, args)
-        return code
+        return int(args.run(ring, args))
 
 
 def _create(ring: Keys, args: Namespace) -> int:

@@ -45,7 +45,7 @@ ORDER = [
 # Code lines: no blanks, comments or docstrings. To raise a budget, say why in the commit.
 BUDGETS = {
     "(top)": 1950,
-    "cli": 5000,
+    "cli": 4775,
     "cluster": 1950,
     "code": 600,
     "config": 1425,
