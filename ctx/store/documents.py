@@ -5,6 +5,7 @@ written together and have consecutive numbers, so a document row holds the numbe
 count of its chunks. Numbers of chunks and documents are never reused.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from ctx.store.record import (
     chunks_between,
     current_seq,
     definitions_among,
-    metadata_of,
     rows_among,
     set_unfinished,
     source_no_of,
@@ -258,8 +258,7 @@ class Documents(Record):
 def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
     """Builds a stored document from a row with the columns `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
-    described = NO_METADATA if metadata is None else metadata_of(metadata)
-    document = Document._make((*fields, described, ()))
+    document = Document._make((*fields, json.loads(metadata) if metadata else NO_METADATA, ()))
     if is_code(document.media_type):
         document = document._replace(definitions=tuple(definitions_among(connection, [no]).get(no, ())))
     return StoredDocument(
