@@ -78,6 +78,7 @@ class PostgresCatalog(Catalog):
         """
         self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
+        self._fingerprint_values = machine, machine
         self._epochs: dict[str, int] = {}  # source -> epoch of the lease that this process holds on it
         self._line: str | None = None  # the server's `_LINE` when this process began its epoch
         try:
@@ -147,9 +148,6 @@ class PostgresCatalog(Catalog):
                 "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",
                 (self.machine, write.source(source), self.machine),
             ).rowcount
-
-    def _fingerprint_values(self) -> tuple[str, ...]:
-        return self.machine, self.machine
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
         """See `Documents`. For a document that another machine stored, only records this machine's

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import compress
 
 import numpy as np
@@ -54,16 +54,12 @@ class OpenSearchIndex(SearchIndex):
         self._client = client
         self._embedding = embedding
         self._name = name
-        self._name_owner = owner
+        self._owner = cache(owner)
         self._turn = turn
         self._words = Part(self._client, f"{name}-words", layout)
         self._vectors = Part(self._client, f"{name}-vectors", layout)
         self._seen: tuple[float, States] | None = None  # (time of the request on the monotonic clock, states)
         self._suspect = self._adopting = False
-
-    @cached_property
-    def _owner(self) -> str:
-        return self._name_owner()
 
     # -- searching ------------------------------------------------------------------------------
 
@@ -118,7 +114,7 @@ class OpenSearchIndex(SearchIndex):
     def published_model(self) -> str | None:
         """The model of the published vectors; None if there are no vectors of this catalog."""
         _, vectors = self._states()
-        if vectors is None or (vectors.format, vectors.owner) != (FORMAT, self._owner):
+        if vectors is None or (vectors.format, vectors.owner) != (FORMAT, self._owner()):
             return None
         return vectors.model
 
@@ -128,7 +124,7 @@ class OpenSearchIndex(SearchIndex):
     def applied_seq(self) -> int:
         """The last seq that both words and vectors have applied. The value may be `STATE_KEPT_S` old."""
         words, vectors = self._states()
-        if words is None or words.owner != self._owner:
+        if words is None or words.owner != self._owner():
             return 0
         if not words.model:
             return words.applied
@@ -175,7 +171,7 @@ class OpenSearchIndex(SearchIndex):
         for label, state, part in halves:
             if state is None or state.format != FORMAT:
                 problems.append(f"OpenSearch has no {label} of this version yet")
-            elif state.owner != self._owner:
+            elif state.owner != self._owner():
                 problems.append(f"the {label} '{self._name}' in OpenSearch belongs to another catalog")
             elif part.count(state.name) != state.size:
                 problems.append(f"OpenSearch does not have all of the {label} any more")
@@ -200,7 +196,7 @@ class OpenSearchIndex(SearchIndex):
         catalogs with the same index would rebuild it again and again.
         """
         for state in filter(None, self._states()):
-            if state.owner != self._owner and not self._adopting:
+            if state.owner != self._owner() and not self._adopting:
                 raise self._foreign()
             if state.format > FORMAT:
                 raise StoreError("the index in OpenSearch was written by a newer ctx: upgrade this one")
@@ -233,13 +229,13 @@ class OpenSearchIndex(SearchIndex):
                     return state
                 logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
         name = part.create(mappings, settings)
-        return State(name, FORMAT, owner=self._owner, model=model)
+        return State(name, FORMAT, owner=self._owner(), model=model)
 
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
         """The reason why an index cannot be continued; None if it can."""
         if state.format != FORMAT:
             return "it has another format"
-        if catalog.history(state.applied) != state.history or state.owner != self._owner:
+        if catalog.history(state.applied) != state.history or state.owner != self._owner():
             return "it belongs to another catalog, or to one that was restored"
         return None if state.model == model else "it has another model"
 
@@ -326,7 +322,7 @@ class OpenSearchIndex(SearchIndex):
                 continue
             if state.format != FORMAT:
                 raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
-            if state.owner != self._owner:  # the chunk numbers in it belong to other documents
+            if state.owner != self._owner():  # the chunk numbers in it belong to other documents
                 raise self._foreign()
             if not state.size:
                 continue

@@ -43,9 +43,7 @@ _INTERRUPTED = "search_phase_execution_exception"
 _MEANINGS = {
     401: "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url",
     403: "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)",
-    502: "OpenSearch cannot answer just now: shards or nodes of it are missing",
-    503: "OpenSearch cannot answer just now: shards or nodes of it are missing",
-    504: "OpenSearch cannot answer just now: shards or nodes of it are missing",
+    **dict.fromkeys((502, 503, 504), "OpenSearch cannot answer just now: shards or nodes of it are missing"),
 }
 _UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
 

@@ -41,10 +41,9 @@ _DOCUMENT = (
 class Documents(Record):
     """Stores, deletes and lists documents."""
 
-    _fingerprint = "fingerprint"  # an SQL expression; in PostgreSQL it depends on the machine
-
-    def _fingerprint_values(self) -> tuple[str, ...]:
-        return ()
+    # An SQL expression and its values. In PostgreSQL they depend on the machine.
+    _fingerprint = "fingerprint"
+    _fingerprint_values: tuple[str, ...] = ()
 
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
         """source_id -> fingerprint of a source's documents. With `below`, only of the documents with these
@@ -52,7 +51,7 @@ class Documents(Record):
         """
         columns = f"SELECT source_id, {self._fingerprint} FROM document WHERE source_no = ?"
         with self._reading() as connection:
-            values = (*self._fingerprint_values(), source_no_of(connection, source))
+            values = (*self._fingerprint_values, source_no_of(connection, source))
             if below is None:
                 return dict(connection.execute(columns, values))
             fingerprints: dict[str, str] = {}

@@ -98,8 +98,7 @@ class LocalIndex(SearchIndex):
         return self._ask(lambda index: index.search(query, filters, k, prefix=prefix), [])
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        empty: tuple[dict[str, float], list[str]] = ({}, [])
-        return self._ask(lambda index: (index.rarity(terms), index.defined(names)), empty)
+        return self._ask(lambda index: index.vocabulary(terms, names), ({}, []))
 
     def resembling(self, words: Sequence[str]) -> str | None:
         return self._ask(lambda index: index.resembling(words), None)
@@ -115,7 +114,7 @@ class LocalIndex(SearchIndex):
     def hold(self, model: str) -> bool:
         """See `SearchIndex`."""
         try:
-            return self._vectors_of(model).hold()
+            return self._vectors_of(model).current() is not None
         except StoreError:
             return True  # the next call of `semantic` raises the error
 
@@ -303,11 +302,7 @@ class Plane:
         self._folder = folder
         self._catalog = catalog
         self._client: Client | None = None
-
-    @property
-    def remote(self) -> bool:
-        """Whether the index is in OpenSearch, where several machines can write it."""
-        return self._settings.engine != "local"
+        self.remote = settings.engine != "local"  # in OpenSearch, where several machines can write it
 
     def open(self, embedding: Embedding) -> SearchIndex:
         """Opens the index. `embedding` is described at `LocalIndex`. Raises `ConfigError`."""
@@ -326,28 +321,21 @@ class Plane:
             self._client = cluster.open_client(self._settings)
         from ctx.cluster.opensearch import OpenSearchIndex
 
-        settings = self._settings
+        settings, catalog = self._settings, self._catalog()
         return OpenSearchIndex(
             self._client,
             embedding,
             name=settings.name,
             layout=(settings.shards, settings.replicas),
-            owner=self._owner,
-            turn=self._catalog().index_turn(settings.name),
+            # The name of the shared database, or of this machine and store.
+            owner=lambda: catalog.identity() or cluster.machine_name(self._folder),
+            turn=catalog.index_turn(settings.name),
         )
 
     @cached_property
     def reader(self) -> "OpenSearchIndex":
         """The index in OpenSearch, opened only to read its state."""
         return self._open_remote(lambda: None)
-
-    def _owner(self) -> str:
-        """A name that identifies the catalog: the name of the shared database, or of this machine and
-        store.
-        """
-        from ctx.cluster.leases import machine_name
-
-        return self._catalog().identity() or machine_name(self._folder)
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -93,10 +93,8 @@ class KeywordWriter:
 
     def _fresh_folder(self) -> str:
         self.close()
-        numbers = [
-            int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
-        ]
-        return f"{FOLDER}{max(numbers, default=0) + 1}"
+        numbers = (name.removeprefix(FOLDER) for name in self._folders())
+        return f"{FOLDER}{max(map(int, filter(str.isdecimal, numbers)), default=0) + 1}"
 
     def _folders(self) -> list[str]:
         """The names of the existing tantivy folders. Raises `StoreError` if the index was deleted
@@ -122,34 +120,31 @@ class KeywordWriter:
         publishes them.
         """
         folder, applied = (state["folder"], state["applied"]) if state else (self._fresh_folder(), 0)
+        published_s, piece, added = time.monotonic(), 0, 0
         try:
             with damage_reported():
-                self._add_documents(catalog, model, folder, applied, target)
+                if applied == 0:
+                    self._writer_of(folder)  # creates the index even if there are no documents
+                    count = catalog.stats()["documents"]
+                    piece = count // (_MERGED if count > _LARGE else 1) + 1
+                else:
+                    for _, document_no in catalog.deletions_since(applied):
+                        self._writer_of(folder).delete(document_no)
+                for stored in catalog.documents_since(applied):
+                    if stored.seq > target:
+                        break  # it was written after this call began; the next call adds it
+                    due = added >= piece if piece else time.monotonic() - published_s > PUBLISH_EVERY_S
+                    if stored.seq > applied and due:
+                        # All documents up to the seq `applied` are added.
+                        self._publish(catalog, model, folder, applied)
+                        published_s, added = time.monotonic(), 0
+                    added += 1
+                    self._writer_of(folder).add(stored)
+                    applied = stored.seq
                 self._publish(catalog, model, folder, target)
         except BaseException:
             self.close()
             raise
-
-    def _add_documents(self, catalog: Catalog, model: str, folder: str, applied: int, target: int) -> None:
-        published_s, piece, added = time.monotonic(), 0, 0
-        if applied == 0:
-            self._writer_of(folder)  # creates the index even if there are no documents
-            count = catalog.stats()["documents"]
-            piece = count // (_MERGED if count > _LARGE else 1) + 1
-        else:
-            for _, document_no in catalog.deletions_since(applied):
-                self._writer_of(folder).delete(document_no)
-        for stored in catalog.documents_since(applied):
-            if stored.seq > target:
-                break  # it was written after this call began; the next call adds it
-            due = added >= piece if piece else time.monotonic() - published_s > PUBLISH_EVERY_S
-            if stored.seq > applied and due:
-                # All documents up to the seq `applied` are added.
-                self._publish(catalog, model, folder, applied)
-                published_s, added = time.monotonic(), 0
-            added += 1
-            self._writer_of(folder).add(stored)
-            applied = stored.seq
 
     def _publish(self, catalog: Catalog, model: str, folder: str, applied: int) -> None:
         if self._writer is not None:

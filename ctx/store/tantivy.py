@@ -156,19 +156,14 @@ class KeywordIndex:
             except (OSError, ValueError) as error:
                 raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
 
-    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """term -> BM25's idf, for those of the terms that occur in the index."""
+    def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+        """See `SearchIndex`."""
         searcher = self._searcher
         weights = {}
         for term in terms:
             if frequency := searcher.doc_freq("text", term) or searcher.doc_freq("head", term):
                 weights[term] = idf(searcher.num_docs, frequency)
-        return weights
-
-    def defined(self, names: Sequence[str]) -> list[str]:
-        """Those of these names that code in the index defines."""
-        searcher = self._searcher
-        return [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
+        return weights, [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
 
     def resembling(self, words: Sequence[str]) -> str | None:
         """The word whose stem is in most passages; None if no word occurs. Of words with the same stem, the
@@ -327,11 +322,7 @@ class KeywordIndex:
 
     def _conditions(self, filters: Filters) -> Iterator[Any]:
         if filters.sources is not None:
-            names = [
-                (_SHOULD, tantivy.Query.term_query(self._schema, "source", name, "basic"))
-                for name in sorted(filters.sources)
-            ]
-            yield tantivy.Query.boolean_query(names)
+            yield tantivy.Query.term_set_query(self._schema, "source", sorted(filters.sources))
         if filters.since_ms is not None or filters.until_ms is not None:
             low, high = filters.since_ms, filters.until_ms
             yield tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)

@@ -161,9 +161,7 @@ class VectorReader:
     """
 
     def __init__(self, folder: str, model: str) -> None:
-        self._folder = folder
-        self.model = model
-        self._state_path = os.path.join(folder, "state")
+        self._folder, self._model = folder, model
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] | None = None
         self._snapshot: Snapshot | None = None
@@ -174,7 +172,7 @@ class VectorReader:
 
         `query` is a float32 unit vector (dim,). Raises `StoreError`, also for damaged files.
         """
-        snapshot = self._current()
+        snapshot = self.current()
         if snapshot is None or not snapshot.segments or k <= 0:
             return []
         if query.shape != (snapshot.dim,):
@@ -187,18 +185,16 @@ class VectorReader:
             self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
             raise
 
-    def hold(self) -> bool:
-        """Opens the current snapshot and keeps it, so that `search` still works after another model's vectors
-        are published. Returns False if there is no snapshot of this model.
+    def current(self) -> Snapshot | None:
+        """Opens the current snapshot of this model and keeps it, so that `search` still works after another
+        model's vectors are published. None if there is no snapshot.
         """
-        return self._current() is not None
-
-    def _current(self) -> Snapshot | None:
-        current_stamp = files.stamp(self._state_path)
+        state_path = os.path.join(self._folder, "state")
+        current_stamp = files.stamp(state_path)
         with self._lock:
             if current_stamp != self._seen:
-                snapshot = open_snapshot(self._folder, self.model, self._snapshot)
-                if snapshot is None and read_state(self._state_path):
+                snapshot = open_snapshot(self._folder, self._model, self._snapshot)
+                if snapshot is None and read_state(state_path):
                     # Another model's vectors replaced ours. Keep searching the last snapshot of our model.
                     snapshot = self._snapshot
                 self._snapshot = snapshot
