@@ -113,8 +113,8 @@ class PostgresCatalog(Catalog):
         the name of the database.
         """
         with self._reading() as connection:
-            row = connection.execute("SELECT current_database()").fetchone()
-            return f"{connection.native.system} {row[0] if row else ''}"
+            [name] = connection.execute("SELECT current_database()").fetchone()
+            return f"{connection.native.system} {name}"
 
     def index_turn(self, name: str) -> IndexTurn:
         """See `Catalog`."""
@@ -184,7 +184,7 @@ class PostgresCatalog(Catalog):
 
     def server(self) -> tuple[bool, str] | None:
         with self._reading() as connection:
-            row = connection.execute(
+            version, names, commit, process = connection.execute(
                 "SELECT current_setting('server_version'), current_setting('synchronous_standby_names'), "
                 "current_setting('synchronous_commit'), pg_backend_pid()"
             ).fetchone()
@@ -193,7 +193,6 @@ class PostgresCatalog(Catalog):
                 "pg_stat_replication"
             ).fetchall()
             backend = connection.native.info.backend_pid
-        version, names, commit, process = row or ("", "", "", backend)
         line = f"PostgreSQL {str(version).split()[0]}{'' if process == backend else ' behind a pooler'}"
         if standbys:
             healthy, words = _standbys_line(standbys, names, commit)
@@ -273,7 +272,6 @@ class PostgresWrite(Write):
             "CASE WHEN ? > 0 THEN take_numbers('chunk_no', ?) ELSE 0 END",
             (documents, documents, chunks, chunks),
         ).fetchone()
-        assert row is not None
         return int(row[0]), int(row[1])
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:

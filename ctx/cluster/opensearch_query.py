@@ -41,8 +41,8 @@ def mappings(fields: JSON) -> JSON:
     """The field mappings of an index with these fields and those that both indexes have. Only the state is
     stored, because the catalog has the texts.
     """
-    properties = {"document_no": _NUMBER, "chunk_no": _NUMBER, "source": _KEYWORD, "updated_ms": _NUMBER}
-    properties |= {"state": {"type": "object", "enabled": False}, **fields}
+    common = {"document_no": _NUMBER, "chunk_no": _NUMBER, "source": _KEYWORD, "updated_ms": _NUMBER}
+    properties = {**common, "state": {"type": "object", "enabled": False}, **fields}
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": properties}
 
 

@@ -223,7 +223,7 @@ class Connection:
     def __init__(self, native: _Native) -> None:
         self.native = native
 
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any:
         return self.native.execute(_native(sql), values or None)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[Any]":

@@ -80,16 +80,17 @@ class KeywordWriter:
         state = keyword_state(os.path.join(self._path, STATE))
         if state is None:
             return None
-        reason = None if state else OUTDATED
-        if state and catalog.history(state["applied"]) != state["history"]:
+        if not state:
+            reason = OUTDATED
+        elif catalog.history(state["applied"]) != state["history"]:
             reason = "it belongs to another catalog"
         # Not checked while our own writer is open, because its merges replace the files.
-        if reason is None and self._writer is None:
-            reason = None if complete_files(os.path.join(self._path, state["folder"])) else "damaged"
-        if reason is not None:
-            logger.warning("keyword index is rebuilt reason=%s", reason)
-            return None
-        return state
+        elif self._writer is None and not complete_files(os.path.join(self._path, state["folder"])):
+            reason = "damaged"
+        else:
+            return state
+        logger.warning("keyword index is rebuilt reason=%s", reason)
+        return None
 
     def _fresh_folder(self) -> str:
         self.close()
@@ -228,6 +229,5 @@ def _segment_files(folder: str) -> Iterator[str]:
 
 def _ends_in_footer(path: str) -> bool:
     with open(path, "rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - len(_FOOTER_MAGIC)))
+        file.seek(-len(_FOOTER_MAGIC), os.SEEK_END)  # raises `OSError` if the file is shorter
         return file.read() == _FOOTER_MAGIC

@@ -8,6 +8,7 @@ then migrated.
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import tempfile
 import time
@@ -326,7 +327,8 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
         connection.execute(_META)
         version = schema_version(connection, component)  # another process may have migrated it meanwhile
         for sql in migrations[version:]:
-            for statement in _statements(sql):
+            # `executescript` would commit the open transaction. Each statement ends at the end of a line.
+            for statement in re.split(r";[ ]*(?:--.*)?$", sql, flags=re.MULTILINE):
                 connection.execute(statement)
         if version < len(migrations):
             connection.execute(
@@ -379,18 +381,6 @@ def _marked_ours(connection: sqlite3.Connection) -> bool:
     if tables:
         raise StoreError("the catalog's file belongs to another program: set [db] path to a new file")
     return False
-
-
-def _statements(sql: str) -> Iterator[str]:
-    """The statements of a script, one by one. (`executescript` would commit the open transaction.)"""
-    statement = ""
-    for part in sql.split(";"):
-        statement += part + ";"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip(" \n;"):
-        yield statement
 
 
 def discard_copy(path: str) -> None:

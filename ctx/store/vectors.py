@@ -16,7 +16,6 @@ import base64
 import logging
 import os
 import re
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -80,7 +79,18 @@ class Snapshot:
             raise IndexDamaged(VECTORS_DAMAGED) from error
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; see `VectorReader.search`."""
+        """The k nearest chunks by cosine, best first; chunks with equal scores by number. Raises
+        `StoreError`.
+
+        `query` is a float32 unit vector (dim,).
+        """
+        if not self.segments or k <= 0:
+            return []
+        if query.shape != (self.dim,):
+            raise StoreError(
+                f"the query has {query.size} dimensions, the index {self.dim}: run `ctx embed rebuild`"
+            )
+        query = np.ascontiguousarray(query, dtype=np.float32)
         estimates = [
             segment.estimate(query, self._wanted(segment.columns, alive, filters))
             for segment, alive in zip(self.segments, self.alive, strict=True)
@@ -153,54 +163,6 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
                 f"the vector index cannot be read: {error.strerror}; check its folder"
             ) from error
     raise AssertionError("unreachable")
-
-
-class VectorReader:
-    """Searches the snapshots that a writer in this or another process publishes. Safe to use from several
-    threads.
-    """
-
-    def __init__(self, folder: str, model: str) -> None:
-        self._folder, self._model = folder, model
-        self._lock = threading.Lock()
-        self._seen: tuple[int, ...] | None = None
-        self._snapshot: Snapshot | None = None
-
-    def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; chunks with equal scores by number. [] if no snapshot
-        is published.
-
-        `query` is a float32 unit vector (dim,). Raises `StoreError`, also for damaged files.
-        """
-        snapshot = self.current()
-        if snapshot is None or not snapshot.segments or k <= 0:
-            return []
-        if query.shape != (snapshot.dim,):
-            raise StoreError(
-                f"the query has {query.size} dimensions, the index {snapshot.dim}: run `ctx embed rebuild`"
-            )
-        try:
-            return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
-        except IndexDamaged:
-            self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
-            raise
-
-    def current(self) -> Snapshot | None:
-        """Opens the current snapshot of this model and keeps it, so that `search` still works after another
-        model's vectors are published. None if there is no snapshot.
-        """
-        state_path = os.path.join(self._folder, "state")
-        current_stamp = files.stamp(state_path)
-        with self._lock:
-            if current_stamp != self._seen:
-                snapshot = open_snapshot(self._folder, self._model, self._snapshot)
-                if snapshot is None and read_state(state_path):
-                    # Another model's vectors replaced ours. Keep searching the last snapshot of our model.
-                    snapshot = self._snapshot
-                self._snapshot = snapshot
-                # The stamp was taken before the state was read, so the next call notices a newer state.
-                self._seen = current_stamp
-            return self._snapshot
 
 
 # -- writing -------------------------------------------------------------------------------------------------

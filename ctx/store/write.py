@@ -9,14 +9,7 @@ from dataclasses import dataclass
 
 from ctx.errors import StoreError
 from ctx.models import Chunk, Document
-from ctx.store.record import (
-    Statements,
-    chunks_between,
-    current_seq,
-    marks,
-    rows_among,
-    source_no_of,
-)
+from ctx.store.record import Statements, chunks_between, current_seq, marks, rows_among, source_no_of
 
 # The number of latest deletions that are recorded. An index that is further behind must be rebuilt, which
 # costs about as much as catching up.
