@@ -144,10 +144,11 @@ class PostgresCatalog(Catalog):
     def take_over(self, source: str) -> int:
         super().take_over(source)
         with self._writing() as write:
-            return write.connection.execute(
+            cursor = write.connection.execute(
                 "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",
                 (self.machine, write.source(source), self.machine),
-            ).rowcount
+            )
+        return int(cursor.rowcount)
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
         """See `Documents`. For a document that another machine stored, only records this machine's

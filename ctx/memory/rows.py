@@ -19,7 +19,7 @@ from ctx.memory.reader import Reader
 from ctx.memory.schema import UNSHREDDED, Engine, bring_up_to_date, check_version
 from ctx.memory.writer import Writer
 from ctx.models import JSON
-from ctx.store.record import is_unfinished, set_unfinished
+from ctx.store.record import Closeable, is_unfinished, set_unfinished
 from ctx.store.schema import (
     Connection,
     check_present,
@@ -32,7 +32,7 @@ from ctx.store.schema import (
 logger = logging.getLogger(__name__)
 
 
-class MemoryRows:
+class MemoryRows(Closeable):
     """The memory tables of a store (abstract). Safe across threads and processes.
 
     Raises `StoreError` if the engine fails and `Busy` if another writer holds the lock for too long.
@@ -50,9 +50,6 @@ class MemoryRows:
 
     def change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
         """A write transaction. It is rolled back if the block raises."""
-        raise NotImplementedError
-
-    def close(self) -> None:
         raise NotImplementedError
 
     def shred(self) -> None:

@@ -264,10 +264,10 @@ class LocalIndex(SearchIndex):
 
         writer = VectorWriter(self._vectors_path, model, beneath=self._beneath)
         if rebuild:
-            writer.start_over()
+            writer.start_from(None)
         elif writer.history and catalog.history(writer.applied) != writer.history:
             logger.warning("vectors are rebuilt reason=they belong to another catalog")
-            writer.start_over()
+            writer.start_from(None)
         try:
             target = self._apply_to_vectors(catalog, model, writer)
             # Embeddings may have been deleted, which the index cannot find out in another way.
@@ -278,7 +278,7 @@ class LocalIndex(SearchIndex):
         except IndexDamaged as error:
             reason = error.message
         logger.warning("vectors are rebuilt reason=%s", reason)
-        writer.start_over()
+        writer.start_from(None)
         return self._apply_to_vectors(catalog, model, writer)
 
     @staticmethod

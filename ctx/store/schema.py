@@ -361,13 +361,9 @@ def holds_statements(connection: sqlite3.Connection) -> bool:
     for before, after in pairwise(pieces):
         if not (before[-1:].isalpha() or after[:1].isalpha() or before[-1:] == "_" or after[:1] == "_"):
             return True
-    return not all(map(_is_constant, words.split("DEFAULT")[1:]))
-
-
-def _is_constant(default: str) -> bool:
-    """Whether the SQL text of a column's default starts like a number or a string."""
-    first = default.lstrip()[:1]
-    return first.isalnum() or first == "'"
+    # A column's default must start like a number or a string.
+    starts = [default.lstrip()[:1] for default in words.split("DEFAULT")[1:]]
+    return not all(start.isalnum() or start == "'" for start in starts)
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:

@@ -187,9 +187,12 @@ class VectorWriter:
         except IndexDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)
             snapshot = None
-        self._load(snapshot)
+        self.start_from(snapshot)
 
-    def _load(self, snapshot: Snapshot | None) -> None:
+    def start_from(self, snapshot: Snapshot | None) -> None:
+        """Replaces all rows by those of a snapshot, or by none. Readers keep the published snapshot until the
+        next `publish`.
+        """
         self._sources: dict[str, int] = {}
         self._segments: list[Segment] = []
         self._alive: list[Mask] = []  # the rows of each segment that are not deleted
@@ -205,10 +208,6 @@ class VectorWriter:
                 for segment, alive in zip(snapshot.segments, snapshot.alive, strict=True)
             ]
             self._max_chunk_no = max((int(s.columns["chunk_no"].max()) for s in self._segments), default=0)
-
-    def start_over(self) -> None:
-        """Drops all rows. Readers keep the published snapshot until the next `publish`."""
-        self._load(None)
 
     @property
     def row_count(self) -> int:
