@@ -12,6 +12,7 @@ from ctx.errors import ConfigError, NotFound
 from ctx.indexing.status import IndexReport
 from ctx.models import AUTO, Document, SearchResult, SourceStatus
 from ctx.search.searcher import SearchReply
+from ctx.store.record import Closeable
 from ctx.tools.places import place_of
 from ctx.tools.search import found
 from ctx.workspace import Workspace, open_workspace
@@ -37,7 +38,7 @@ class Hits(list[SearchResult]):
         return "\n  ".join(rows)
 
 
-class Project:
+class Project(Closeable):
     """An opened project. Use it as a context manager, or close it. Safe to use from several threads.
 
     All errors are `ctx.CtxError`, with a message that says what to do.
@@ -48,12 +49,6 @@ class Project:
 
     def __repr__(self) -> str:
         return f"<Project {self._workspace.config.root}>"
-
-    def __enter__(self) -> "Project":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def index(self, *sources: str, embed: bool = True) -> list[IndexReport]:
         """Updates the index for the named sources, or for all sources, and returns one report per source.

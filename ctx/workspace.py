@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ctx.config import Config
 from ctx.config.settings import PackSettings
@@ -32,6 +32,7 @@ from ctx.search.searcher import Searcher
 from ctx.store.base import Projection, SearchIndex
 from ctx.store.folder import WriterLock, work_lock
 from ctx.store.index import Plane
+from ctx.store.record import Closeable
 from ctx.store.schema import is_locked
 from ctx.store.sqlite import SqliteCatalog, check_whole, open_catalog
 from ctx.text.strings import did_you_mean, one_line
@@ -85,7 +86,7 @@ class part(Generic[Part]):
             return value
 
 
-class Workspace:
+class Workspace(Closeable):
     """An opened project, for REST, MCP, the command line and Lua. It is a context manager."""
 
     def __init__(
@@ -110,12 +111,6 @@ class Workspace:
         self.lock = RLock()  # held while a part is opened
         self._all_indexed = False  # whether every source was indexed at least once
         self._opened = ExitStack()  # closes the opened parts
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stops all threads and closes all stores. Safe to call twice."""

@@ -78,6 +78,7 @@ class PostgresCatalog(Catalog):
         """
         self.database = Database(url) if isinstance(url, str) else url
         self.machine = machine
+        self._fingerprint_values = machine, machine
         self._epochs: dict[str, int] = {}  # source -> epoch of the lease that this process holds on it
         self._line: str | None = None  # the server's `_LINE` when this process began its epoch
         try:
@@ -112,8 +113,8 @@ class PostgresCatalog(Catalog):
         the name of the database.
         """
         with self._reading() as connection:
-            row = connection.execute("SELECT current_database()").fetchone()
-            return f"{connection.native.system} {row[0] if row else ''}"
+            [name] = connection.execute("SELECT current_database()").fetchone()
+            return f"{connection.native.system} {name}"
 
     def index_turn(self, name: str) -> IndexTurn:
         """See `Catalog`."""
@@ -143,13 +144,11 @@ class PostgresCatalog(Catalog):
     def take_over(self, source: str) -> int:
         super().take_over(source)
         with self._writing() as write:
-            return write.connection.execute(
+            cursor = write.connection.execute(
                 "UPDATE document SET machine = ? WHERE source_no = ? AND machine NOT IN ('', ?)",
                 (self.machine, write.source(source), self.machine),
-            ).rowcount
-
-    def _fingerprint_values(self) -> tuple[str, ...]:
-        return self.machine, self.machine
+            )
+        return int(cursor.rowcount)
 
     def touch_documents(self, batch: Sequence[tuple[str, str, str, int]]) -> int:
         """See `Documents`. For a document that another machine stored, only records this machine's
@@ -186,7 +185,7 @@ class PostgresCatalog(Catalog):
 
     def server(self) -> tuple[bool, str] | None:
         with self._reading() as connection:
-            row = connection.execute(
+            version, names, commit, process = connection.execute(
                 "SELECT current_setting('server_version'), current_setting('synchronous_standby_names'), "
                 "current_setting('synchronous_commit'), pg_backend_pid()"
             ).fetchone()
@@ -195,7 +194,6 @@ class PostgresCatalog(Catalog):
                 "pg_stat_replication"
             ).fetchall()
             backend = connection.native.info.backend_pid
-        version, names, commit, process = row or ("", "", "", backend)
         line = f"PostgreSQL {str(version).split()[0]}{'' if process == backend else ' behind a pooler'}"
         if standbys:
             healthy, words = _standbys_line(standbys, names, commit)
@@ -275,7 +273,6 @@ class PostgresWrite(Write):
             "CASE WHEN ? > 0 THEN take_numbers('chunk_no', ?) ELSE 0 END",
             (documents, documents, chunks, chunks),
         ).fetchone()
-        assert row is not None
         return int(row[0]), int(row[1])
 
     def sources(self, names: Iterable[str]) -> dict[str, int]:

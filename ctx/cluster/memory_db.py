@@ -152,9 +152,6 @@ class PostgresEngine(Engine):
     connection: Connection
     strays = ()  # a transaction writes a memory and its words together
 
-    def stream(self, sql: str, values: Sequence[JSON] = ()) -> Iterator[JSON]:
-        return self.connection.stream(sql, values)
-
     def indexed_by(self, index: str) -> str:
         return ""
 

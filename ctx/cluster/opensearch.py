@@ -9,9 +9,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import compress
-from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -31,19 +30,7 @@ logger = logging.getLogger(__name__)
 STATE_KEPT_S = 0.5  # how long a searcher uses a state before it reads the state again
 
 
-class States(NamedTuple):
-    """The published states of the two indexes; None for an index that does not exist."""
-
-    words: State | None
-    vectors: State | None
-
-    @property
-    def applied(self) -> int:
-        if self.words is None:
-            return 0
-        if not self.words.model:
-            return self.words.applied
-        return min(self.words.applied, self.vectors.applied if self.vectors else 0)
+States = tuple[State | None, State | None]  # of words and vectors; None for an index that does not exist
 
 
 class OpenSearchIndex(SearchIndex):
@@ -67,16 +54,12 @@ class OpenSearchIndex(SearchIndex):
         self._client = client
         self._embedding = embedding
         self._name = name
-        self._name_owner = owner
+        self._owner = cache(owner)
         self._turn = turn
         self._words = Part(self._client, f"{name}-words", layout)
         self._vectors = Part(self._client, f"{name}-vectors", layout)
         self._seen: tuple[float, States] | None = None  # (time of the request on the monotonic clock, states)
         self._suspect = self._adopting = False
-
-    @cached_property
-    def _owner(self) -> str:
-        return self._name_owner()
 
     # -- searching ------------------------------------------------------------------------------
 
@@ -97,7 +80,7 @@ class OpenSearchIndex(SearchIndex):
         return queries.word_query(query, counts, self._beginning(query) if prefix else None)
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        state = self._states().words
+        state, _ = self._states()
         if state is None or not (terms or names):
             return {}, []
         asked = [(field, term) for field in queries.FIELDS for term in terms]
@@ -121,7 +104,8 @@ class OpenSearchIndex(SearchIndex):
         if filters.closed or k <= 0:
             return []
         body = queries.vector_body(vector, filters, k)
-        return queries.vector_hits(self._asked(self._vectors, [body], exact=False, model=model))
+        replies = self._asked(self._vectors, [body], exact=False, model=model)
+        return queries.hits_in(replies, 2, -1)  # OpenSearch's score is (1 + cosine) / 2
 
     def hold(self, model: str) -> bool:
         """Whether the published vectors are of this model, so that `semantic` can search them."""
@@ -129,20 +113,22 @@ class OpenSearchIndex(SearchIndex):
 
     def published_model(self) -> str | None:
         """The model of the published vectors; None if there are no vectors of this catalog."""
-        vectors = self._states().vectors
-        return vectors.model if self._is_ours(vectors) else None
-
-    def _is_ours(self, state: State | None) -> TypeGuard[State]:
-        """Whether an index exists, belongs to this catalog and has the current format."""
-        return state is not None and state.format == FORMAT and state.owner == self._owner
+        _, vectors = self._states()
+        if vectors is None or (vectors.format, vectors.owner) != (FORMAT, self._owner()):
+            return None
+        return vectors.model
 
     def adopt(self) -> None:
         self._adopting = True
 
     def applied_seq(self) -> int:
         """The last seq that both words and vectors have applied. The value may be `STATE_KEPT_S` old."""
-        states = self._states()
-        return states.applied if states.words and states.words.owner == self._owner else 0
+        words, vectors = self._states()
+        if words is None or words.owner != self._owner():
+            return 0
+        if not words.model:
+            return words.applied
+        return min(words.applied, vectors.applied if vectors else 0)
 
     # -- catching up ------------------------------------------------------------------------------
 
@@ -161,7 +147,7 @@ class OpenSearchIndex(SearchIndex):
         done = partial(self._has_applied, catalog, model, target)
         with self._turn(done) if self._turn else nullcontext(True) as mine:
             if not mine:
-                return self._read_states().applied
+                return self.applied_seq()
             try:
                 applied = self._follow_words(catalog, model)
                 if model is None:
@@ -178,14 +164,14 @@ class OpenSearchIndex(SearchIndex):
         this object rebuilds the index.
         """
         problems = []
-        states = self._read_states()
-        halves = [("keyword index", states.words, self._words)]
+        words, vectors = self._read_states()
+        halves = [("keyword index", words, self._words)]
         if self._embedding() is not None:
-            halves.append(("vectors", states.vectors, self._vectors))
+            halves.append(("vectors", vectors, self._vectors))
         for label, state, part in halves:
             if state is None or state.format != FORMAT:
                 problems.append(f"OpenSearch has no {label} of this version yet")
-            elif state.owner != self._owner:
+            elif state.owner != self._owner():
                 problems.append(f"the {label} '{self._name}' in OpenSearch belongs to another catalog")
             elif part.count(state.name) != state.size:
                 problems.append(f"OpenSearch does not have all of the {label} any more")
@@ -209,9 +195,8 @@ class OpenSearchIndex(SearchIndex):
         """Raises `StoreError` if the index belongs to another catalog or was written by a newer ctx. Two
         catalogs with the same index would rebuild it again and again.
         """
-        states = self._states()
-        for state in filter(None, states):
-            if state.owner != self._owner and not self._adopting:
+        for state in filter(None, self._states()):
+            if state.owner != self._owner() and not self._adopting:
                 raise self._foreign()
             if state.format > FORMAT:
                 raise StoreError("the index in OpenSearch was written by a newer ctx: upgrade this one")
@@ -228,10 +213,7 @@ class OpenSearchIndex(SearchIndex):
         if model is None and vectors is not None:
             return False
         return all(
-            self._is_ours(half)
-            and half.model == (model or "")
-            and half.applied >= target
-            and catalog.history(half.applied) == half.history
+            half is not None and half.applied >= target and self._fault(half, catalog, model or "") is None
             for half in ([words] if model is None else [words, vectors])
         )
 
@@ -247,19 +229,19 @@ class OpenSearchIndex(SearchIndex):
                     return state
                 logger.warning("index is built anew part=%s reason=%s", part.alias, reason)
         name = part.create(mappings, settings)
-        return State(name, FORMAT, owner=self._owner, model=model)
+        return State(name, FORMAT, owner=self._owner(), model=model)
 
     def _fault(self, state: State, catalog: Catalog, model: str) -> str | None:
         """The reason why an index cannot be continued; None if it can."""
         if state.format != FORMAT:
             return "it has another format"
-        if catalog.history(state.applied) != state.history or state.owner != self._owner:
+        if catalog.history(state.applied) != state.history or state.owner != self._owner():
             return "it belongs to another catalog, or to one that was restored"
         return None if state.model == model else "it has another model"
 
     def _follow_words(self, catalog: Catalog, model: str | None) -> int:
         part = self._words
-        state = self._begin(part, catalog, model or "", {}, queries.word_mappings())
+        state = self._begin(part, catalog, model or "", {}, queries.WORD_MAPPINGS)
         target = catalog.seq()
         writing = Writing(part, state._replace(model=model or ""), catalog)
         for stored in catalog.documents_since(state.applied):
@@ -297,7 +279,7 @@ class OpenSearchIndex(SearchIndex):
     def _write_vectors(self, catalog: Catalog, model: str, target: int) -> State:
         """Brings the vectors up to the seq `target`."""
         part = self._vectors
-        state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.vector_mappings())
+        state = self._begin(part, catalog, model, queries.VECTOR_SETTINGS, queries.VECTOR_MAPPINGS)
         writing = Writing(part, state, catalog)
         if state.applied:
             for seq, document_no, chunk_nos in catalog.chunks_since(state.applied):
@@ -323,7 +305,7 @@ class OpenSearchIndex(SearchIndex):
 
     def _read_states(self, *, hurried: bool = False) -> States:
         began_s = time.monotonic()
-        states = States(*(part.state(hurried=hurried) for part in (self._words, self._vectors)))
+        states = self._words.state(hurried=hurried), self._vectors.state(hurried=hurried)
         self._seen = began_s, states
         return states
 
@@ -340,7 +322,7 @@ class OpenSearchIndex(SearchIndex):
                 continue
             if state.format != FORMAT:
                 raise StoreError("the index in OpenSearch is of another version: run `ctx index`")
-            if state.owner != self._owner:  # the chunk numbers in it belong to other documents
+            if state.owner != self._owner():  # the chunk numbers in it belong to other documents
                 raise self._foreign()
             if not state.size:
                 continue
@@ -356,7 +338,7 @@ class OpenSearchIndex(SearchIndex):
         if query is None or filters.closed:
             return []
         body = queries.word_body(query, filters, k)
-        return queries.word_hits(self._asked(self._words, [body], exact=True))
+        return queries.hits_in(self._asked(self._words, [body], exact=True), queries.SCALE)
 
     def _frequencies_of(self, terms: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """(field, term) -> the number of passages that contain the term in this field. Sends one request."""

@@ -43,9 +43,7 @@ _INTERRUPTED = "search_phase_execution_exception"
 _MEANINGS = {
     401: "OpenSearch refuses the credentials: set [index] api_key, or user and password in its url",
     403: "OpenSearch refuses this to the user of [index]: grant it its indices (`NAME-*`)",
-    502: "OpenSearch cannot answer just now: shards or nodes of it are missing",
-    503: "OpenSearch cannot answer just now: shards or nodes of it are missing",
-    504: "OpenSearch cannot answer just now: shards or nodes of it are missing",
+    **dict.fromkeys((502, 503, 504), "OpenSearch cannot answer just now: shards or nodes of it are missing"),
 }
 _UNKNOWN_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
 
@@ -122,7 +120,8 @@ class Client:
 
         Status 409 (a newer version exists) and 404 (a document to delete is already gone) are no errors.
         """
-        self._check()
+        if not self._checked:
+            self.version()
         try:
             for _, item in streaming_bulk(
                 self.engine,
@@ -150,10 +149,6 @@ class Client:
         lines = "".join(f"{json.dumps(part)}\n" for search in searches for part in search)
         replies: list[JSON] = self.ask("POST", "/_msearch", lines)["responses"]
         return replies
-
-    def _check(self, *, hurried: bool = False) -> None:
-        if not self._checked:
-            self.version(hurried=hurried)
 
     def version(self, *, hurried: bool = False) -> str:
         """The server's version. Raises `StoreError` if the server is not an OpenSearch that ctx supports."""
@@ -185,8 +180,8 @@ class Client:
         With `missing`, the reply is None if the index, alias or document does not exist. `slow` allows more
         time, and `hurried` a second and no other attempt. `checked`: the server's version is known.
         """
-        if not checked:
-            self._check(hurried=hurried)
+        if not (checked or self._checked):
+            self.version(hurried=hurried)
         kind = "application/x-ndjson" if isinstance(body, str) else "application/json"
         timeout_s = HURRY_S if hurried else self._timeout_s * (_SLOW if slow else 1)
         pause_s = _PAUSE_S

@@ -91,7 +91,7 @@ class Part:
 
     def create(self, mappings: JSON, settings: Mapping[str, JSON]) -> str:
         """Creates an empty index and returns its name. The first index answers searches at once."""
-        self.drop_building()
+        self.drop([self.building_alias])
         answers = bool(self._names_behind(self.alias))
         name = f"{self.alias}-{os.urandom(4).hex()}"
         body = {
@@ -134,14 +134,10 @@ class Part:
         self._client.ask("POST", "/_aliases", {"actions": actions}, slow=True)
         self._delete(index for index in former if index != name)
 
-    def drop_building(self) -> None:
-        """Deletes the index that is being built, if there is one."""
-        self._delete(self._names_behind(self.building_alias))
-
-    def drop(self) -> None:
-        """Deletes the current index and the index being built."""
-        self.drop_building()
-        self._delete(self._names_behind(self.alias))
+    def drop(self, aliases: Sequence[str] = ()) -> None:
+        """Deletes the indexes behind these aliases; by default, the current index and the one being built."""
+        for alias in aliases or (self.building_alias, self.alias):
+            self._delete(self._names_behind(alias))
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:

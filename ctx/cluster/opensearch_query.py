@@ -34,28 +34,21 @@ VECTOR_LENGTH = 1e7
 FIELDS = ("text", "head")
 _NUMBER = {"type": "long"}
 _TERMS = {"type": "text", "analyzer": "whitespace"}
-_COMMON = {"document_no": _NUMBER, "chunk_no": _NUMBER, "source": {"type": "keyword"}, "updated_ms": _NUMBER}
-_STATE = {"state": {"type": "object", "enabled": False}}
+_KEYWORD = {"type": "keyword"}
 
 
-def word_mappings() -> JSON:
-    """The field mappings of the word index. The texts are not stored, because the catalog has them."""
-    properties = {
-        "text": _TERMS,
-        "head": _TERMS,
-        "defines": {"type": "keyword"},
-        "span": _NUMBER,
-        **_COMMON,
-        **_STATE,
-    }
+def mappings(fields: JSON) -> JSON:
+    """The field mappings of an index with these fields and those that both indexes have. Only the state is
+    stored, because the catalog has the texts.
+    """
+    common = {"document_no": _NUMBER, "chunk_no": _NUMBER, "source": _KEYWORD, "updated_ms": _NUMBER}
+    properties = {**common, "state": {"type": "object", "enabled": False}, **fields}
     return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": properties}
 
 
-def vector_mappings() -> JSON:
-    """The field mappings of the vector index, without the vector field. That field is added with the first
-    vector, which shows the number of dimensions.
-    """
-    return {"dynamic": "strict", "_source": {"includes": ["state"]}, "properties": {**_COMMON, **_STATE}}
+WORD_MAPPINGS = mappings({"text": _TERMS, "head": _TERMS, "defines": _KEYWORD, "span": _NUMBER})
+# The vector field is added with the first vector, which shows the number of dimensions.
+VECTOR_MAPPINGS = mappings({})
 
 
 def vector_field(dim: int) -> JSON:
@@ -195,12 +188,15 @@ def word_body(query: JSON, filters: Filters, k: int) -> JSON:
     return search_body(query, k, ("chunk_no", "document_no", "span"))
 
 
-def word_hits(replies: Sequence[JSON]) -> list[Hit]:
-    """The results in the reply to one search; [] without a reply."""
-    return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), score * SCALE, _number(hit, "span"))
-        for hit, score in _scored(replies)
-    ]
+def hits_in(replies: Sequence[JSON], factor: float, offset: float = 0.0) -> list[Hit]:
+    """The results in the reply to one search; [] without a reply. `factor` and `offset` turn OpenSearch's
+    score into ours.
+    """
+    results = []
+    for hit in (hit for reply in replies for hit in reply["hits"]["hits"]):
+        numbers = {field: int(values[0]) for field, values in hit["fields"].items()}
+        results.append(Hit(score=hit["_score"] * factor + offset, **numbers))
+    return results
 
 
 def vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
@@ -210,18 +206,6 @@ def vector_body(vector: np.ndarray, filters: Filters, k: int) -> JSON:
     if conditions:
         search["filter"] = {"bool": {"filter": conditions}}
     return search_body({"knn": {"vector": search}}, k, ("chunk_no", "document_no"))
-
-
-def vector_hits(replies: Sequence[JSON]) -> list[Hit]:
-    # OpenSearch's score is (1 + cosine) / 2.
-    return [
-        Hit(_number(hit, "chunk_no"), _number(hit, "document_no"), 2 * score - 1)
-        for hit, score in _scored(replies)
-    ]
-
-
-def _scored(replies: Sequence[JSON]) -> list[tuple[JSON, float]]:
-    return [(hit, hit["_score"]) for reply in replies for hit in reply["hits"]["hits"]]
 
 
 def vector_entries(batch: VectorBatch, version: int) -> list[dict[str, JSON]]:
@@ -236,7 +220,3 @@ def vector_entries(batch: VectorBatch, version: int) -> list[dict[str, JSON]]:
     }
     rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     return [action(row["chunk_no"], version, row) for row in rows]
-
-
-def _number(hit: JSON, field: str) -> int:
-    return int(hit["fields"][field][0])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import IsolationLevel, errors
@@ -19,7 +19,7 @@ from psycopg.types.string import StrDumper
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from ctx.errors import Busy, StoreError
-from ctx.store.record import TOO_LARGE, unfit
+from ctx.store.record import TOO_LARGE, Closeable, unfit
 
 AWAY = "the database cannot be reached: check that it runs, and [store] url"
 PASSWORDLESS = "the database asks for a password: put one into [store] url"
@@ -223,7 +223,7 @@ class Connection:
     def __init__(self, native: _Native) -> None:
         self.native = native
 
-    def execute(self, sql: str, values: Sequence[Any] = (), /) -> "psycopg.Cursor[Any]":
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Any:
         return self.native.execute(_native(sql), values or None)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> "psycopg.Cursor[Any]":
@@ -240,7 +240,7 @@ class Connection:
             yield from cursor
 
 
-class Database:
+class Database(Closeable):
     """A PostgreSQL database, with this process's pool of connections. Safe to use from several threads."""
 
     def __init__(self, url: str, *, timeout_s: float = FAILOVER_S) -> None:
@@ -265,12 +265,6 @@ class Database:
             reconnect_timeout=RECONNECT_S,
             reconnect_failed=ConnectionPool.check,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._pool.close()

@@ -20,7 +20,7 @@ from ctx.memory.reader import Reader
 from ctx.memory.schema import UNSHREDDED, Engine, bring_up_to_date, check_version
 from ctx.memory.writer import Writer
 from ctx.models import JSON
-from ctx.store.record import is_unfinished, set_unfinished
+from ctx.store.record import Closeable, is_unfinished, set_unfinished
 from ctx.store.schema import (
     Connection,
     check_present,
@@ -33,7 +33,7 @@ from ctx.store.schema import (
 logger = logging.getLogger(__name__)
 
 
-class MemoryRows:
+class MemoryRows(Closeable):
     """The memory tables of a store, an abstract class. Safe across threads and processes.
 
     Methods raise `StoreError` if the database fails and `Busy` if another writer holds the lock for too long.
@@ -51,9 +51,6 @@ class MemoryRows:
 
     def change(self, *, durable: bool = True) -> AbstractContextManager[Engine]:
         """A write transaction. It is rolled back if the block raises."""
-        raise NotImplementedError
-
-    def close(self) -> None:
         raise NotImplementedError
 
     def shred(self) -> None:

@@ -167,7 +167,7 @@ class Engine:
 
     def stream(self, sql: str, values: Sequence[JSON] = ()) -> Iterator[JSON]:
         """Yields rows without loading all of them."""
-        return iter(self.connection.execute(sql, values))
+        return self.connection.stream(sql, values)
 
     def indexed_by(self, index: str) -> str:
         """The SQL hint that makes the planner use an index. It is written after the table's name."""

@@ -27,6 +27,7 @@ from ctx.memory.scores import segments
 from ctx.memory.vectors import Embedding
 from ctx.memory.writer import LIVE, empty, retire
 from ctx.models import JSON, OWN_BANK
+from ctx.store.record import Closeable
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def open_rows(place: str, leftovers: Sequence[str] = ()) -> MemoryRows:
     return PostgresRows(database, own=True)
 
 
-class MemoryStore:
+class MemoryStore(Closeable):
     """All banks of one store. Safe across threads and processes. A context manager.
 
     `place` is a file, the URL of a database, or open tables. `clock` returns milliseconds since the epoch.
@@ -90,12 +91,6 @@ class MemoryStore:
         self._asked = threading.Event()
         self.clock, self.secrets = clock, secrets
         self.language_model, self.consolidate = language_model, consolidate
-
-    def __enter__(self) -> "MemoryStore":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._closing.set()

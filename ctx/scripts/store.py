@@ -94,7 +94,7 @@ class HeldScriptStore(ScriptStore):
         self._store = store
         self._script: str | None = None  # the owner of the copied values
         self._written = False
-        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False, factory=Connection)
         self._connection.executescript(MIGRATIONS[0])
 
     def close(self) -> None:

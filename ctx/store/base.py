@@ -7,11 +7,12 @@ remembers the last `seq` that it has applied, and can be deleted and rebuilt at 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Event
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from ctx.models import Filters, Hit
 from ctx.store.documents import Documents
 from ctx.store.embeddings import Embeddings
+from ctx.store.record import Closeable
 
 if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
     import numpy as np
@@ -32,15 +33,6 @@ class Catalog(Documents, Embeddings):
 
     def reach(self) -> None:
         """Raises `StoreError` if the database does not answer at once."""
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     # -- several machines that share one catalog; a file belongs to one machine ------------------------------
     def identity(self) -> str | None:
@@ -92,7 +84,7 @@ class Catalog(Documents, Embeddings):
         """
 
 
-class Projection:
+class Projection(Closeable):
     """Data that is derived from the catalog and can be rebuilt from it, such as a search index. This base
     class holds no data; it is for a machine that does not search.
     """
@@ -114,12 +106,6 @@ class Projection:
 
     def close(self) -> None:
         """Closes the files."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class SearchIndex(Projection):

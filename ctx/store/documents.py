@@ -5,6 +5,7 @@ written together and have consecutive numbers, so a document row holds the numbe
 count of its chunks. Numbers of chunks and documents are never reused.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from ctx.store.record import (
     chunks_between,
     current_seq,
     definitions_among,
-    metadata_of,
     rows_among,
     set_unfinished,
     source_no_of,
@@ -41,10 +41,9 @@ _DOCUMENT = (
 class Documents(Record):
     """Stores, deletes and lists documents."""
 
-    _fingerprint = "fingerprint"  # an SQL expression; in PostgreSQL it depends on the machine
-
-    def _fingerprint_values(self) -> tuple[str, ...]:
-        return ()
+    # An SQL expression and its values. In PostgreSQL they depend on the machine.
+    _fingerprint = "fingerprint"
+    _fingerprint_values: tuple[str, ...] = ()
 
     def fingerprints(self, source: str, below: Sequence[str] | None = None) -> dict[str, str]:
         """source_id -> fingerprint of a source's documents. With `below`, only of the documents with these
@@ -52,7 +51,7 @@ class Documents(Record):
         """
         columns = f"SELECT source_id, {self._fingerprint} FROM document WHERE source_no = ?"
         with self._reading() as connection:
-            values = (*self._fingerprint_values(), source_no_of(connection, source))
+            values = (*self._fingerprint_values, source_no_of(connection, source))
             if below is None:
                 return dict(connection.execute(columns, values))
             fingerprints: dict[str, str] = {}
@@ -258,8 +257,7 @@ class Documents(Record):
 def _stored(connection: Statements, row: tuple[Any, ...]) -> StoredDocument:
     """Builds a stored document from a row with the columns `_DOCUMENT`."""
     no, seq, first, count, *fields, metadata = row
-    described = NO_METADATA if metadata is None else metadata_of(metadata)
-    document = Document._make((*fields, described, ()))
+    document = Document._make((*fields, json.loads(metadata) if metadata else NO_METADATA, ()))
     if is_code(document.media_type):
         document = document._replace(definitions=tuple(definitions_among(connection, [no]).get(no, ())))
     return StoredDocument(

@@ -50,7 +50,9 @@ def own_folder(database: str) -> None:
     try:
         files.make_folder(folder, beneath=folder)
         if absent or name == _NAME:
-            _hide(folder)
+            path = os.path.join(folder, ".gitignore")
+            if not os.path.lexists(path) and os.access(folder, os.W_OK):
+                files.replace(path, b"# made by ctx: the store is this machine's own\n*\n", beneath=folder)
     except OSError as error:
         raise StoreError(
             f"the catalog cannot be made in the folder `{name}` ([db] path): {error.strerror}; make it, or "
@@ -88,12 +90,6 @@ def check_journal(path: str) -> None:
                 f"`{name}` leads to another file, which ctx never writes and SQLite would delete: delete "
                 f"{name}, and {os.path.basename(path)} too if you did not make it"
             )
-
-
-def _hide(folder: str) -> None:
-    path = os.path.join(folder, ".gitignore")
-    if not os.path.lexists(path) and os.access(folder, os.W_OK):
-        files.replace(path, b"# made by ctx: the store is this machine's own\n*\n", beneath=folder)
 
 
 # -- state files: small JSON files with a checksum, replaced atomically --------------------------------------
@@ -208,11 +204,6 @@ class WriterLock:
                 os.ftruncate(descriptor, 0)
             finally:
                 os.close(descriptor)
-
-    @property
-    def held(self) -> bool:
-        """Whether this object holds the lock."""
-        return self._descriptor is not None
 
     def __enter__(self) -> "WriterLock":
         self.acquire()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # numpy takes 70 ms, and a keyword search does not need it
 
     from ctx.cluster.opensearch import OpenSearchIndex
     from ctx.cluster.opensearch_client import Client
-    from ctx.store.vectors import VectorReader, VectorWriter
+    from ctx.store.vectors import Snapshot, VectorWriter
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +82,10 @@ class LocalIndex(SearchIndex):
         self._opening = Lock()
         self._seen: tuple[int, ...] | None = None
         self._keyword: KeywordIndex | None = None
-        self._keyword_folder = ""
         # The writer stays open until `close`, so that tantivy can merge between two calls.
         self._words = KeywordWriter(path, self._beneath)
-        self._vectors: dict[str, VectorReader] = {}  # model -> reader
+        # model -> (the stamp of the state that was read, the vectors)
+        self._vectors: dict[str, tuple[tuple[int, ...] | None, Snapshot | None]] = {}
 
     # -- searching -------------------------------------------------------------------------------------------
     def _ask(self, ask: Callable[[KeywordIndex], T], empty: T) -> T:
@@ -98,8 +98,7 @@ class LocalIndex(SearchIndex):
         return self._ask(lambda index: index.search(query, filters, k, prefix=prefix), [])
 
     def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        empty: tuple[dict[str, float], list[str]] = ({}, [])
-        return self._ask(lambda index: (index.rarity(terms), index.defined(names)), empty)
+        return self._ask(lambda index: index.vocabulary(terms, names), None) or ({}, [])
 
     def resembling(self, words: Sequence[str]) -> str | None:
         return self._ask(lambda index: index.resembling(words), None)
@@ -108,25 +107,39 @@ class LocalIndex(SearchIndex):
         return self._ask(lambda index: index.definitions(names, filters, k), [])
 
     def semantic(self, vector: "np.ndarray", filters: Filters, k: int, model: str) -> list[Hit]:
-        reader = self._vectors_of(model)
         with self._searching():
-            return reader.search(vector, filters, k)
+            snapshot = self._snapshot_of(model)
+            try:
+                return snapshot.search(vector, filters, k) if snapshot else []
+            except IndexDamaged:
+                self._vectors.pop(model, None)  # maps the files again, in case they are rebuilt
+                raise
 
     def hold(self, model: str) -> bool:
         """See `SearchIndex`."""
         try:
-            return self._vectors_of(model).hold()
+            return self._snapshot_of(model) is not None
         except StoreError:
             return True  # the next call of `semantic` raises the error
 
-    def _vectors_of(self, model: str) -> "VectorReader":
-        """The reader of a model's vectors. A replaced model's reader stays open for running queries."""
-        if model not in self._vectors:
-            from ctx.store.vectors import VectorReader  # numpy: 70 ms
+    def _snapshot_of(self, model: str) -> "Snapshot | None":
+        """The published vectors of a model. If another model's vectors have replaced them, those that were
+        opened before; None if there are none.
+        """
+        from ctx.store.vectors import open_snapshot  # numpy: 70 ms
 
-            check_reachable(self._vectors_path, self._beneath)
-            self._vectors[model] = VectorReader(self._vectors_path, model)
-        return self._vectors[model]
+        state_path = os.path.join(self._vectors_path, "state")
+        # The stamp is taken before the state is read, so the next call notices a newer state.
+        current_stamp = files.stamp(state_path)
+        with self._opening:
+            seen, snapshot = self._vectors.get(model, (None, None))
+            if seen != current_stamp:
+                check_reachable(self._vectors_path, self._beneath)
+                published = open_snapshot(self._vectors_path, model, snapshot)
+                if published is not None or not read_state(state_path):
+                    snapshot = published
+                self._vectors[model] = current_stamp, snapshot
+            return snapshot
 
     @contextmanager
     def _searching(self) -> Iterator[None]:
@@ -156,10 +169,7 @@ class LocalIndex(SearchIndex):
     def close(self) -> None:
         """Waits for tantivy's merges and closes the files."""
         self._words.close()
-        reader, self._keyword = self._keyword, None
-        self._seen = None
-        if reader is not None:
-            reader.close()
+        self._keyword = self._seen = None
         self._vectors = {}
 
     def _current_keyword(self) -> KeywordIndex | None:
@@ -183,11 +193,7 @@ class LocalIndex(SearchIndex):
                     check_reachable(folder, self._beneath)
                     if not complete_files(folder):
                         raise IndexDamaged(DAMAGED)
-                    if self._keyword is not None and self._keyword_folder == folder:
-                        self._keyword.reload()
-                    else:
-                        self._keyword, self._keyword_folder = KeywordIndex(folder, writable=False), folder
-                    self._seen = current_stamp
+                    self._keyword, self._seen = KeywordIndex(folder, writable=False), current_stamp
                     return self._keyword
                 except StoreError:
                     # Either a writer has published another folder meanwhile, or this folder is damaged.
@@ -258,10 +264,10 @@ class LocalIndex(SearchIndex):
 
         writer = VectorWriter(self._vectors_path, model, beneath=self._beneath)
         if rebuild:
-            writer.start_over()
+            writer.start_from(None)
         elif writer.history and catalog.history(writer.applied) != writer.history:
             logger.warning("vectors are rebuilt reason=they belong to another catalog")
-            writer.start_over()
+            writer.start_from(None)
         try:
             target = self._apply_to_vectors(catalog, model, writer)
             # Embeddings may have been deleted, which the index cannot find out in another way.
@@ -272,7 +278,7 @@ class LocalIndex(SearchIndex):
         except IndexDamaged as error:
             reason = error.message
         logger.warning("vectors are rebuilt reason=%s", reason)
-        writer.start_over()
+        writer.start_from(None)
         return self._apply_to_vectors(catalog, model, writer)
 
     @staticmethod
@@ -303,11 +309,7 @@ class Plane:
         self._folder = folder
         self._catalog = catalog
         self._client: Client | None = None
-
-    @property
-    def remote(self) -> bool:
-        """Whether the index is in OpenSearch, where several machines can write it."""
-        return self._settings.engine != "local"
+        self.remote = settings.engine != "local"  # in OpenSearch, where several machines can write it
 
     def open(self, embedding: Embedding) -> SearchIndex:
         """Opens the index. `embedding` is described at `LocalIndex`. Raises `ConfigError`."""
@@ -321,33 +323,27 @@ class Plane:
 
     def _open_remote(self, embedding: Embedding) -> "OpenSearchIndex":
         from ctx import cluster
+        from ctx.cluster.leases import machine_name
 
         if self._client is None:
             self._client = cluster.open_client(self._settings)
         from ctx.cluster.opensearch import OpenSearchIndex
 
-        settings = self._settings
+        settings, catalog = self._settings, self._catalog()
         return OpenSearchIndex(
             self._client,
             embedding,
             name=settings.name,
             layout=(settings.shards, settings.replicas),
-            owner=self._owner,
-            turn=self._catalog().index_turn(settings.name),
+            # The name of the shared database, or of this machine and store.
+            owner=lambda: catalog.identity() or machine_name(self._folder),
+            turn=catalog.index_turn(settings.name),
         )
 
     @cached_property
     def reader(self) -> "OpenSearchIndex":
         """The index in OpenSearch, opened only to read its state."""
         return self._open_remote(lambda: None)
-
-    def _owner(self) -> str:
-        """A name that identifies the catalog: the name of the shared database, or of this machine and
-        store.
-        """
-        from ctx.cluster.leases import machine_name
-
-        return self._catalog().identity() or machine_name(self._folder)
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -80,23 +80,22 @@ class KeywordWriter:
         state = keyword_state(os.path.join(self._path, STATE))
         if state is None:
             return None
-        reason = None if state else OUTDATED
-        if state and catalog.history(state["applied"]) != state["history"]:
+        if not state:
+            reason = OUTDATED
+        elif catalog.history(state["applied"]) != state["history"]:
             reason = "it belongs to another catalog"
         # Not checked while our own writer is open, because its merges replace the files.
-        if reason is None and self._writer is None:
-            reason = None if complete_files(os.path.join(self._path, state["folder"])) else "damaged"
-        if reason is not None:
-            logger.warning("keyword index is rebuilt reason=%s", reason)
-            return None
-        return state
+        elif self._writer is None and not complete_files(os.path.join(self._path, state["folder"])):
+            reason = "damaged"
+        else:
+            return state
+        logger.warning("keyword index is rebuilt reason=%s", reason)
+        return None
 
     def _fresh_folder(self) -> str:
         self.close()
-        numbers = [
-            int(number) for name in self._folders() if (number := name.removeprefix(FOLDER)).isdecimal()
-        ]
-        return f"{FOLDER}{max(numbers, default=0) + 1}"
+        numbers = (name.removeprefix(FOLDER) for name in self._folders())
+        return f"{FOLDER}{max(map(int, filter(str.isdecimal, numbers)), default=0) + 1}"
 
     def _folders(self) -> list[str]:
         """The names of the existing tantivy folders. Raises `StoreError` if the index was deleted
@@ -122,34 +121,31 @@ class KeywordWriter:
         publishes them.
         """
         folder, applied = (state["folder"], state["applied"]) if state else (self._fresh_folder(), 0)
+        published_s, piece, added = time.monotonic(), 0, 0
         try:
             with damage_reported():
-                self._add_documents(catalog, model, folder, applied, target)
+                if applied == 0:
+                    self._writer_of(folder)  # creates the index even if there are no documents
+                    count = catalog.stats()["documents"]
+                    piece = count // (_MERGED if count > _LARGE else 1) + 1
+                else:
+                    for _, document_no in catalog.deletions_since(applied):
+                        self._writer_of(folder).delete(document_no)
+                for stored in catalog.documents_since(applied):
+                    if stored.seq > target:
+                        break  # it was written after this call began; the next call adds it
+                    due = added >= piece if piece else time.monotonic() - published_s > PUBLISH_EVERY_S
+                    if stored.seq > applied and due:
+                        # All documents up to the seq `applied` are added.
+                        self._publish(catalog, model, folder, applied)
+                        published_s, added = time.monotonic(), 0
+                    added += 1
+                    self._writer_of(folder).add(stored)
+                    applied = stored.seq
                 self._publish(catalog, model, folder, target)
         except BaseException:
             self.close()
             raise
-
-    def _add_documents(self, catalog: Catalog, model: str, folder: str, applied: int, target: int) -> None:
-        published_s, piece, added = time.monotonic(), 0, 0
-        if applied == 0:
-            self._writer_of(folder)  # creates the index even if there are no documents
-            count = catalog.stats()["documents"]
-            piece = count // (_MERGED if count > _LARGE else 1) + 1
-        else:
-            for _, document_no in catalog.deletions_since(applied):
-                self._writer_of(folder).delete(document_no)
-        for stored in catalog.documents_since(applied):
-            if stored.seq > target:
-                break  # it was written after this call began; the next call adds it
-            due = added >= piece if piece else time.monotonic() - published_s > PUBLISH_EVERY_S
-            if stored.seq > applied and due:
-                # All documents up to the seq `applied` are added.
-                self._publish(catalog, model, folder, applied)
-                published_s, added = time.monotonic(), 0
-            added += 1
-            self._writer_of(folder).add(stored)
-            applied = stored.seq
 
     def _publish(self, catalog: Catalog, model: str, folder: str, applied: int) -> None:
         if self._writer is not None:
@@ -233,6 +229,5 @@ def _segment_files(folder: str) -> Iterator[str]:
 
 def _ends_in_footer(path: str) -> bool:
     with open(path, "rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - len(_FOOTER_MAGIC)))
+        file.seek(-len(_FOOTER_MAGIC), os.SEEK_END)  # raises `OSError` if the file is shorter
         return file.read() == _FOOTER_MAGIC

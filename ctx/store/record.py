@@ -7,10 +7,9 @@ is overridden. A write takes its `seq` as late as possible, because no index can
 write commits.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from ctx.code.symbols import Definition
 from ctx.errors import StoreError
@@ -110,19 +109,28 @@ class Statements(Protocol):
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
 
-
-class Reading(Statements, Protocol):
-    """A connection inside a read transaction."""
-
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """The rows of a query, read in portions."""
         ...
 
 
-class Record:
+class Closeable:
+    """A context manager that calls `close` at the end of the block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Record(Closeable):
     """Transactions, and the reads that a search needs from documents and sources."""
 
-    def _reading(self) -> AbstractContextManager[Reading]:
+    def _reading(self) -> AbstractContextManager[Statements]:
         """A read transaction, in which all queries see the same state."""
         raise NotImplementedError
 
@@ -198,24 +206,22 @@ class Record:
         """
         names = set(configured)
         with self._reading() as connection:
-            runs = connection.execute(
-                "SELECT no, name, finished_ms, ok, note, revision, succeeded_ms FROM source"
-            ).fetchall()
-            rows = connection.execute(
-                "SELECT source_no, count(*), CAST(sum(chunk_count) AS BIGINT), "
-                "min(CASE WHEN chunk_count > 0 THEN stored_ms END) FROM document GROUP BY source_no"
-            )
-            sizes = {row[0]: row[1:] for row in rows}
             model_no = None if model is None else model_no_of(connection, model)
-            sql = "SELECT source_no, count(*), min(stored_ms) FROM pending WHERE model_no = ?"
-            rows = connection.execute(f"{sql} GROUP BY source_no", (model_no,))
-            pending = {row[0]: row[1:] for row in rows}
-        if model is not None and model_no is None:  # the model has no embeddings yet, so all are pending
-            pending = {no: (chunks, oldest_ms) for no, (_, chunks, oldest_ms) in sizes.items()}
+            rows = connection.execute(
+                "SELECT s.name, s.finished_ms, s.ok, s.note, s.revision, s.succeeded_ms, "
+                "coalesce(d.documents, 0), coalesce(d.chunks, 0), d.oldest_ms, "
+                "coalesce(p.chunks, 0), p.oldest_ms FROM source s LEFT JOIN ("
+                "SELECT source_no, count(*) AS documents, CAST(sum(chunk_count) AS BIGINT) AS chunks, "
+                "min(CASE WHEN chunk_count > 0 THEN stored_ms END) AS oldest_ms FROM document "
+                "GROUP BY source_no) d ON d.source_no = s.no LEFT JOIN ("
+                "SELECT source_no, count(*) AS chunks, min(stored_ms) AS oldest_ms FROM pending "
+                "WHERE model_no = ? GROUP BY source_no) p ON p.source_no = s.no",
+                (model_no,),
+            ).fetchall()
         statuses = {name: SourceStatus(name, True, True, 0, 0, 0, None, NEVER_INDEXED) for name in names}
-        for no, name, finished_ms, ok, note, revision, succeeded_ms in runs:
-            documents, chunks, _ = sizes.get(no, (0, 0, None))
-            waiting, oldest_ms = pending.get(no, (0, None))
+        for name, finished_ms, ok, note, revision, succeeded_ms, documents, chunks, stored_ms, *queue in rows:
+            # A model without embeddings has no rows in `pending`, and all chunks are pending.
+            waiting, oldest_ms = (chunks, stored_ms) if model is not None and model_no is None else queue
             if name in names or documents:
                 statuses[name] = SourceStatus(
                     name=name,
@@ -422,8 +428,3 @@ def chunks_between(connection: Statements, first: int, count: int) -> tuple[Chun
         (first, first, first + count - 1),
     )
     return tuple(map(Chunk._make, rows))
-
-
-def metadata_of(text: object) -> Mapping[str, object]:
-    value: Mapping[str, object] = json.loads(str(text))
-    return value

@@ -8,6 +8,7 @@ then migrated.
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import tempfile
 import time
@@ -326,7 +327,8 @@ def migrate(connection: Connection, component: str, migrations: Sequence[str]) -
         connection.execute(_META)
         version = schema_version(connection, component)  # another process may have migrated it meanwhile
         for sql in migrations[version:]:
-            for statement in _statements(sql):
+            # `executescript` would commit the open transaction. Each statement ends at the end of a line.
+            for statement in re.split(r";[ ]*(?:--.*)?$", sql, flags=re.MULTILINE):
                 connection.execute(statement)
         if version < len(migrations):
             connection.execute(
@@ -359,13 +361,9 @@ def holds_statements(connection: sqlite3.Connection) -> bool:
     for before, after in pairwise(pieces):
         if not (before[-1:].isalpha() or after[:1].isalpha() or before[-1:] == "_" or after[:1] == "_"):
             return True
-    return not all(map(_is_constant, words.split("DEFAULT")[1:]))
-
-
-def _is_constant(default: str) -> bool:
-    """Whether the SQL text of a column's default starts like a number or a string."""
-    first = default.lstrip()[:1]
-    return first.isalnum() or first == "'"
+    # A column's default must start like a number or a string.
+    starts = [default.lstrip()[:1] for default in words.split("DEFAULT")[1:]]
+    return not all(start.isalnum() or start == "'" for start in starts)
 
 
 def _marked_ours(connection: sqlite3.Connection) -> bool:
@@ -379,18 +377,6 @@ def _marked_ours(connection: sqlite3.Connection) -> bool:
     if tables:
         raise StoreError("the catalog's file belongs to another program: set [db] path to a new file")
     return False
-
-
-def _statements(sql: str) -> Iterator[str]:
-    """The statements of a script, one by one. (`executescript` would commit the open transaction.)"""
-    statement = ""
-    for part in sql.split(";"):
-        statement += part + ";"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip(" \n;"):
-        yield statement
 
 
 def discard_copy(path: str) -> None:

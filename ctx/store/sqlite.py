@@ -126,13 +126,7 @@ class SqliteCatalog(Catalog):
     `Busy` if another process writes for longer than `timeout_s`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        read_only: bool = False,
-        timeout_s: float = BUSY_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, path: str, *, read_only: bool = False, timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self._path = path
         self._read_only = read_only
         self._timeout_s = timeout_s

@@ -7,12 +7,13 @@ window, but BM25 works better on longer text, because the words of a question ar
 
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import log
-from threading import Lock
 from typing import Any, NamedTuple
 
 import tantivy
@@ -77,9 +78,7 @@ class KeywordIndex:
     def __init__(self, path: str, *, writable: bool) -> None:
         self._path = path
         self._schema = _schema()
-        self._lock = Lock()
         self._writer: Any = None
-        self._links: Any = None  # a temporary folder of links to the files, if their folder is read-only
         try:
             if os.path.isdir(path):
                 files.check_plain(path)  # tantivy truncates its lock files, and would follow a link
@@ -139,36 +138,21 @@ class KeywordIndex:
         self._write(self._writer.delete_documents_by_term, "document_no", document_no)
 
     def commit(self) -> None:
-        """Makes all changes durable. They are visible in this object at once, and in other readers after
-        `reload`.
+        """Makes all changes durable. They are visible in this object and in readers that open the folder
+        afterwards.
         """
         self._write(self._writer.commit)
-        self.reload()
+        self._write(self._index.reload)
+        self._searcher = self._index.searcher()
 
-    def reload(self) -> None:
-        """Loads the last commit of a writer."""
-        with self._lock:
-            try:
-                if self._links is not None:
-                    self._linked()
-                self._index.reload()
-                self._searcher = self._index.searcher()
-            except (OSError, ValueError) as error:
-                raise StoreError("the keyword index could not be read again: run `ctx doctor`") from error
-
-    def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """term -> BM25's idf, for those of the terms that occur in the index."""
+    def vocabulary(self, terms: Sequence[str], names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+        """See `SearchIndex`."""
         searcher = self._searcher
         weights = {}
         for term in terms:
             if frequency := searcher.doc_freq("text", term) or searcher.doc_freq("head", term):
                 weights[term] = idf(searcher.num_docs, frequency)
-        return weights
-
-    def defined(self, names: Sequence[str]) -> list[str]:
-        """Those of these names that code in the index defines."""
-        searcher = self._searcher
-        return [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
+        return weights, [name for name in names if searcher.doc_freq("defines", analyze.whole(name))]
 
     def resembling(self, words: Sequence[str]) -> str | None:
         """The word whose stem is in most passages; None if no word occurs. Of words with the same stem, the
@@ -236,8 +220,6 @@ class KeywordIndex:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._write(writer.wait_merging_threads)
-        if self._links is not None:
-            self._links.cleanup()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -245,15 +227,12 @@ class KeywordIndex:
         """The path of a temporary folder with links to all files. Tantivy needs to create a lock file next to
         its files, but their folder is read-only.
         """
-        if self._links is None:
-            self._links = tempfile.TemporaryDirectory(prefix="ctx-index-")
-        linked_names = set(os.listdir(self._links.name))
+        folder = tempfile.mkdtemp(prefix="ctx-index-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         for name in os.listdir(self._path):
-            if name not in linked_names and not name.endswith(".lock"):
-                os.symlink(
-                    os.path.abspath(os.path.join(self._path, name)), os.path.join(self._links.name, name)
-                )
-        return str(self._links.name)
+            if not name.endswith(".lock"):
+                os.symlink(os.path.abspath(os.path.join(self._path, name)), os.path.join(folder, name))
+        return folder
 
     def _write(self, act: Any, *arguments: Any) -> None:
         try:
@@ -327,11 +306,7 @@ class KeywordIndex:
 
     def _conditions(self, filters: Filters) -> Iterator[Any]:
         if filters.sources is not None:
-            names = [
-                (_SHOULD, tantivy.Query.term_query(self._schema, "source", name, "basic"))
-                for name in sorted(filters.sources)
-            ]
-            yield tantivy.Query.boolean_query(names)
+            yield tantivy.Query.term_set_query(self._schema, "source", sorted(filters.sources))
         if filters.since_ms is not None or filters.until_ms is not None:
             low, high = filters.since_ms, filters.until_ms
             yield tantivy.Query.range_query(self._schema, "updated_ms", tantivy.FieldType.Integer, low, high)

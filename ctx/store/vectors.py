@@ -16,7 +16,6 @@ import base64
 import logging
 import os
 import re
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -80,7 +79,18 @@ class Snapshot:
             raise IndexDamaged(VECTORS_DAMAGED) from error
 
     def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; see `VectorReader.search`."""
+        """The k nearest chunks by cosine, best first; chunks with equal scores by number. Raises
+        `StoreError`.
+
+        `query` is a float32 unit vector (dim,).
+        """
+        if not self.segments or k <= 0:
+            return []
+        if query.shape != (self.dim,):
+            raise StoreError(
+                f"the query has {query.size} dimensions, the index {self.dim}: run `ctx embed rebuild`"
+            )
+        query = np.ascontiguousarray(query, dtype=np.float32)
         estimates = [
             segment.estimate(query, self._wanted(segment.columns, alive, filters))
             for segment, alive in zip(self.segments, self.alive, strict=True)
@@ -155,58 +165,6 @@ def open_snapshot(folder: str, model: str, earlier: Snapshot | None = None) -> S
     raise AssertionError("unreachable")
 
 
-class VectorReader:
-    """Searches the snapshots that a writer in this or another process publishes. Safe to use from several
-    threads.
-    """
-
-    def __init__(self, folder: str, model: str) -> None:
-        self._folder = folder
-        self.model = model
-        self._state_path = os.path.join(folder, "state")
-        self._lock = threading.Lock()
-        self._seen: tuple[int, ...] | None = None
-        self._snapshot: Snapshot | None = None
-
-    def search(self, query: Floats, filters: Filters, k: int) -> list[Hit]:
-        """The k nearest chunks by cosine, best first; chunks with equal scores by number. [] if no snapshot
-        is published.
-
-        `query` is a float32 unit vector (dim,). Raises `StoreError`, also for damaged files.
-        """
-        snapshot = self._current()
-        if snapshot is None or not snapshot.segments or k <= 0:
-            return []
-        if query.shape != (snapshot.dim,):
-            raise StoreError(
-                f"the query has {query.size} dimensions, the index {snapshot.dim}: run `ctx embed rebuild`"
-            )
-        try:
-            return snapshot.search(np.ascontiguousarray(query, dtype=np.float32), filters, k)
-        except IndexDamaged:
-            self._snapshot = self._seen = None  # maps the files again, in case they are rebuilt
-            raise
-
-    def hold(self) -> bool:
-        """Opens the current snapshot and keeps it, so that `search` still works after another model's vectors
-        are published. Returns False if there is no snapshot of this model.
-        """
-        return self._current() is not None
-
-    def _current(self) -> Snapshot | None:
-        current_stamp = files.stamp(self._state_path)
-        with self._lock:
-            if current_stamp != self._seen:
-                snapshot = open_snapshot(self._folder, self.model, self._snapshot)
-                if snapshot is None and read_state(self._state_path):
-                    # Another model's vectors replaced ours. Keep searching the last snapshot of our model.
-                    snapshot = self._snapshot
-                self._snapshot = snapshot
-                # The stamp was taken before the state was read, so the next call notices a newer state.
-                self._seen = current_stamp
-            return self._snapshot
-
-
 # -- writing -------------------------------------------------------------------------------------------------
 
 
@@ -229,9 +187,12 @@ class VectorWriter:
         except IndexDamaged as error:
             logger.warning("vectors are rebuilt reason=%s", error.message)
             snapshot = None
-        self._load(snapshot)
+        self.start_from(snapshot)
 
-    def _load(self, snapshot: Snapshot | None) -> None:
+    def start_from(self, snapshot: Snapshot | None) -> None:
+        """Replaces all rows by those of a snapshot, or by none. Readers keep the published snapshot until the
+        next `publish`.
+        """
         self._sources: dict[str, int] = {}
         self._segments: list[Segment] = []
         self._alive: list[Mask] = []  # the rows of each segment that are not deleted
@@ -247,10 +208,6 @@ class VectorWriter:
                 for segment, alive in zip(snapshot.segments, snapshot.alive, strict=True)
             ]
             self._max_chunk_no = max((int(s.columns["chunk_no"].max()) for s in self._segments), default=0)
-
-    def start_over(self) -> None:
-        """Drops all rows. Readers keep the published snapshot until the next `publish`."""
-        self._load(None)
 
     @property
     def row_count(self) -> int:

@@ -9,14 +9,7 @@ from dataclasses import dataclass
 
 from ctx.errors import StoreError
 from ctx.models import Chunk, Document
-from ctx.store.record import (
-    Statements,
-    chunks_between,
-    current_seq,
-    marks,
-    rows_among,
-    source_no_of,
-)
+from ctx.store.record import Statements, chunks_between, current_seq, marks, rows_among, source_no_of
 
 # The number of latest deletions that are recorded. An index that is further behind must be rebuilt, which
 # costs about as much as catching up.
@@ -117,8 +110,6 @@ class Write:
 
     def drop_chunks(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Deletes the chunks in these ranges of numbers, given as (first, last + 1)."""
-        if not ranges:
-            return
         self.connection.executemany(
             "DELETE FROM pending WHERE model_no IN (SELECT no FROM model) AND chunk_no >= ? AND chunk_no < ?",
             ranges,
@@ -227,10 +218,8 @@ def _store_documents(write: Write, sources: Mapping[str, int], entries: Sequence
         )
         (updates if entry.replaced else inserts).append(values)
     bound = marks(range(columns.count(",") + 1))
-    if inserts:
-        write.connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({bound}, ?)", inserts)
-    if updates:
-        write.connection.executemany(f"UPDATE document SET ({columns}) = ({bound}) WHERE no = ?", updates)
+    write.connection.executemany(f"INSERT INTO document ({columns}, no) VALUES ({bound}, ?)", inserts)
+    write.connection.executemany(f"UPDATE document SET ({columns}) = ({bound}) WHERE no = ?", updates)
 
 
 def _note_pending(connection: Statements, first: int, end: int) -> None:

@@ -22,7 +22,7 @@ from ctx.cluster import opensearch_client
 from ctx.cluster.opensearch import OpenSearchIndex
 from ctx.cluster.opensearch_client import Client, Refusal, node_addresses
 from ctx.cluster.opensearch_part import Part, action
-from ctx.cluster.opensearch_query import VECTOR_SETTINGS, vector_mappings
+from ctx.cluster.opensearch_query import VECTOR_MAPPINGS, VECTOR_SETTINGS
 from ctx.config.settings import Index
 from ctx.errors import Busy, ConfigError, StoreError
 from ctx.models import Filters
@@ -318,7 +318,7 @@ def test_an_opensearch_without_the_plugin_for_vectors_is_told_so() -> None:
         client(url) as nodes,
         pytest.raises(StoreError, match="has no k-NN plugin: install"),
     ):
-        Part(nodes, "ctx-vectors", (1, 1)).create(vector_mappings(), VECTOR_SETTINGS)
+        Part(nodes, "ctx-vectors", (1, 1)).create(VECTOR_MAPPINGS, VECTOR_SETTINGS)
 
 
 @pytest.fixture(scope="module")

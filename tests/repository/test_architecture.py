@@ -46,7 +46,7 @@ ORDER = [
 BUDGETS = {
     "(top)": 1950,
     "cli": 4775,
-    "cluster": 1950,
+    "cluster": 1925,
     "code": 600,
     "config": 1425,
     "connectors": 3450,
@@ -58,7 +58,7 @@ BUDGETS = {
     "scripts": 1575,
     "search": 1775,
     "server": 2725,
-    "store": 2750,
+    "store": 2650,
     "text": 450,
     "tools": 1500,
 }

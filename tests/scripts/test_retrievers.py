@@ -60,7 +60,7 @@ def test_a_langchain_chain_retrieves_passages(notes: Path) -> None:
     chain = retriever | RunnableLambda(lambda documents: "\n".join(entry.page_content for entry in documents))
     assert "Tag it" in chain.invoke("releasing tag")
     assert retriever.invoke("nothing-like-it") == []
-    with pytest.raises(ctx.CtxError, match="mode.*must be one of"):
+    with pytest.raises(ctx.CtxError, match=r"mode.*must be one of"):
         retriever.model_copy(update={"mode": "magic"}).invoke("x")
     retriever.close()
 

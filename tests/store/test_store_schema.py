@@ -21,7 +21,7 @@ from ctx.store.sqlite import SqliteCatalog
 TABLES = (
     "CREATE TABLE pets (name TEXT);\nCREATE TRIGGER t AFTER INSERT ON pets BEGIN SELECT 1; SELECT 2; END;",
 )
-LATER = (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; UPDATE pets SET age = 3;")
+LATER = (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER;\nUPDATE pets SET age = 3;")
 
 
 def mode_of(path: Path) -> int:
@@ -78,7 +78,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
         migrate(
             connection,
             "pets",
-            (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER; INSERT INTO nowhere VALUES (1);"),
+            (*TABLES, "ALTER TABLE pets ADD COLUMN age INTEGER;\nINSERT INTO nowhere VALUES (1);"),
         )
     assert [row[1] for row in connection.execute("PRAGMA table_info(pets)")] == ["name"]
     assert schema_version(connection, "pets") == 1

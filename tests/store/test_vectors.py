@@ -19,9 +19,10 @@ from ctx.models import Filters, Hit
 from ctx.store import segments as segments_module
 from ctx.store import vectors as vectors_module
 from ctx.store.folder import IndexDamaged, read_state
+from ctx.store.index import LocalIndex
 from ctx.store.record import VectorBatch
 from ctx.store.segments import CODED_ROWS, segment_sizes
-from ctx.store.vectors import VectorReader, VectorWriter
+from ctx.store.vectors import VectorWriter, open_snapshot
 
 DIM = 8
 
@@ -62,7 +63,13 @@ def nearest(
     filters: Filters = Filters(),  # noqa: B008
     model: str = "m",
 ) -> list[Hit]:
-    return VectorReader(str(folder), model).search(query, filters, k)
+    snapshot = open_snapshot(str(folder), model)
+    return snapshot.search(query, filters, k) if snapshot else []
+
+
+def index_of(vectors: Path) -> LocalIndex:
+    """The index whose vectors are in this folder."""
+    return LocalIndex(str(vectors.parent), lambda: "m")
 
 
 def numbers(hits: list[Hit]) -> list[int]:
@@ -161,8 +168,9 @@ def test_what_is_not_published_is_not_seen_and_lost_at_the_end(tmp_path: Path) -
 
 
 def test_a_reader_sees_each_state_whole_while_a_writer_publishes(tmp_path: Path) -> None:
-    reader = VectorReader(str(tmp_path), "m")
-    writer = VectorWriter(str(tmp_path), "m")
+    folder = tmp_path / "vectors"
+    reader = index_of(folder)
+    writer = VectorWriter(str(folder), "m")
     for step in range(1, 40):
         writer.put(
             batch((no, step, f"source {step}", step, unit(no)) for no in range(step * 10, step * 10 + 10))
@@ -170,11 +178,11 @@ def test_a_reader_sees_each_state_whole_while_a_writer_publishes(tmp_path: Path)
         if step > 1:
             writer.retain({step - 1: ()})
         writer.publish(step, "h")
-        hits = reader.search(unit(step * 10 + 3), Filters(), 100)
+        hits = reader.semantic(unit(step * 10 + 3), Filters(), 100, "m")
         assert sorted(numbers(hits)) == list(range(step * 10, step * 10 + 10))
         assert hits[0].chunk_no == step * 10 + 3
-        assert len(reader.search(unit(1), Filters(sources=frozenset({f"source {step}"})), 100)) == 10
-        assert reader.search(unit(1), Filters(sources=frozenset({f"source {step - 1}"})), 100) == []
+        assert len(reader.semantic(unit(1), Filters(sources=frozenset({f"source {step}"})), 100, "m")) == 10
+        assert reader.semantic(unit(1), Filters(sources=frozenset({f"source {step - 1}"})), 100, "m") == []
 
 
 # Publishes states of which each replaces every row of the one before, of 60 rows by an own source each.
@@ -193,26 +201,27 @@ for step in range(1, 10**6):
 
 
 def test_a_writer_killed_at_any_moment_leaves_one_state_or_the_next(tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
-    reader = VectorReader(str(tmp_path), "m")
+    reader = index_of(folder)
     published = 0
     for lines in (1, 2, 5, 9):
-        command = [sys.executable, "-c", PUBLISHING, str(tmp_path)]
+        command = [sys.executable, "-c", PUBLISHING, str(folder)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert child.stdout is not None
         for _ in range(lines):
             published = int(child.stdout.readline())
-            hits = reader.search(unit(0), Filters(), 100)
+            hits = reader.semantic(unit(0), Filters(), 100, "m")
             assert len(hits) == 60
             assert len({hit.document_no for hit in hits}) == 1
         child.send_signal(signal.SIGKILL)
         child.communicate()
-        for view in (reader, VectorReader(str(tmp_path), "m")):
-            hits = view.search(unit(0), Filters(), 100)
+        for view in (reader, index_of(folder)):
+            hits = view.semantic(unit(0), Filters(), 100, "m")
             assert len(hits) == 60
             [state] = {hit.document_no for hit in hits}
             assert state >= published
-        assert VectorWriter(str(tmp_path), "m").applied == state
+        assert VectorWriter(str(folder), "m").applied == state
 
 
 def test_the_files_are_private_under_any_umask(tmp_path: Path) -> None:
@@ -301,25 +310,27 @@ def test_a_state_that_names_another_file_is_damaged(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("coded", [True, False])
 def test_a_damaged_row_is_never_a_result(tmp_path: Path, coded: bool) -> None:
+    folder = tmp_path / "vectors"
     rows = units(2, COUNT if coded else 500, DIM)
-    writer = VectorWriter(str(tmp_path), "m")
+    writer = VectorWriter(str(folder), "m")
     writer.put(of_matrix(rows))
     writer.publish(1, "h")
-    reader = VectorReader(str(tmp_path), "m")
-    assert numbers(reader.search(rows[49], Filters(), 1)) == [50]
+    reader = index_of(folder)
+    assert numbers(reader.semantic(rows[49], Filters(), 1, "m")) == [50]
     table_bytes, *_ = segment_sizes(len(rows), DIM)
     for damage in (10 * rows[49], np.full(DIM, np.nan)):
-        with open(segment(tmp_path), "r+b") as file:
+        with open(segment(folder), "r+b") as file:
             file.seek(table_bytes + 49 * DIM * 4)
             file.write(damage.astype("<f4").tobytes())
         with pytest.raises(IndexDamaged):
-            reader.search(rows[49], Filters(), 1)
+            reader.semantic(rows[49], Filters(), 1, "m")
 
 
 def test_a_file_cut_under_a_reader_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
-    built(tmp_path)
-    reader = VectorReader(str(tmp_path), "m")
-    assert reader.search(unit(1), Filters(), 1)
-    os.truncate(segment(tmp_path), 4096)
+    folder = tmp_path / "vectors"
+    built(folder)
+    reader = index_of(folder)
+    assert reader.semantic(unit(1), Filters(), 1, "m")
+    os.truncate(segment(folder), 4096)
     with pytest.raises(IndexDamaged):
-        reader.search(unit(1), Filters(), 1)
+        reader.semantic(unit(1), Filters(), 1, "m")
