@@ -86,7 +86,7 @@ class Store(NamedTuple):
 
 
 def store_of(config: Config) -> Store:
-    """The store of a configuration. Raises `StoreError`."""
+    """The store that a configuration names. Raises `StoreError` if its files cannot be read."""
     location = locate(config, os.environ)
     KeyRing(location.memory, location.keys).close()  # moves the keys that an earlier version stored elsewhere
     return Store(config.db.path, location.memory)
@@ -331,8 +331,8 @@ def _check_catalog(path: str) -> None:
 
 
 def _check_origin(path: str) -> None:
-    """Raises `StoreError` for a file of another program, and for a file with triggers, views or computed
-    columns. The check of the pages would evaluate computed columns, which could take forever.
+    """Raises `StoreError` for a file that another program made, and for one with triggers, views or computed
+    columns. ctx makes none of these, and SQLite's check of a file computes the columns, which may never end.
     """
     try:
         with _looked_at(path) as connection:

@@ -367,7 +367,7 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
         bind=server.bind,
         cors_origins=tuple(server.cors_origins),
         cross_site_tools=server.cross_site_tools,
-        api_keys=(server.api_key_env,) if server.api_key_env else (),  # only whether it is set
+        api_keys=(server.api_key_env,) if server.api_key_env else (),  # doctor checks only that it is set
     )
     every_page = "*" in server.cors_origins and not server.api_key_env
     hint = "; [server] cors_origins = [] closes it" if every_page else ""

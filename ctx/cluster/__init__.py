@@ -54,7 +54,9 @@ def open_catalog(url: str, path: str) -> "PostgresCatalog":
 
 
 def check_database(url: str, timeout_s: float) -> None:
-    """Raises `StoreError` if no server of the URL answers within `timeout_s`, and `ConfigError`."""
+    """Raises `StoreError` if no server in `url` answers within `timeout_s`, and `ConfigError` if `url` is
+    wrong.
+    """
     with needs_extra("[store] url", "PostgreSQL"):
         from ctx.cluster.postgres import check_reached
     check_reached(url, timeout_s)

@@ -89,7 +89,8 @@ class Walk:
         self.log.problem(prefix.rstrip("/"), message)
 
     def ruled(self, folder: str, prefix: str, scope: Scope, names: Container[str]) -> Scope | None:
-        """The scope of a folder with its own ignore files; None if it must not be entered."""
+        """The scope for a folder: `scope` and the rules of the ignore files in it. None if rules exclude the
+        folder."""
         if prefix and any(marker in names for marker in CACHE_MARKERS):
             return None
         if prefix and all(name in names for name in ("HEAD", "objects", "refs")):  # a bare repository of git

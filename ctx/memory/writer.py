@@ -169,7 +169,8 @@ class Writer(Reader):
         self.run(aliases, home, theirs, members, home)
         self.run(moved.format("memory_replies") + unless("key", "replies"), home, theirs, home)
         self.run(moved.format("memory_journal"), home, theirs)
-        self._count_purge()  # caches expect new vectors only behind the last one that they know
+        # Caches read only vectors with higher numbers than those they have, unless this count changes.
+        self._count_purge()
         empty(self.engine, theirs)
         retire(self.engine, theirs)
         self._count += len(nos)

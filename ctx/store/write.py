@@ -67,7 +67,8 @@ class Write:
         return source_no_of(self.connection, name)
 
     def ensure_model(self, name: str, dim: int) -> int:
-        """The number of a model. Creates a model that does not exist, with all chunks pending. Raises
+        """The number of an embedding model in this catalog. A new model is added, and all chunks wait to be
+        embedded with it. Raises
         `StoreError` if `dim` differs from the stored number of dimensions.
         """
         row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
