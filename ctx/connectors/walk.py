@@ -89,8 +89,9 @@ class Walk:
         self.log.problem(prefix.rstrip("/"), message)
 
     def ruled(self, folder: str, prefix: str, scope: Scope, names: Container[str]) -> Scope | None:
-        """The scope for a folder: `scope` and the rules of the ignore files in it. None if rules exclude the
-        folder."""
+        """The scope for a folder: `scope` and the rules of its ignore files. None if the folder must not be
+        entered: a cache, a copy of a work tree, or a bare repository.
+        """
         if prefix and any(marker in names for marker in CACHE_MARKERS):
             return None
         if prefix and all(name in names for name in ("HEAD", "objects", "refs")):  # a bare repository of git

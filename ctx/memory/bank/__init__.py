@@ -114,7 +114,8 @@ class MemoryBank(Putting, Changing):
 
 def _is_same(stored: Memory, memory: Memory) -> bool:
     """Whether a stored memory is the same as an imported one. It still is if it was read, replaced or
-    deleted after it was stored."""
+    deleted after it was stored.
+    """
     return (
         all(getattr(stored, COLUMN_OF[name]) == getattr(memory, COLUMN_OF[name]) for name in SETTABLE)
         and (memory.superseded_by is None or memory.superseded_by == stored.superseded_by)
