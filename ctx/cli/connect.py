@@ -288,9 +288,9 @@ def _changed(file: ClientFile, removed: Iterable[str], added: Mapping[str, Entry
     """The edit that removes and adds entries. It deletes the file if nothing is left in it."""
     # Only tomlkit keeps the comments of a TOML file.
     document: Any = tomlkit.parse(file.before or "") if file.form == "toml" else {**file.document}
-    table = document.get(file.key, {})
     for name in removed:
-        del table[name]
+        del document[file.key][name]  # fetched anew each time: a deletion may invalidate a table of tomlkit
+    table = document.get(file.key, {})
     table |= added
     document[file.key] = table
     if not table:

@@ -14,6 +14,7 @@ from ctx.config.settings import SHIPPED_PACKS
 from ctx.data_folder import Entry, entries, entry_named, forget, projects_folder
 from ctx.errors import BadRequest, ConfigError, NotFound, StoreError
 from ctx.memory.bank import MemoryBank
+from ctx.memory.bank.read import MAX_LIMIT
 from ctx.memory.folder import Folder
 from ctx.memory.imports import import_from, piped_source, read_source
 from ctx.memory.imports.replies import Source
@@ -132,17 +133,24 @@ def run_banks(workspace: Workspace, args: Namespace) -> int:
 
 def run_list(workspace: Workspace, args: Namespace) -> int:
     bank = _bank(workspace.memory, args.bank)
-    page = bank.browse(
-        _filter(args),
-        order="-timestamp",
-        limit=args.limit,
-        as_of=args.as_of,
-        include_superseded=args.superseded,
-        forgotten=args.forgotten,
-    )
-    listing = _records_table([(record, None) for record in page["items"]])
-    reply = {"bank": bank.id, "memories": page["items"], "cursor": page["cursor"]}
-    return tell(args.json, reply, listing)
+    items: list[JSON] = []
+    cursor = None
+    while len(items) < args.limit:
+        page = bank.browse(
+            _filter(args),
+            order="-timestamp",
+            limit=min(MAX_LIMIT, args.limit - len(items)),
+            cursor=cursor,
+            as_of=args.as_of,
+            include_superseded=args.superseded,
+            forgotten=args.forgotten,
+        )
+        items += page["items"]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    listing = _records_table([(record, None) for record in items])
+    return tell(args.json, {"bank": bank.id, "memories": items, "cursor": cursor}, listing)
 
 
 def run_search(workspace: Workspace, args: Namespace) -> int:

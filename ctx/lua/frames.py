@@ -74,6 +74,10 @@ class Channel:
     def close(self) -> None:
         self._socket.close()
 
+    def has_input(self) -> bool:
+        """Whether the worker has sent something or has ended. Does not wait."""
+        return bool(self._readable.poll(0))
+
     def send(self, letter: bytes, payload: bytes, deadline: Deadline) -> None:
         """Send a frame. Raises `FrameError` (too long), `WorkerGone`, `DeadlinePassed`."""
         if len(payload) > MAX_FRAME_BYTES:

@@ -242,7 +242,7 @@ def _located(policy: Policy, payload: bytes, operation: str) -> Iterator[tuple[s
         yield root, path
     except OSError as error:
         text = payload[:120].decode("utf-8", "backslashreplace")
-        special = error.errno == errno.EINVAL
+        special = error.errno in (errno.EINVAL, errno.EXDEV)  # EXDEV: the root folder itself
         reason = "not a regular file" if special else os.strerror(error.errno or 0)
         raise ToolError(f"{operation}: {reason}: {text}") from error
 

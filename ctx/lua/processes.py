@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 _SOCKET_TYPE = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_STREAM
 _START_TIMEOUT_S = 20.0  # long enough for a machine that swaps; a start usually takes 0.1 s
 _END_TIMEOUT_S = 2.0
+_PAUSE_S = 5.0  # between two attempts to start the zygote, if the first one failed
 _PARTS = ("prelude", "dates", "memory")
 _BOOT = "import sys; sys.path += sys.argv[2:]; from ctx.lua.worker import main; main(sys.argv[1])"
 
@@ -59,6 +61,7 @@ class WorkerProcesses:
         self._retired: SimpleQueue[Worker | None] = SimpleQueue()
         self._lock = threading.Lock()  # held during an order, because the zygote answers one at a time
         self._closed = False
+        self._restart_at_s = 0.0  # no restart of the zygote is tried before, on the monotonic clock
 
     @property
     def zygote_pid(self) -> int:
@@ -83,10 +86,13 @@ class WorkerProcesses:
         """Take an unused worker. Raises `Busy` if none can be started, and `ToolError` if the sandbox is
         closed.
         """
-        try:
-            return self.spares.popleft()
-        except IndexError:
-            return self._fork(b"F")
+        with suppress(IndexError):
+            while True:
+                worker = self.spares.popleft()
+                if not worker.channel.has_input():  # an idle worker sends nothing, so this one has died
+                    return worker
+                self.retire(worker)
+        return self._fork(b"F")
 
     def probe(self, name: str) -> Worker:
         """A new worker that runs the probe `name` of `lockdown.PROBES`. Raises the errors of `take`."""
@@ -150,10 +156,16 @@ class WorkerProcesses:
             if len(answer) == ANSWER.size:
                 pid_or_status: int = ANSWER.unpack(answer)[0]
                 return pid_or_status
+            if time.monotonic() < self._restart_at_s:
+                raise Busy("the Lua sandbox does not start; see the server's log", retry_after_s=_PAUSE_S)
             logger.error("the sandbox's zygote ended; starting another")
             self._end_zygote()
             self._drop_spares()
-            self._start_zygote()
+            try:
+                self._start_zygote()
+            except (CtxError, OSError) as error:
+                self._restart_at_s = time.monotonic() + _PAUSE_S
+                raise Busy("the Lua sandbox does not start; see the server's log") from error
         raise Busy("the Lua sandbox was restarted; try again", retry_after_s=2.0)
 
     def _end_zygote(self) -> None:

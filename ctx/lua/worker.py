@@ -197,6 +197,8 @@ class _Zygote:
         self.address_space = mapped + 2 * memory_bytes + (64 << 20) if mapped else 0
 
     def lock_down(self) -> None:
+        # A server that ignores SIGCHLD passes this on, and then the system forgets how a worker ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         null = os.open("/dev/null", os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)

@@ -303,6 +303,8 @@ def take_over(ring: Keys, path: str) -> None:
         with files.locked(path, beneath=folder):
             entries = json.loads(files.read_file(path, beneath=folder))["keys"]
             records = [KeyRecord(**{**entry, "banks": tuple(entry["banks"])}) for entry in entries]
+            if any(len(bytes.fromhex(record.sha256)) != 32 for record in records):
+                raise ValueError("not a SHA-256 hash")
             ring.add(records)
             os.replace(path, f"{path}.moved")
             files.sync(folder)

@@ -117,6 +117,7 @@ class McpServer:
         self._semantic = semantic
         self._packs = packs
         self._more_instructions = (*notes, *(pack.instructions for pack in packs))
+        self._described: tuple[int, str] | None = None  # (seq of the catalog, its instructions), as a cache
         self.server: Server[Any] = Server(
             "ctx",
             version=__version__,
@@ -196,12 +197,16 @@ class McpServer:
         """Instructions for models that describe the index, or short ones if the catalog cannot be read."""
         try:
             catalog = self._catalog()
+            seq = catalog.seq()
+            if self._described is not None and self._described[0] == seq:
+                return self._described[1]
             documents = catalog.list_documents(None, SAMPLE)
             tops = Counter(row.source_id.partition("/")[0] for row in documents if "/" in row.source_id)
             statuses, media_types = catalog.statuses(None, ()), catalog.media_types()
         except CtxError:
             return shapes.short_instructions(self._semantic)
-        return shapes.index_instructions(statuses, media_types, tops, self._semantic)
+        self._described = seq, shapes.index_instructions(statuses, media_types, tops, self._semantic)
+        return self._described[1]
 
     # -- tools -----------------------------------------------------------------------------------------------
 

@@ -147,17 +147,30 @@ def tool_result(
     """
     if isinstance(result, dict):
         content = result.get("content")
-        if tool.output_schema is None and isinstance(content, list) and content:
+        if tool.output_schema is None and _is_content(content):
             with suppress(ValueError):  # not MCP content
                 return types.CallToolResult.model_validate(result)
         if tool.builtin and tool.name == "get" and isinstance(result.get("body"), str):
             omitted = {"body"} if chunks else {"body", "chunks"}
             fields = {key: value for key, value in result.items() if key not in omitted}
             return _answer(sound(result["body"]), fields)
-    result = errors.storable(result)
     option = orjson.OPT_INDENT_2 if pretty else None
-    text = result if isinstance(result, str) else orjson.dumps(result, option=option).decode()
+    try:
+        text = orjson.dumps(result, option=option).decode()
+    except TypeError:  # a lone surrogate, or a number beyond 64 bits
+        result = errors.storable(result)
+        text = orjson.dumps(result, option=option).decode()
+    if isinstance(result, str):
+        text = result
     return _answer(text, result if isinstance(result, dict) else {"result": result})
+
+
+def _is_content(value: JSON) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(block, dict) and "type" in block for block in value)
+    )
 
 
 def text_result(result: JSON) -> types.CallToolResult:

@@ -224,13 +224,19 @@ class Proxy:
         # The HTTP proxy in the environment is not used for this machine.
         self._http = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_loopback(host))
         self._version: str | None = None  # the MCP version that `initialize` negotiated
+        self._calls: dict[str | int, anyio.CancelScope] = {}  # the requests that wait for a reply
 
     async def run(self, reading: Incoming, writing: Outgoing) -> None:
         """Forwards messages until the client's input ends."""
         async with self._http, writing, anyio.create_task_group() as tasks:
             async for item in reading:
                 message = item.message.model_dump(by_alias=True, exclude_unset=True)
-                tasks.start_soon(self._carry, message, writing)
+                if message.get("method") == "notifications/cancelled":
+                    id = (message.get("params") or {}).get("requestId")
+                    if isinstance(id, str | int) and id in self._calls:
+                        self._calls[id].cancel()  # closes its connection, which ends the call
+                else:
+                    tasks.start_soon(self._carry, message, writing)
             tasks.cancel_scope.cancel()  # ends the subscriptions, which are the only requests still open
 
     async def _carry(self, message: dict[str, Any], writing: Outgoing) -> None:
@@ -238,14 +244,20 @@ class Proxy:
             info = (message.get("params") or {}).get("clientInfo")
             if isinstance(info, dict) and info.get("name"):
                 self._http.headers["X-Ctx-Client"] = inbound.encode_header_value(str(info["name"])[:80])
-        try:
-            await self._deliver(message, writing)
-        except _Undelivered as error:
-            logger.warning("%s", error)
-            if "id" in message and "method" in message:
-                failure = types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
-                reply = types.JSONRPCError(jsonrpc="2.0", id=message["id"], error=failure)
-                await writing.send(SessionMessage(reply))
+        id = message.get("id") if "method" in message else None
+        with anyio.CancelScope() as scope:
+            if id is not None:
+                self._calls[id] = scope
+            try:
+                await self._deliver(message, writing)
+            except _Undelivered as error:
+                logger.warning("%s", error)
+                if id is not None:
+                    failure = types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
+                    reply = types.JSONRPCError(jsonrpc="2.0", id=id, error=failure)
+                    await writing.send(SessionMessage(reply))
+        if id is not None and self._calls.get(id) is scope:
+            del self._calls[id]
 
     async def _deliver(self, message: dict[str, Any], writing: Outgoing) -> None:
         """Sends a message. With `find`, waits up to `RESTART_S` for the server to be reachable."""

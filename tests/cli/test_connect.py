@@ -247,6 +247,14 @@ def test_toml_keeps_its_comments_and_tables(folder: Path) -> None:
     assert tomllib.loads(path.read_text()) == tomllib.loads(text)
 
 
+def test_entries_on_both_sides_of_another_table_are_removed(folder: Path) -> None:
+    entry = 'command = "ctx"\nargs = ["mcp"]\n'
+    text = f"[mcp_servers.ctx]\n{entry}\n[profiles.q]\na = 1\n\n[mcp_servers.ctx-two]\n{entry}"
+    path = _written(folder / ".codex/config.toml", text)
+    reply = _connect(folder, "codex", "--remove")
+    assert (reply.returncode, tomllib.loads(path.read_text())) == (0, {"profiles": {"q": {"a": 1}}})
+
+
 @pytest.mark.parametrize(
     ("client", "text"),
     [

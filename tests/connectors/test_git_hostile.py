@@ -44,10 +44,18 @@ class Trap(NamedTuple):
         return path
 
 
+Plant = Callable[[Path, Trap], None]
+"""Lays a trap in a bare repository."""
+
+
 def settings(copy: Path, trap: Trap, *lines: str) -> None:
     """Appends `[section] key = value` lines to the copy's configuration; TRAP is the program."""
     with open(copy / "config", "a") as file:
         file.writelines(line.replace("TRAP", trap.script()) + "\n" for line in lines)
+
+
+def configured(*lines: str) -> Plant:
+    return lambda copy, trap: settings(copy, trap, *lines)
 
 
 TRAPS = [
@@ -69,7 +77,7 @@ TRAPS = [
 ]
 
 
-def alternates(name: str) -> Callable[[Path, Trap], None]:
+def alternates(name: str) -> Plant:
     """Objects of another repository, with the command that lists its branches."""
 
     def plant(copy: Path, trap: Trap) -> None:
@@ -80,7 +88,7 @@ def alternates(name: str) -> Callable[[Path, Trap], None]:
     return plant
 
 
-def hooks(folder: str, *lines: str) -> Callable[[Path, Trap], None]:
+def hooks(folder: str, *lines: str) -> Plant:
     def plant(copy: Path, trap: Trap) -> None:
         settings(copy, trap, *lines)
         (copy / folder).mkdir(exist_ok=True)
@@ -90,11 +98,115 @@ def hooks(folder: str, *lines: str) -> Callable[[Path, Trap], None]:
     return plant
 
 
+def included(copy: Path, trap: Trap) -> None:
+    settings(copy, trap, "[include] path = more.config")
+    (copy / "more.config").write_text("\n".join(TRAPS).replace("TRAP", trap.script()) + "\n")
+
+
+def included_by_folder(copy: Path, trap: Trap) -> None:
+    included(copy, trap)
+    settings(copy, trap, '[includeIf "gitdir:/**"] path = more.config')
+
+
+def of_a_worktree(copy: Path, trap: Trap) -> None:
+    settings(copy, trap, "[core] repositoryformatversion = 1", "[extensions] worktreeConfig = true")
+    (copy / "config.worktree").write_text("\n".join(TRAPS).replace("TRAP", trap.script()) + "\n")
+
+
+def common_folder(copy: Path, trap: Trap) -> None:
+    (copy / "commondir").write_text(f"{trap.repository()}\n")
+
+
+def git_folder(copy: Path, trap: Trap) -> None:
+    (copy / ".git").write_text(f"gitdir: {trap.repository()}\n")
+    (copy / "gitdir").write_text(f"{trap.repository()}\n")
+    settings(copy, trap, *TRAPS)
+
+
+def linked(name: str) -> Plant:
+    """A part of the copy is a link to the same part of the stranger's repository, where git would write."""
+
+    def plant(copy: Path, trap: Trap) -> None:
+        target = trap.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(copy / name) if (copy / name).is_dir() else (copy / name).unlink(missing_ok=True)
+        source = trap.repository() / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            shutil.copy(source, target)
+        else:
+            target.mkdir()
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).symlink_to(target)
+
+    return plant
+
+
+def linked_whole(copy: Path, trap: Trap) -> None:
+    shutil.rmtree(copy)
+    copy.symlink_to(trap.repository())
+
+
+def grafted(copy: Path, trap: Trap) -> None:
+    settings(copy, trap, *TRAPS)
+    (copy / "info").mkdir(exist_ok=True)
+    (copy / "info" / "grafts").write_text("")
+    (copy / "shallow").write_text("")
+
+
+def cookies(copy: Path, trap: Trap) -> None:
+    """git's own way to write a file of anybody's choice."""
+    settings(copy, trap, f"[http] cookieFile = {trap.mark}", "[http] saveCookies = true")
+
+
+def piped(copy: Path, _: Trap) -> None:
+    (copy / "HEAD").unlink()
+    os.mkfifo(copy / "HEAD")
+
+
+PLANTS: dict[str, Plant] = {
+    **{line.replace('"', ""): configured(line) for line in TRAPS},
+    "all at once": configured(*TRAPS),
+    "another address": configured('[url "ext::TRAP "] insteadOf = http', '[protocol "ext"] allow = always'),
+    "another program for the address": configured('[remote "ctx"] vcs = ext', '[remote "origin"] vcs = ext'),
+    "a signature to check": configured("[log] showSignature = true", '[gpg] program = "TRAP"'),
+    "alternates": alternates("alternates"),
+    "alternates of the web": alternates("http-alternates"),
+    "hooks": hooks("hooks"),
+    "hooks elsewhere": hooks("other", "[core] hooksPath = other"),
+    "an included file": included,
+    "a file included by folder": included_by_folder,
+    "a worktree's configuration": of_a_worktree,
+    "a common folder elsewhere": common_folder,
+    "a git folder elsewhere": git_folder,
+    "grafts": grafted,
+    "cookies": cookies,
+    "a pipe": piped,
+    "a link as a whole": linked_whole,
+    **{
+        f"a link as {name}": linked(name) for name in ("config", "HEAD", "objects", "refs", "logs", "shallow")
+    },
+    "a link as a folder of objects": linked("objects/pack"),
+    "a link as a folder of loose objects": linked("objects/0a"),
+    "a link as a folder of branches": linked("refs/ctx"),
+}
+
+hostile = pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS.keys())
+
+
 @pytest.fixture
 def trap(tmp_path: Path) -> Trap:
     folder = tmp_path / "outside"
     folder.mkdir()
     return Trap(folder)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 def remotes(upstream: Upstream, web: str) -> list[str]:
@@ -134,6 +246,55 @@ def test_a_stranger_who_writes_into_cache_dir_cannot_name_the_clone(
     clones = set((tmp_path / "cache").glob("*.git")) - {planted}
     assert len(clones) == 2  # one for each user
     assert not trap.mark.exists()
+
+
+def attempt(source: GitConnector) -> Scan | str:
+    """A scan, or why there is none."""
+    try:
+        return Scan(source)
+    except SourceError as error:
+        return error.message
+
+
+def copy_of(source: GitConnector) -> Path:
+    return Path(source.copy.path)
+
+
+@hostile
+def test_what_was_laid_into_a_copy_of_ours_is_not_obeyed(
+    upstream: Upstream, tmp_path: Path, trap: Trap, plant: Plant
+) -> None:
+    """As a `git pull` could, where `cache_dir` is within the project."""
+    upstream.commit({"a.md": "a"})
+    source = connector(upstream, tmp_path)
+    first = Scan(source)
+    plant(copy_of(source), trap)
+    upstream.commit({"b.md": "b"})
+    before = everything(trap.folder)
+    result = attempt(source)
+    assert everything(trap.folder) == before
+    if plant is linked_whole:  # which is nothing of ours any more
+        assert "ctx did not make" in str(result)
+    else:
+        assert isinstance(result, Scan), result
+        assert result.data == {"a.md": b"a", "b.md": b"b"}
+    assert first.ids == {"a.md"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for line in TRAPS if "credential" in line or "ssh" in line or "Proxy" in line or "ask" in line],
+)
+def test_what_was_laid_into_a_copy_of_ours_is_not_asked_for_a_password(
+    upstream: Upstream, tmp_path: Path, web: str, trap: Trap, line: str
+) -> None:
+    upstream.commit({"a.md": "a"})
+    for url in remotes(upstream, web)[1:]:
+        source = connector(url, tmp_path, timeout_s=20)
+        assert isinstance(attempt(source), str)
+        settings(copy_of(source), trap, line)
+        assert isinstance(attempt(source), str)
+        assert not trap.mark.exists()
 
 
 def test_a_cloned_project_runs_nothing_when_it_is_indexed(

@@ -73,6 +73,15 @@ def test_a_worker_killed_from_outside_is_a_tool_error_and_the_next_call_works(po
     assert run(pool, "return 1") == 1
 
 
+def test_an_idle_worker_that_was_killed_is_not_handed_out(pool: WatchedPool) -> None:
+    assert run(pool, "return 1") == 1
+    assert pool._processes is not None
+    for worker in list(pool._processes.spares):
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.channel._readable.poll(10_000)  # until the system has closed the worker's socket
+    assert [run(pool, "return 1") for _ in range(3)] == [1, 1, 1]
+
+
 def test_memory_is_capped_and_told(pool: WatchedPool) -> None:
     assert (
         "not enough memory"

@@ -134,7 +134,15 @@ def test_a_name_that_no_list_could_show_is_refused(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "[" * 200_000, '{"version": 1, "keys": [{}]}', '{"version": 1}']
+    "content",
+    [
+        "",
+        "[]",
+        "[" * 200_000,
+        '{"version": 1, "keys": [{}]}',
+        '{"version": 1}',
+        '{"keys": [{"id": "a", "name": "b", "banks": ["*"], "sha256": "no hash", "created_ms": 1}]}',
+    ],
 )
 def test_a_file_that_is_no_key_file_stops_the_start(tmp_path: Path, content: str) -> None:
     (tmp_path / "keys.json").write_text(content)

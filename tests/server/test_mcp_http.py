@@ -164,7 +164,11 @@ def test_a_tool_may_return_mcp_content(serve: Serve, mcp: Services) -> None:
     }
     mcp.toolbox.add(Tool("draw", "Draws", ANYTHING, lambda arguments, caller: picture))
     mcp.toolbox.add(Tool("words", "Says", ANYTHING, lambda arguments, caller: "just text \ud800"))
+    plain = {"content": [{"text": "first page"}], "total": 1}
+    mcp.toolbox.add(Tool("page", "A page", ANYTHING, lambda arguments, caller: plain))
     client = serve(mcp).client
+    page_result = answered(client.post("/mcp", json=message("tools/call", {"name": "page"})))["result"]
+    assert page_result["structuredContent"] == plain, "not MCP content, so no field is lost"
     picture_result = answered(client.post("/mcp", json=message("tools/call", {"name": "draw"})))["result"]
     assert [block["type"] for block in picture_result["content"]] == ["image", "text"]
     words_result = answered(client.post("/mcp", json=message("tools/call", {"name": "words"})))["result"]
