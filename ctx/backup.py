@@ -400,13 +400,21 @@ def _overwrite(connection: sqlite3.Connection, partial: str, index: str | None, 
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("COMMIT")  # EXCLUSIVE mode keeps the lock after the commit
-    if only_empty and counts_of(connection)[0]:
+    if only_empty and _holds_memories(connection):
         raise BadRequest(_IS_THERE)
     # Deletes the index first, so that no old index is used with the new catalog if the process is killed.
     if index:
         discard(index)
     with _looked_at(partial) as source:
         source.backup(connection)
+
+
+def _holds_memories(connection: sqlite3.Connection) -> bool:
+    """Whether there are memories, also forgotten ones, which can be restored."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'memories'"
+    if not connection.execute(tables).fetchone()[0]:
+        return False
+    return connection.execute("SELECT 1 FROM memories LIMIT 1").fetchone() is not None
 
 
 def _not_replaced(error: sqlite3.DatabaseError) -> StoreError:

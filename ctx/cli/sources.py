@@ -53,6 +53,8 @@ def init_options(options: Parser) -> None:
 
 def run_init(args: Namespace) -> int:
     path = args.config or "ctx.toml"
+    if os.path.isdir(path):
+        raise ConfigError(f"{path} is a folder")
     if os.path.exists(path) and not args.force:
         warn(f"{path} already exists; nothing was written (--force replaces it).")
         return tell(args.json, {"file": os.path.abspath(path), "written": False})

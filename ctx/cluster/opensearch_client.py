@@ -4,6 +4,7 @@ The library distributes requests over the nodes and skips a node that fails. Eve
 twice with the same effect (documents have external versions), so failed requests are sent again.
 """
 
+import base64
 import json
 import logging
 import ssl
@@ -99,10 +100,12 @@ class Client:
         headers = {"user-agent": f"ctx/{__version__}"}
         if settings.api_key:
             headers["authorization"] = f"ApiKey {settings.api_key}"
+        elif credentials is not None:  # not by `http_auth`, which encodes them as Latin-1
+            pair = base64.b64encode(":".join(credentials).encode())
+            headers["authorization"] = f"Basic {pair.decode()}"
         self.engine = OpenSearch(
             nodes,
             headers=headers,
-            http_auth=None if settings.api_key else credentials,
             ssl_context=_tls(settings.ca_file) if any(node["use_ssl"] for node in nodes) else None,
             timeout=settings.timeout_secs,
             max_retries=len(nodes) - 1,  # tries each node once; `ask` tries again after a pause

@@ -210,12 +210,15 @@ def _instances(tables: Table, group: str, kind: str) -> Iterator[tuple[str, Tabl
 
 def _chosen(tables: Table, name: str) -> Table:
     """The keys of a section that ctx also has and whose values differ from Context Harness's defaults."""
-    return {
+    chosen = {
         key: value
         for key, value in as_table(tables.get(name)).items()
         if key in keys_of(SECTIONS[name])
         if f"{name}.{key}" not in _UNUSED and value != _ITS_DEFAULTS.get(f"{name}.{key}")
     }
+    if isinstance(limit := chosen.get("final_limit"), int):
+        chosen["final_limit"] = min(100, limit)  # the maximum of ctx
+    return chosen
 
 
 def _embedding(table: Table) -> Table:
@@ -239,7 +242,9 @@ def _script(
     entries: Table, label: str, base: str, root: str, read_script: Callable[[str], str]
 ) -> Iterator[str]:
     """Rewrites the path of a script, and allows it the environment variables in its text. Yields notes."""
-    path = str(entries.get("path"))
+    path = entries.get("path")
+    if not isinstance(path, str):
+        return
     entries["path"] = _moved(path, base, root)
     text = read_script(os.path.join(base, os.path.expanduser(path)))
     variables = sorted(set(_VARIABLE_READ.findall(text)))
@@ -264,8 +269,8 @@ def _source(entries: Table, table: Table, label: str, base: str, root: str) -> I
         entries["max_file_bytes"] = table["max_extract_bytes"]
     if label.startswith("connectors.git."):
         entries.setdefault("branch", "main")
-        if ":" not in str(entries.get("url")):
-            entries["url"] = _moved(entries.get("url"), base, root)
+        if isinstance(url := entries.get("url"), str) and ":" not in url:
+            entries["url"] = _moved(url, base, root)
         if entries.pop("cache_dir", None) is not None:
             yield f"[{label}] cache_dir is left out: clones are in your own cache folder"
 

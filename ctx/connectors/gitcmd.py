@@ -103,6 +103,8 @@ class Git:
             "core.hooksPath": os.devnull,
             "core.fsmonitor": "false",
             "protocol.version": "2",
+            "gc.auto": "0",  # `Repository` combines the packs, under its lock
+            "maintenance.auto": "false",
             "http.lowSpeedLimit": "1",  # bytes a second; so low that only dead connections end, not slow ones
             "http.lowSpeedTime": "60",
             "log.showSignature": "false",
@@ -161,7 +163,8 @@ class Git:
                 while process.returncode is None:
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(max(0.0, min(LOOK_S, deadline_s - time.monotonic())))
-                    self._check(process, arguments[0], os.fstat(out.fileno()).st_size)
+                    written = max(os.fstat(file.fileno()).st_size for file in (out, err))
+                    self._check(process, arguments[0], written)
                     if process.returncode is None and time.monotonic() >= deadline_s:
                         late = f"did not finish in {timeout_s:g} s and was stopped"
                         raise SourceError(f"{self.name}: git {arguments[0]} {late}")

@@ -232,7 +232,7 @@ class Repository:
 
     def _tidy(self, lock: int) -> None:
         """Combine the packs with `git gc` if there are more than `PACKS`. Needs the exclusive lock."""
-        settings = ["-c", f"gc.autoPackLimit={PACKS}", "-c", "gc.autoDetach=false"]
+        settings = ["-c", "gc.auto=6700", "-c", f"gc.autoPackLimit={PACKS}", "-c", "gc.autoDetach=false"]
         try:
             self.git.run([*settings, "gc", "--auto", "--quiet"], timeout_s=self.timeout_s, keep_fds=[lock])
         except GitFailed as error:

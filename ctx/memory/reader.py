@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ctx.clock import DAY_MS
 from ctx.memory.columns import JSON_COLUMNS, Memory, plain_number
 from ctx.memory.filters import Condition, same
 from ctx.memory.schema import IN_NUMBERS, IN_TEXTS, Engine, listed
@@ -89,6 +90,18 @@ class Reader:
                 *row, self.op_no = row
             self.bank = BankRow._make([*row[:3], json.loads(row[3]), *row[4:]])
         self.bank_no = self.bank.bank_no
+
+    def following_ms(self, now_ms: int) -> int:
+        """The time of the next operation in milliseconds, normally `now_ms`.
+
+        If the clock was set back by at most a day, it is just after the last operation, so that memories
+        keep their order.
+        """
+        rows = self._column(
+            "SELECT at_ms FROM memory_journal WHERE bank_no = ? ORDER BY no DESC LIMIT 1", self.bank_no
+        )
+        set_back = rows and now_ms < rows[0] <= now_ms + DAY_MS
+        return int(rows[0]) + 1 if set_back else now_ms
 
     @property
     def exists(self) -> bool:

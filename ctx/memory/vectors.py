@@ -9,6 +9,7 @@ A search scans all vectors of a bank. A million vectors of 384 dimensions take 0
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain, islice, product
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ from ctx.store.segments import Floats as Floats
 
 logger = logging.getLogger(__name__)
 
+CACHE_BYTES = 1536 << 20  # all vectors in memory; the banks that were used least recently are dropped
 # Embedding a text of this length takes about a second. A longer text is stored without vectors and embedded
 # in the background; until then it is found by its words.
 MAX_CHARS_AT_ONCE = 24 * MAX_PASSAGE_CHARS
@@ -117,6 +119,10 @@ class BankVectors:
         self._last_owner = 0
         # (number of vectors when `quantile` last took a sample, the result).
         self._sampled: tuple[int, float | None] = (0, None)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self._rows.arrays)
 
     def refresh(self, reader: Reader, model_no: int) -> None:
         """Loads the changes since the last call; the first time and after a purge, loads all vectors."""
@@ -261,7 +267,7 @@ class Embedding:
         """`deferred` is called after a memory was stored without vectors."""
         self.embedder = embedder
         self._deferred = deferred
-        self._banks: dict[int, BankVectors] = {}
+        self._banks: OrderedDict[int, BankVectors] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -320,5 +326,10 @@ class Embedding:
             return None
         with self._lock:
             vectors = self._banks.setdefault(reader.bank_no, BankVectors())
+            self._banks.move_to_end(reader.bank_no)
+            sizes = [bank.size_bytes for bank in self._banks.values()]
+            while len(sizes) > 1 and sum(sizes) > CACHE_BYTES:
+                self._banks.popitem(last=False)
+                del sizes[0]
         vectors.refresh(reader, model_no)
         return vectors

@@ -40,7 +40,7 @@ class Writer(Reader):
             super().__init__(engine, bank, locked=True)
         self.op = op
         self.op_id = str(uuid.uuid4())
-        self.at_ms = at_ms
+        self.at_ms = self.following_ms(at_ms)
         self._actor = actor
         self._ids: list[str] = []
         self._count = 0

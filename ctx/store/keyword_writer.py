@@ -15,7 +15,7 @@ from typing import Any
 from ctx import files
 from ctx.errors import StoreError
 from ctx.store.base import Catalog
-from ctx.store.folder import OPEN_TRIES, IndexDamaged, read_state, write_state
+from ctx.store.folder import OPEN_TRIES, read_state, write_state
 from ctx.store.tantivy import META, KeywordIndex, damage_reported, read_json
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ PUBLISH_EVERY_S = 3.0  # during a long catch-up; a commit takes 10 ms
 # Tantivy merges this many segments of similar size into one, which takes a fifth less time to search. So a
 # new index with more than `_LARGE` documents is published in so many pieces.
 _MERGED, _LARGE = 8, 20_000
+
+_ROOM_BYTES = 64 << 20  # with less free space on the disk, a write error may mean that it is full
 
 
 class KeywordWriter:
@@ -68,12 +70,22 @@ class KeywordWriter:
             return target
         try:
             self._apply(catalog, model, state, target)
-        except IndexDamaged as error:
-            if state is None:
+        except StoreError as error:
+            if state is None or not self._has_room():
                 raise
+            # The disk is not full, so the files are damaged.
             logger.warning("keyword index is rebuilt reason=%s cause=%s", error.message, error.__cause__)
             self._apply(catalog, model, None, target)
         return target
+
+    def _has_room(self) -> bool:
+        """Whether the disk has free space and the index is writable. If so, a write error has another
+        cause.
+        """
+        try:
+            return files.free_bytes(self._path) > _ROOM_BYTES and os.access(self._path, os.W_OK)
+        except OSError:
+            return False
 
     def _continued(self, catalog: Catalog) -> dict[str, Any] | None:
         """The state of the published index; None if the index must be rebuilt."""

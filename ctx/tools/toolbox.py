@@ -368,7 +368,8 @@ class Window:
             "PRAGMA journal_mode = WAL;"
             "PRAGMA synchronous = OFF;"  # a crash may lose the calls of the last minute, which does no harm
             "CREATE TABLE IF NOT EXISTS call (caller TEXT, called_s REAL);"
-            "CREATE INDEX IF NOT EXISTS call_time ON call (caller, called_s);"
+            "CREATE INDEX IF NOT EXISTS call_of_caller ON call (caller, called_s);"
+            "CREATE INDEX IF NOT EXISTS call_time ON call (called_s);"
         )
 
     def __del__(self) -> None:

@@ -32,6 +32,14 @@ def test_a_call_that_fails_takes_back_what_it_wrote_and_nothing_else(
     assert [record["text"] for record in bank.browse()["items"]] == ["the lighthouse is white"]
 
 
+def test_a_container_and_a_change_of_its_content_are_taken_back(bank: MemoryBank, context: BankCall) -> None:
+    items = [{"text": "one"}, {"text": "two"}]
+    stored = context.put_many(items=items, container={"label": "talk"})
+    context.update(id=stored["ids"][0], patch={"text": "three"})
+    context.take_back()
+    assert bank.browse()["items"] == []
+
+
 def test_what_comes_after_the_end_of_a_call_writes_nothing(bank: MemoryBank, context: BankCall) -> None:
     context.take_back()
     with pytest.raises(ToolError, match="the call has ended"):

@@ -34,6 +34,13 @@ def test_what_comes_back_holds_where_its_successor_is_gone(
     assert bank.count() == 0
 
 
+def test_a_clock_that_was_set_back_keeps_the_order(bank: MemoryBank, clock: Clock) -> None:
+    bank.put("first")
+    clock.pass_ms(-3_600_000)
+    bank.put("second")
+    assert [record["text"] for record in bank.browse(order="-created")["items"]] == ["second", "first"]
+
+
 def test_undo_restores_both_of_a_superseded_pair(bank: MemoryBank) -> None:
     older = bank.put("I live in Berlin")["id"]
     newer = bank.put("I moved from Berlin to Paris", supersedes=[older])["id"]

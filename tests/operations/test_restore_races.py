@@ -113,6 +113,21 @@ def test_a_memory_that_is_acknowledged_during_a_restore_is_in_the_store(tmp_path
     assert memories(config) == [HERON, OTTER]
 
 
+def test_forgotten_memories_are_replaced_only_if_asked(tmp_path: Path) -> None:
+    remembering(tmp_path / "first", HERON)
+    config = remembering(tmp_path / "second", OTTER)
+    (tmp_path / "first" / "backup.zip").replace(tmp_path / "second" / "backup.zip")
+    with workspace(config) as space:
+        bank = space.memory.bank("default")
+        for record in bank.browse()["items"]:
+            bank.delete(record["id"])
+    for path in (config.parent / ".ctx").glob("ctx.db*"):
+        path.unlink()
+    reply = ctx("--config", "ctx.toml", "restore", "backup.zip", cwd=config.parent)
+    assert reply.returncode == 2
+    assert "there is a store here already" in reply.stderr, reply.stderr
+
+
 def test_a_store_that_was_made_while_a_backup_unpacked_is_replaced_only_if_asked(tmp_path: Path) -> None:
     remembering(tmp_path / "first", HERON)
     config = project(tmp_path / "second", config=CONFIG)

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +19,6 @@ from serving import Serve
 
 from ctx.errors import ConfigError
 from ctx.http import Upstream, remote
-from ctx.models import JSON
 from ctx.server.app import Services
 from ctx.server.policy import ServerSettings
 from ctx.server.stdio import Proxy, client_streams
@@ -216,48 +214,17 @@ def test_a_hostile_reply_is_an_error_of_its_request_and_no_more(
     assert reason in error["message"]
 
 
-class _Slow(PieceByPiece):
-    """Answers a call never, and `ping` at once. `left` is set when the client closes the call's connection."""
-
-    left = threading.Event()
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if request["method"] == "tools/call":
-            self.connection.settimeout(60)
-            if self.connection.recv(1) == b"":
-                self.left.set()
-            return
-        assert self.left.wait(60)
-        reply = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-
-
-def test_a_cancelled_call_ends_and_is_not_answered() -> None:
-    cancel = {"method": "notifications/cancelled", "params": {"requestId": 7}}
-    with http_server(_Slow) as port:
-        answer = _carried(
-            port, "tools/call", {"jsonrpc": "2.0", **cancel}, {"jsonrpc": "2.0", "id": 8, "method": "ping"}
-        )
-    assert answer == {"jsonrpc": "2.0", "id": 8, "result": {}}
-
-
 async def _carry(source: TextIO, sink: TextIO, port: int) -> None:
     async with client_streams(source, sink) as (reading, writing):
         await Proxy(Upstream(f"http://127.0.0.1:{port}/")).run(reading, writing)
 
 
-def _carried(port: int, method: str, *further: JSON) -> Any:
-    """The first answer to a request of this method and `further` messages, sent through a proxy to that port."""
+def _carried(port: int, method: str) -> Any:
+    """What a client is answered to a request of this method, by way of a proxy to that port."""
     reading, asking = os.pipe()
     replies, writing = os.pipe()
     with open(reading, encoding="utf-8") as source, open(writing, "w", encoding="utf-8") as sink:
-        for message in ({"jsonrpc": "2.0", "id": 7, "method": method}, *further):
-            os.write(asking, json.dumps(message).encode() + b"\n")
+        os.write(asking, json.dumps({"jsonrpc": "2.0", "id": 7, "method": method}).encode() + b"\n")
         os.close(asking)
         asyncio.run(asyncio.wait_for(_carry(source, sink, port), 60))
     with open(replies, encoding="utf-8") as lines:

@@ -229,7 +229,7 @@ class Changing(Reading):
         reverted: set[int] = set()
         skipped: set[int] = set()
         for no, version, before in changes:
-            memory = memories[no]
+            memory = writer.rows([no])[no]  # an earlier turn of this loop may have changed it, too
             if versions[no] != version:
                 skipped |= {no} - reverted
                 continue

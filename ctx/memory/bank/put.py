@@ -69,7 +69,11 @@ class Putting(Searching):
         alias = given_name("alias", alias)
         arguments = {"text": text, "dedupe": dedupe, "supersedes": list(supersedes), "alias": alias, **fields}
         request = Request.of(idempotency_key, "put", arguments)
-        memory = self._draft({**fields, "text": text}, self._now())
+        with self._view() as view:
+            if (reply := request.answered(view)) is not None:  # before the text is embedded
+                return reply
+            now_ms = view.following_ms(self._now())
+        memory = self._draft({**fields, "text": text}, now_ms)
         [vectors] = self._embedding.packed([memory.text])
         close = self.similar(memory, vectors)
         with self._writing("put") as writer:
@@ -153,7 +157,10 @@ class Putting(Searching):
         arguments = {"items": list(items), "container": container}
         arguments |= {"supersedes": list(supersedes)} if supersedes else {}
         request = Request.of(idempotency_key, "put_many", arguments)
-        now_ms = self._now()
+        with self._view() as view:
+            if (reply := request.answered(view)) is not None:  # before the texts are embedded
+                return reply
+            now_ms = view.following_ms(self._now())
         if container is None:
             drafts = [self._draft(item, now_ms) for item in items]
         else:
