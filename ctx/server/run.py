@@ -199,6 +199,7 @@ class Workers(Multiprocess):
         config = uvicorn_config(make_app, factory=True, workers=count, timeout_worker_healthcheck=START_S)
         super().__init__(config, list(sockets))
         self._announce = announce
+        self._announced = False
         self._signalled = False
 
     def run(self) -> None:
@@ -207,20 +208,16 @@ class Workers(Multiprocess):
         if not self._signalled:
             raise CtxError("a worker process could not start; see its messages above")
 
-    def init_processes(self) -> None:
-        super().init_processes()
-        threading.Thread(target=self._announce_when_ready, daemon=True).start()
-
-    def _announce_when_ready(self) -> None:
-        if all(process.wait_until_ready(START_S, self.should_exit) for process in list(self.processes)):
-            self._announce(address(self.sockets[0]))
-
     def keep_subprocess_alive(self) -> None:
         before = list(self.processes)
         super().keep_subprocess_alive()
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
                 logger.warning("worker ended pid=%s code=%s replaced_by=%s", old.pid, old.exitcode, new.pid)
+        # Not in a thread: the check for readiness and uvicorn's check for life use the same pipe.
+        if not self._announced and all(process.is_ready() for process in self.processes):
+            self._announced = True
+            self._announce(address(self.sockets[0]))
 
     def handle_int(self) -> None:
         self._signalled = True
