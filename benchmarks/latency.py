@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--hybrid-ms", type=float, default=20)
     parser.add_argument("--http-hybrid-ms", type=float, help="budget of hybrid search over HTTP at p50")
     args = parser.parse_args()
-    header("/tools/search over HTTP")
+    header("search, in process and over HTTP")
     with contextlib.ExitStack() as stack:
         folder: Path | None = args.folder
         if folder is None:

@@ -125,9 +125,10 @@ def watch_configuration(indexer: Indexer, path: str, stopping: threading.Event) 
     """Reports in `/health` if the configuration file was changed or deleted after the server started."""
     stamp, content = files.stamp(path), _content(path)
     while not stopping.wait(CONFIGURATION_LOOK_S):
-        if files.stamp(path) == stamp:
+        before, stamp = stamp, files.stamp(path)
+        if stamp == before:
             continue
-        stamp, changed = files.stamp(path), _content(path) != content
+        changed = _content(path) != content
         if indexer.degrade("configuration", _CHANGED if changed else None):
             logger.warning("configuration file=%s changed=%s", path, changed)
 

@@ -86,6 +86,7 @@ class SourceError(CtxError):
 
 class StoreError(CtxError):
     word = "store_error"
+    retry_after_s = 5.0
 
 
 class EmbedderError(StoreError):

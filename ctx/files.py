@@ -23,6 +23,7 @@ PATIENT = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING = os.O_WRONLY | os.O_RDWR
 _PRIVATE, _OTHERS = 0o600, 0o077
 
+_PIECE_BYTES = 1 << 16  # to read at a time
 _LINK = "`%s` is a link, which ctx does not follow there: remove it"
 _NO_FILE = "`%s` is not a file: remove it, or choose another path"
 
@@ -46,7 +47,17 @@ def open_file(path: str, flags: int, *, beneath: str | None = None) -> int:
 def read_file(path: str, *, beneath: str | None = None, most: int = -1) -> bytes:
     """The content of a regular file, or its first `most` bytes. Raises `OSError`."""
     with open(open_file(path, os.O_RDONLY, beneath=beneath), "rb") as file:
-        return file.read(most)
+        return file.read() if most < 0 else read_most(file.read, most)
+
+
+def read_most(read: Callable[[int], bytes], limit: int) -> bytes:
+    """Calls `read` until it returns nothing, for at most `limit` bytes. It reads in pieces, because Python
+    allocates as many bytes as it is asked for, even for a small file.
+    """
+    data = b""
+    while len(data) < limit and (piece := read(min(limit - len(data), _PIECE_BYTES))):
+        data += piece
+    return data
 
 
 def make_folder(path: str, *, beneath: str | None = None, alone: bool = False) -> None:

@@ -46,7 +46,7 @@ COMMANDS = {
     "connect": ("ctx.cli.connect", "connect an editor or an agent"),
     "memory": ("ctx.cli.memory", "read, correct, forget and move memories"),
     "log": ("ctx.cli.status", "show what clients asked"),
-    "docs": ("ctx.cli.serve", "read this documentation offline"),
+    "docs": ("ctx.cli.docs", "read this documentation offline"),
     "eval": ("ctx.cli.eval", "measure search with questions of your own"),
     "backup": ("ctx.cli.stores", "write the store to one file"),
     "restore": ("ctx.cli.stores", "replace the store with a backup"),
@@ -62,7 +62,7 @@ COMMANDS = {
     "export": ("ctx.cli.exchange", "write every document as JSON or Parquet"),
     "openapi": ("ctx.cli.serve", "print the OpenAPI description"),
     "service": ("ctx.cli.running", "run the server in the background"),
-    "completions": ("ctx.cli.serve", "print a completion script for your shell"),
+    "completions": ("ctx.cli.docs", "print a completion script for your shell"),
     "embed": ("ctx.cli.index", "compute missing embeddings, or all of them again"),
     "pack": ("ctx.cli.extensions", "list the memory packs"),
 }

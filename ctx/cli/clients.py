@@ -215,7 +215,7 @@ class ClientFile:
         entries: dict[str, Any] = self.document.get(self.key, {})
         return entries
 
-    @property
+    @cached_property
     def ours(self) -> list[str]:
         """The names of the servers that ctx wrote for this project."""
         return [name for name, row in self.entries.items() if _is_ours(name, row, self.project, self.shared)]

@@ -92,8 +92,8 @@ def run_connect(args: Namespace) -> int:
     if args.memory:
         from ctx.cli.hooks import connect_memory  # imports the memory store: 200 ms
 
-        return connect_memory(args.client, project, args)
-    return _connect(args.client, project, args)
+        return connect_memory(project, args)
+    return _connect(project, args)
 
 
 def report(
@@ -201,9 +201,9 @@ def _server(client: Client, project: Project, args: Namespace, *, shared: bool) 
     return Server(command, arguments + (("--bank", args.bank) if args.bank else ()))
 
 
-def _connect(key: str, project: Project, args: Namespace) -> int:
+def _connect(project: Project, args: Namespace) -> int:
     """Writes, shows or removes a client's entry of this project's server."""
-    client = CLIENTS[key]
+    client = CLIENTS[args.client]
     if args.scope == "project" and client.project is None:
         raise BadRequest(f"{client.title} has no project configuration; use --user")
     if not (args.remove or args.url):
@@ -289,7 +289,7 @@ def _changed(file: ClientFile, removed: Iterable[str], added: Mapping[str, Entry
     # Only tomlkit keeps the comments of a TOML file.
     document: Any = tomlkit.parse(file.before or "") if file.form == "toml" else {**file.document}
     for name in removed:
-        del document[file.key][name]  # fetched anew each time: a deletion may invalidate a table of tomlkit
+        del document[file.key][name]  # look the table up again: with tomlkit, a deletion can invalidate it
     table = document.get(file.key, {})
     table |= added
     document[file.key] = table

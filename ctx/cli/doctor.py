@@ -170,15 +170,13 @@ def _catalog(config: Config, *, fix: bool) -> Finding:
 
 def _permissions(folder: str, *, fix: bool) -> Finding:
     """Checks that only the owner can access the store's files. `fix` corrects their permissions."""
-    paths = [os.path.join(folder, name) for name in _STORE_FILES]
-    index = os.path.join(folder, "index")
-    for parent, _, names in () if os.path.islink(index) else os.walk(index):
-        paths += [parent, *(os.path.join(parent, name) for name in names)]
     # A link may have come with a clone and lead anywhere.
+    linked, index = os.path.islink(folder), os.path.join(folder, "index")
+    paths = [] if linked else [os.path.join(folder, name) for name in _STORE_FILES]
+    for parent, _, names in () if linked or os.path.islink(index) else os.walk(index):
+        paths += [parent, *(os.path.join(parent, name) for name in names)]
     own = [path for path in paths if os.path.exists(path) and not os.path.islink(path)]
     loose = [path for path in own if stat.S_IMODE(os.stat(path).st_mode) & 0o077]
-    if os.path.islink(folder):
-        loose = []
     if not loose:
         return Finding("permissions", OK, "only the owner can read the store")
     files = f"{counted(len(loose), 'file')} of the store"
@@ -374,8 +372,10 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
     yield Finding("web pages", WARNING if every_page else OK, page_access(workspace, settings) + hint)
     near = is_loopback(split_bind(server.bind)[0])
     if server.allowed_hosts and near and not (server.api_key_env or _keys(workspace)):
-        detail = "[server] allowed_hosts lets others reach this server by name, and there is no key: anyone "
-        detail += "who does can read everything. Make a key with `ctx key create NAME`"
+        detail = (
+            "[server] allowed_hosts opens this server to other machines, and without a key they can read "
+        )
+        detail += "everything. Make a key with `ctx key create NAME`"
         yield Finding("keys", WARNING, detail)
 
 

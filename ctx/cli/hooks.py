@@ -53,11 +53,11 @@ _HEADING = (
 # -- writing hooks -------------------------------------------------------------------------------------------
 
 
-def connect_memory(key: str, project: Project, args: Namespace) -> int:
+def connect_memory(project: Project, args: Namespace) -> int:
     """Writes, shows or removes a client's hooks, as the options say. Returns the exit code. Raises
     `BadRequest` for a client without hooks.
     """
-    title, hooks = CLIENTS[key].title, CLIENTS[key].hooks
+    title, hooks = CLIENTS[args.client].title, CLIENTS[args.client].hooks
     if hooks is None:
         raise BadRequest(f"--memory is for clients with hooks: {', '.join(HOOKED)}")
     if args.http:

@@ -23,7 +23,7 @@ from ctx.store.write import Write
 COMPONENT = "catalog"
 OLDEST_VERSION = 6  # of the tables; earlier versions are of builds before the first release
 TABLES = (
-    native_tables("".join((sqlite.TABLES, *sqlite.MIGRATIONS[1:3])))  # later ones are migrations here, too
+    native_tables("".join((sqlite.TABLES, *sqlite.MIGRATIONS[1:3])))  # a later one is a migration here, too
     + """
     DROP INDEX document_size;
     -- The machine that stored it, for a source that can differ between machines; else ''.
@@ -154,17 +154,23 @@ class PostgresCatalog(Catalog):
         """See `Documents`. For a document that another machine stored, only records this machine's
         fingerprint. The file has another time on each machine, and so another fingerprint.
         """
-        foreign = set()
-        with self._writing() as write:
-            for source, source_id, fingerprint, _ in batch:
-                cursor = write.connection.execute(
+        foreign = {
+            (source, source_id)
+            for source in {entry[0] for entry in batch}
+            for source_id in self.elsewhere(source, [entry[1] for entry in batch if entry[0] == source])
+        }
+        if foreign:
+            with self._writing() as write:
+                write.connection.executemany(
                     "INSERT INTO sight SELECT d.no, ?, ? FROM document d JOIN source s ON s.no = d.source_no "
                     "WHERE s.name = ? AND d.source_id = ? AND d.machine NOT IN ('', ?) "
                     "ON CONFLICT (document_no, machine) DO UPDATE SET fingerprint = excluded.fingerprint",
-                    (self.machine, fingerprint, source, source_id, self.machine),
+                    [
+                        (self.machine, fingerprint, source, source_id, self.machine)
+                        for source, source_id, fingerprint, _ in batch
+                        if (source, source_id) in foreign
+                    ],
                 )
-                if cursor.rowcount:
-                    foreign.add((source, source_id))
         return super().touch_documents([entry for entry in batch if entry[:2] not in foreign])
 
     def claim(self, model: str, chunk_nos: Sequence[int], for_s: float) -> list[int]:

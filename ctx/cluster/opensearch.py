@@ -187,8 +187,8 @@ class OpenSearchIndex(SearchIndex):
         line = f"OpenSearch {self._client.version()}, {counted(nodes, 'node')}, {shards} shards"
         if unassigned:
             yellow = health["status"] == "yellow"
-            mend = "a copy needs a node of its own ([index] replicas)" if yellow else "nodes are missing"
-            line += f", {unassigned} more on no node: {mend}"
+            advice = "a copy needs a node of its own ([index] replicas)" if yellow else "nodes are missing"
+            line += f", {unassigned} more on no node: {advice}"
         return not unassigned, line
 
     def _check_owner(self) -> None:

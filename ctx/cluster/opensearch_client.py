@@ -181,7 +181,8 @@ class Client:
         or if one of several searches in it does.
 
         With `missing`, the reply is None if the index, alias or document does not exist. `slow` allows more
-        time, and `hurried` a second and no other attempt. `checked`: the server's version is known.
+        time, and `hurried` only one attempt of one second. With `checked`, the server's version is not
+        checked first.
         """
         if not (checked or self._checked):
             self.version(hurried=hurried)

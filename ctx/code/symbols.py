@@ -180,7 +180,7 @@ def _name(node: "Node") -> tuple[str, "Node"]:
     for field in ("name", "property", "left", "key"):
         named = node.child_by_field_name(field)
         if named is not None and named.type.endswith("_pattern"):
-            return "", node  # `const {a, b} = ...` only takes apart another value, so it defines nothing here
+            return "", node  # `const {a, b} = ...` only destructures another value
         if named is not None:
             text = _text(named.child_by_field_name("name") if named.type == "template_type" else named)
             if text.isidentifier():

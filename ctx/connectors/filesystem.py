@@ -106,7 +106,7 @@ class FilesystemConnector:
             yielded.add(item.source_id)
             yield item
         if not (brief and known.keys() <= yielded | log.unchanged):
-            yield from self._tracked(walk, root, "", yielded)
+            yield from self._tracked(walk, "", yielded)
         for glob in misplaced((*(self.include_globs or ()), *self.exclude_globs), self.root):
             log.note("", f"'{glob}' in {self._section} fits nothing: globs begin below `root`")
 
@@ -141,7 +141,7 @@ class FilesystemConnector:
             gone_below.add(source_id)  # known ids at and below it are deleted unless they are found again
             items = list(self._look(source_id, relative, scopes, walk))
             if not items and source_id not in log.unchanged:
-                items = list(self._tracked(walk, root, relative))
+                items = list(self._tracked(walk, relative))
             present.update(item.source_id for item in items)
             yield from items
         if gone_below:
@@ -149,21 +149,19 @@ class FilesystemConnector:
             withheld = tuple(log.withheld)
             log.gone -= {source_id for source_id in log.gone if source_id.startswith(withheld)}
 
-    def _tracked(
-        self, walk: "Walk", root: str, below: str, done: Container[str] = frozenset()
-    ) -> Iterator[SourceItem]:
+    def _tracked(self, walk: "Walk", below: str, done: Container[str] = frozenset()) -> Iterator[SourceItem]:
         """Yield the files at or below a path that git tracks although one of its ignore files matches them.
         Only `.ctxignore` and the globs leave them out.
         """
         paths = walk.tracked(below)
         if not paths:
             return
-        own = Walk(self, root, walk.known, walk.log, RULE_FILES[1:])
+        own = Walk(self, walk.root, walk.known, walk.log, RULE_FILES[1:])
         scopes = _scopes(own, Scope.top(self.include_globs, self.exclude_globs))
         for path in paths:
             source_id = encode_name(path)
             seen = source_id in done or source_id in walk.log.unchanged
-            if not seen and not os.path.isdir(f"{root}/{path}"):
+            if not seen and not os.path.isdir(f"{walk.root}/{path}"):
                 yield from self._look(source_id, path, scopes, own)
 
     def _look(self, source_id: str, path: str, scopes: Scopes, walk: "Walk") -> Iterator[SourceItem]:

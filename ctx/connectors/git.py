@@ -36,6 +36,7 @@ from ctx.connectors.repository import (
 from ctx.connectors.scope import Scope, Scopes
 from ctx.errors import ConfigError, SourceError
 from ctx.models import COMMITS, Content, SourceItem, outline
+from ctx.text.strings import first_few
 
 MAX_SUBMODULES = 100
 MAX_DEPTH = 5  # levels of submodules inside submodules
@@ -102,7 +103,7 @@ class GitConnector:
         except ValueError as error:
             raise ConfigError(f"{section} {error}") from error
         if self.branch is not None and (not self.branch or _BRANCH_REFUSED.search(self.branch)):
-            raise ConfigError(f"{section} branch: {self.branch!r} is not a valid name of a branch")
+            raise ConfigError(f"{section} branch: {self.branch!r} is not a valid branch name")
         folder = posixpath.normpath(self.root.replace(os.sep, "/") or ".").strip("/")
         if folder == ".." or folder.startswith("../") or "\0" in folder:
             raise ConfigError(f"{section} root: {self.root!r} is not a folder of the repository")
@@ -248,7 +249,7 @@ class GitConnector:
         if not links:
             return []
         if not self.submodules:
-            names = ", ".join(map(encode_name, list(links)[:3])) + (", ..." if len(links) > 3 else "")
+            names = first_few(list(map(encode_name, links)))
             log.note(
                 "",
                 f"submodules are not read ({names}). Set `submodules = true` to read those on the same host",

@@ -3,7 +3,6 @@
 Every call has a deadline and ends with all its child processes.
 """
 
-import glob
 import os
 import re
 import selectors
@@ -163,14 +162,13 @@ class Git:
                 while process.returncode is None:
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(max(0.0, min(LOOK_S, deadline_s - time.monotonic())))
-                    written = max(os.fstat(file.fileno()).st_size for file in (out, err))
-                    self._check(process, arguments[0], written)
+                    out_bytes, err_bytes = (os.fstat(file.fileno()).st_size for file in (out, err))
+                    self._check(process, arguments[0], max(out_bytes, err_bytes))
                     if process.returncode is None and time.monotonic() >= deadline_s:
                         late = f"did not finish in {timeout_s:g} s and was stopped"
                         raise SourceError(f"{self.name}: git {arguments[0]} {late}")
                     if progress:
-                        written = os.fstat(err.fileno()).st_size
-                        recent = os.pread(err.fileno(), CHUNK_BYTES, max(0, written - CHUNK_BYTES))
+                        recent = os.pread(err.fileno(), CHUNK_BYTES, max(0, err_bytes - CHUNK_BYTES))
                         for phase, count, total in _PROGRESS.findall(recent)[-1:]:
                             progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
             for file in (out, err):  # git has moved the position, which it shares
@@ -282,10 +280,9 @@ def _upload_pack(path: str) -> str:
 def _running(group: int) -> int:
     """The number of processes in a group; 0 without `/proc`."""
     count = 0
-    for path in glob.iglob("/proc/[0-9]*/stat"):
-        with suppress(OSError), open(path, "rb") as file:  # an error: the process has ended
-            fields = file.read().rpartition(b") ")[2].split()  # after the name: state, parent, group
-            count += int(fields[2]) == group
+    for number in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        with suppress(OSError):  # the process has ended
+            count += os.getpgid(int(number)) == group
     return count
 
 

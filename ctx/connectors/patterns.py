@@ -263,8 +263,8 @@ def expand_braces(glob: str) -> list[str]:
 
 
 def _first_alternatives(text: str) -> list[int]:
-    """The positions of the first `{` that has a matching `}` and a comma between the two, of all commas
-    between them, and of the `}`. Empty if there is no such `{`.
+    """The positions of the first `{` that has a matching `}` and a comma between them, of these commas, and
+    of the `}`. Empty if the text has no such group.
     """
     groups: list[list[int]] = []
     first: list[int] = []

@@ -19,6 +19,7 @@ from ctx.connectors.forges import Remote
 from ctx.connectors.gitcmd import QUICK_TIMEOUT_S, Git, GitFailed
 from ctx.connectors.walk import read_below
 from ctx.errors import SourceError
+from ctx.text.strings import first_few
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,9 @@ class Repository:
         """
         try:
             reply = self.git.run(
-                ["ls-remote", "--symref", REMOTE], timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S), trace=True
+                ["ls-remote", "--symref", REMOTE, "HEAD", "refs/heads/*", "refs/tags/*"],
+                timeout_s=min(self.timeout_s, QUICK_TIMEOUT_S),
+                trace=True,
             )
         except GitFailed as error:
             raise self._unreachable(error) from error
@@ -151,12 +154,13 @@ class Repository:
             return Tip(None, name.lower(), filters, name.lower())
         if not heads:
             return None
-        some = ", ".join(heads[:10]) + (", ..." if len(heads) > 10 else "")
         lack = "has no default branch. Name one in `branch`"
         if name:
             hint = ". Give the full id of a commit" if re.fullmatch("[0-9a-fA-F]{7,39}", name) else ""
             lack = f"has no branch or tag {name!r}{hint}"
-        raise SourceError(f"{self.name}: the repository {lack} (branches: {some}). {self.kept}")
+        raise SourceError(
+            f"{self.name}: the repository {lack} (branches: {first_few(heads, 10)}). {self.kept}"
+        )
 
     def _unreachable(self, error: GitFailed) -> SourceError:
         words = error.words
@@ -173,7 +177,7 @@ class Repository:
                 "a part of it needs more memory than git may use. The variable GIT_ALLOC_LIMIT sets the limit"
             )
         elif self.remote.transport in ("local", "file"):
-            words = "there is no repository at this path, or git cannot read it"
+            words = "the path has no repository, or git cannot read it"
         return SourceError(f"{self.name}: {self.remote.display} cannot be fetched: {words}. {self.kept}")
 
     def _have(self, tip: Tip) -> str | None:
@@ -201,7 +205,7 @@ class Repository:
         except GitFailed as error:
             if _NOT_SERVED.search(error.words):
                 raise SourceError(
-                    f"{self.name}: the repository has no commit {tip.oid}, or does not allow to fetch single "
+                    f"{self.name}: the repository has no commit {tip.oid}, or does not allow fetching single "
                     f"commits. Name a branch or a tag. {self.kept}"
                 ) from error
             if depth != ["--depth=1"] or "shallow" not in error.words:

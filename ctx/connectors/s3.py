@@ -92,10 +92,10 @@ class S3Connector:
     def __post_init__(self) -> None:
         section = section_of(self.name)
         if not _BUCKET.fullmatch(self.bucket):
-            raise ConfigError(f"{section} bucket: {self.bucket!r} is not a valid name of a bucket")
+            raise ConfigError(f"{section} bucket: {self.bucket!r} is not a valid bucket name")
         if self.region is not None and not _REGION.fullmatch(self.region):
             raise ConfigError(
-                f"{section} region: {self.region!r} is not a valid name of a region, such as eu-central-1"
+                f"{section} region: {self.region!r} is not a valid region name, such as eu-central-1"
             )
         if self.endpoint_url is not None:
             if not _is_endpoint(self.endpoint_url):

@@ -312,8 +312,8 @@ def read_below(root: str, relative: str, max_bytes: int, *, whole: bool = False)
         data = file.read(SNIFF_BYTES)
         if not whole and is_binary(data) and not relative.lower().endswith(_DOCUMENTS):
             return data  # enough for the extractor to see that it is binary
-        while len(data) != size and len(data) <= max_bytes and (piece := file.read(1 << 20)):
-            data += piece  # a log may grow faster than it is read
+        if len(data) != size:  # a log may grow faster than it is read
+            data += files.read_most(file.read, max_bytes + 1 - len(data))
     if len(data) > max_bytes:
         raise SourceError(too_large(len(data), max_bytes))
     return data

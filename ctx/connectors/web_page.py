@@ -191,9 +191,8 @@ def read_page(data: bytes, charset: str | None, address: str, *, queries: bool) 
             hrefs.append(href)
     if forbids(directives, "nofollow"):
         hrefs = []
-    links = (canonical(href, base, queries=queries) for href in hrefs)
     return References(
-        tuple(dict.fromkeys(link for link in links if link)),
+        _distinct(hrefs, base, queries=queries),
         canonical(declared, base, queries=queries) if declared else None,
         not refreshed and not forbids(directives, "noindex"),
     )
@@ -216,15 +215,21 @@ def read_sitemap(data: bytes, address: str, *, queries: bool) -> Listing:
     if not _SITEMAP_END.search(text[-_END_CHARS:]):
         raise SourceError("is cut off: its end is missing")
     matches = islice(_LOCATION.finditer(text), MAX_LISTED)
-    links = (canonical(html.unescape(match[1]), address, queries=queries) for match in matches)
-    return Listing(tuple(dict.fromkeys(link for link in links if link)), root[1] == "sitemapindex")
+    links = _distinct((html.unescape(match[1]) for match in matches), address, queries=queries)
+    return Listing(links, root[1] == "sitemapindex")
 
 
 def read_llms_txt(data: bytes, address: str, *, queries: bool) -> list[str]:
     """The pages linked in an llms.txt (Markdown)."""
     matches = islice(_MARKDOWN_LINK.finditer(data.decode("utf-8", "replace")), MAX_LISTED)
-    links = (canonical(match[1] or match[2] or match[3], address, queries=queries) for match in matches)
-    return list(islice(dict.fromkeys(link for link in links if link), MAX_LINKS))
+    hrefs = (match[1] or match[2] or match[3] for match in matches)
+    return list(_distinct(hrefs, address, queries=queries)[:MAX_LINKS])
+
+
+def _distinct(hrefs: Iterable[str], base: str, *, queries: bool) -> tuple[str, ...]:
+    """The canonical addresses of links, without repeats and without invalid ones."""
+    links = (canonical(href, base, queries=queries) for href in hrefs)
+    return tuple(dict.fromkeys(link for link in links if link))
 
 
 def forbids(directives: str, wish: str) -> bool:

@@ -56,7 +56,7 @@ _CLEARLY = 1.5  # another encoding must have this many times the confidence of t
 _WESTERN = frozenset(
     "àáâãäåæçèéêëìíîïñòóôõöøùúûüÿßÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜ¿¡ªº‘’“”„–—…•«»°§©®™£€¥·×±µ¼½¾²³\xa0"
 )
-# A sign before a letter: a sign of a wrong encoding, because in the right one that byte is a letter, too.
+# One of these signs before a letter shows that the encoding is wrong: in the right one, the byte is a letter.
 _SIGN_IN_WORD = re.compile(r"[ªº¡¿²³±¼½¾·×][^\W\d_]")
 _FEW_LETTERS = 3  # with at most this many different letters, a language cannot be guessed
 _MIXED_SHARE = 0.1  # a text is decoded line by line only if at most this share of its bytes is non-ASCII

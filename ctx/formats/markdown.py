@@ -55,7 +55,7 @@ _INLINE: tuple[tuple[str, re.Pattern[str], str], ...] = (
 def parse(text: str) -> Parsed:
     """Parse a Markdown text. Raises no errors, because any text is valid Markdown."""
     front = read_front_matter(text)
-    source = text[front.end :] if front.end else text
+    source = text[front.end :]
     lines = source.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=front.end))
     outline = _simple_outline(lines) or _outline(source, lines)

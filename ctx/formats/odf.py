@@ -14,7 +14,7 @@ _LEFT_OUT = _DELETED | {"annotation", "forms", "note-citation", "ruby-text", "pa
 _LEVELS = frozenset("123456789")
 _MAX_BLANKS = 100  # maximum blanks to write for one run of blanks
 _MAX_ROWS = 1 << 20  # maximum rows per sheet
-# How often to repeat a cell or row at most, because sheets often end with a million blank ones.
+# Maximum repetitions of a cell or row, because sheets often end with a million blank ones.
 _MAX_REPEATS = 50
 
 

@@ -92,7 +92,7 @@ class Shares:
         for counts, name in ((self._tools, tool), (self._callers, caller)):
             counts[name] -= 1
             if not counts[name]:
-                del counts[name]  # callers come and go, so that their names would accumulate
+                del counts[name]  # callers come and go; otherwise their names would accumulate
 
 
 class Pool:

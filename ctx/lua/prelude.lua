@@ -37,7 +37,7 @@ local ESCAPES = setmetatable(
 
 -- In text for a reader or a search, a character that was cut in two (`body:sub(1, 300)`) is replaced. In text that a script reads
 -- back (json.encode, context.store) it is an error.
-local mending, mended = false, 0
+local repairing, repaired = false, 0
 
 local LONG = 100 -- bytes; above it Python's C encoder is faster than a pattern, including the call to the parent
 
@@ -49,10 +49,10 @@ local function encode_string(text, exact) -- `exact`: for keys, which must stay 
     if find(text, '[%c"\\]') then text = gsub(text, '[%z\1-\31"\\]', ESCAPES) end
     return '"' .. text .. '"'
   end
-  if mending and not exact then
-    local answer = raw("json.mend", text)
+  if repairing and not exact then
+    local answer = raw("json.repair", text)
     if byte(answer, 1) == 43 then
-      mended = mended + 1
+      repaired = repaired + 1
       return sub(answer, 2)
     end
   end
@@ -184,10 +184,10 @@ local function encode(value)
   return concat(out)
 end
 
-local function encode_mended(value) -- as pcall(encode, value)
-  mending = true
+local function encode_repaired(value) -- as pcall(encode, value)
+  repairing = true
   local ok, text = pcall(encode, value)
-  mending = false
+  repairing = false
   return ok, text
 end
 
@@ -389,10 +389,10 @@ local function ask(op, payload, level)
   error(failure.message, level + 1)
 end
 
-local function try_encode(value, op, level, mends)
+local function try_encode(value, op, level, repairs)
   local ok, text
-  if mends then
-    ok, text = encode_mended(value)
+  if repairs then
+    ok, text = encode_repaired(value)
   else
     ok, text = pcall(encode, value)
   end
@@ -400,8 +400,8 @@ local function try_encode(value, op, level, mends)
   return text
 end
 
-local function ask_json(op, value, level, mends)
-  return decode(ask(op, try_encode(value, op, level + 1, mends), level + 1))
+local function ask_json(op, value, level, repairs)
+  return decode(ask(op, try_encode(value, op, level + 1, repairs), level + 1))
 end
 
 ---------------------------------------------------------------------------------------------------- parts
@@ -692,7 +692,7 @@ local function emit(item)
   if type(id) == "string" and not utf8_len(id) then -- a repaired id could equal another item's
     ok, text = false, "its source_id is not valid UTF-8"
   else
-    ok, text = encode_mended(item)
+    ok, text = encode_repaired(item)
   end
   if ok and #text <= MAX_ITEM_BYTES then
     ask("emit", text, 2)
@@ -839,7 +839,7 @@ local function perform(kind, entry, name, source, arguments, context, grants)
 end
 
 local function log_losses()
-  if mended > 0 then raw("log", "warn\0text was cut inside a character and is mended with U+FFFD: texts=" .. mended) end
+  if repaired > 0 then raw("log", "warn\0text was cut inside a character and is mended with U+FFFD: texts=" .. repaired) end
   if left_out > 0 then
     local advice = "a table with list items is an array in JSON, its other fields are left out (json.object keeps them)"
     raw("log", format("warn\0%s: fields=%d first=%s", advice, left_out, printable(left_out_name)))
@@ -849,11 +849,11 @@ end
 -- Runs one entry. Returns "+" and the result, or "-" and {message, traceback, kind, data}, as JSON.
 return function(kind, entry, name, source, arguments, context, grants, seed)
   randomseed(seed)
-  typed, emitted, mending, mended = false, 0, false, 0
+  typed, emitted, repairing, repaired = false, 0, false, 0
   left_out, left_out_name = 0, nil
   local ok, outcome = xpcall(perform, describe, kind, entry, name, source, arguments, context, grants)
   if ok then
-    local encoded, text = encode_mended(outcome)
+    local encoded, text = encode_repaired(outcome)
     log_losses()
     if encoded then return "+" .. text end
     outcome = { message = "the result cannot be written as JSON: " .. (type(text) == "string" and printable(text) or "out of memory") }

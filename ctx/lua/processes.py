@@ -61,7 +61,7 @@ class WorkerProcesses:
         self._retired: SimpleQueue[Worker | None] = SimpleQueue()
         self._lock = threading.Lock()  # held during an order, because the zygote answers one at a time
         self._closed = False
-        self._restart_at_s = 0.0  # no restart of the zygote is tried before, on the monotonic clock
+        self._restart_at_s = 0.0  # the zygote is not started again before (monotonic clock)
 
     @property
     def zygote_pid(self) -> int:
@@ -169,7 +169,7 @@ class WorkerProcesses:
         raise Busy("the Lua sandbox was restarted; try again", retry_after_s=2.0)
 
     def _end_zygote(self) -> None:
-        self._control.close()  # at this, the zygote kills its workers and ends
+        self._control.close()  # the zygote then kills its workers and ends
         try:
             self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -220,7 +220,6 @@ class WorkerProcesses:
 
 
 # -- self-test -----------------------------------------------------------------------------------------------
-# Workers try what a hostile script would try. Their exit status shows whether the kernel stopped them.
 
 STRICT = (FILTER, MEMORY, KILL)  # the layers that untrusted scripts need
 _PROBE_TIMEOUT_S = 5.0  # long enough for a busy machine; a probe usually takes a few milliseconds

@@ -62,7 +62,7 @@ def _quote(payload: bytes) -> bytes:
     return encode_basestring(payload.decode()).encode()
 
 
-def _mend(payload: bytes) -> bytes:
+def _repaired(payload: bytes) -> bytes:
     return encode_basestring(payload.decode("utf-8", "replace")).encode()
 
 
@@ -70,7 +70,7 @@ def _mend(payload: bytes) -> bytes:
 # functions load files, which a worker cannot open; so the zygote calls each once with its sample.
 _PURE: dict[bytes, tuple[Callable[[bytes], bytes], bytes]] = {
     b"json.quote": (_quote, "\né".encode()),
-    b"json.mend": (_mend, b"\xc3"),
+    b"json.repair": (_repaired, b"\xc3"),
     b"base64.encode": (lambda payload: binascii.b2a_base64(payload, newline=False), b"x"),
     b"base64.decode": (lambda payload: binascii.a2b_base64(payload, strict_mode=True), b"eA=="),
     b"crypto.sha256": (lambda payload: hashlib.sha256(payload).hexdigest().encode(), b"x"),

@@ -36,7 +36,11 @@ _COUNT_BYTES = 512  # fits in a disk sector, so that a write is never incomplete
 
 def copies(memory: str) -> list[str]:
     """The existing copies, newest first."""
-    return [path for number in range(1, KEPT + 1) if os.path.isfile(path := f"{memory}.{number}")]
+    return [path for path in _paths(memory) if os.path.isfile(path)]
+
+
+def _paths(memory: str) -> list[str]:
+    return [f"{memory}.{number}" for number in range(1, KEPT + 1)]
 
 
 def is_sound(path: str) -> bool:
@@ -95,10 +99,10 @@ def _copy(memory: str) -> bool:
         discard_copy(made)
         logger.error("memory=copy outcome=damaged path=%s mend='ctx doctor'", memory)
         return False
-    first, second, *_ = names = [f"{memory}.{number}" for number in range(1, KEPT + 1)]
+    first, second, *_ = paths = _paths(memory)
     # The newest copy is replaced if it is less than a day newer than the second; else all copies move down.
     if not (os.path.exists(second) and _mtime_s(first) - _mtime_s(second) < DAY_S):
-        for newer, older in reversed([*pairwise(names)]):
+        for newer, older in reversed([*pairwise(paths)]):
             if os.path.exists(newer):
                 os.replace(newer, older)
     os.replace(made, first)

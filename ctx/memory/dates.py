@@ -76,7 +76,8 @@ def happened(text: str, said_ms: int, ahead_of_utc_ms: int = 0) -> Window | None
 
 
 def _is_whole_days(span: Window) -> bool:
-    return (span.first_ms or 0) % DAY_MS == 0 == ((span.last_ms or -1) + 1) % DAY_MS
+    first_ms, after_ms = span.first_ms or 0, (span.last_ms or -1) + 1
+    return first_ms % DAY_MS == 0 and after_ms % DAY_MS == 0
 
 
 def _reading(pattern: re.Pattern[str], read: _Read, text: str, seen: Seen) -> tuple[int, Window] | None:
@@ -147,8 +148,8 @@ def _named_day_or_month(match: re.Match[str], seen: Seen) -> Window:
 def _dated(match: re.Match[str], day: int, seen: Seen) -> datetime:
     """A day in the month and the year that a match names.
 
-    Without a year: the next such day if the text is about the future, the latest if it is about the past,
-    else the nearest. Raises `ValueError` if there is no such day.
+    Without a year: the next one if the text is about the future, the last one if it is about the past, else
+    the nearest. Raises `ValueError` if the day does not exist, such as 31 February.
     """
     month = [name[:3] for name in MONTHS].index(match["month"][:3]) + 1
     if match["year"]:
@@ -302,7 +303,7 @@ _NEAR_DAYS = {
     **dict.fromkeys(("today", "tonight", "this morning", "this afternoon", "this evening"), 0),
     **dict.fromkeys(("yesterday", "last night"), -1),
     **dict.fromkeys(("the day before yesterday", "day before yesterday"), -2),
-    **dict.fromkeys(("tomorrow",), 1),
+    "tomorrow": 1,
     **dict.fromkeys(("the day after tomorrow", "day after tomorrow"), 2),
 }
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}

@@ -38,7 +38,7 @@ from ctx.text.strings import did_you_mean
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
-# Values of one `in`; each is a bound variable, of which SQLite allows 32766 and PostgreSQL 65535.
+# Maximum values of one `in`. Each is a bound variable; SQLite allows 32766 of them, PostgreSQL 65535.
 MAX_CHOICES = 1000
 
 FIELDS = {name: entry for name, entry in COMPARED.items() if entry[0] not in (LIST, OBJECT)}

@@ -36,7 +36,7 @@ class Op(NamedTuple):
 
 
 def _op(run: Callable[..., JSON], *, writes: bool) -> Op:
-    """The `Op` for a function, with the arguments in its signature; `**fields` stands for memory fields."""
+    """The `Op` for a function. Its arguments are those of the function; `**fields` are fields of a memory."""
     _, *parameters = inspect.signature(run).parameters.values()
     required: list[str] = []
     optional: list[str] = []

@@ -112,9 +112,6 @@ class Reader:
         """Runs a statement with its values and returns the driver's cursor."""
         return self.connection.execute(sql, values)
 
-    def _all(self, sql: str, *values: JSON) -> list[JSON]:
-        return list(self.run(sql, *values))
-
     def _column(self, sql: str, *values: JSON) -> list[JSON]:
         """The first value of each row."""
         return [row[0] for row in self.run(sql, *values)]
@@ -140,7 +137,7 @@ class Reader:
             f" LEFT JOIN memories m ON m.bank_no = b.bank_no AND {shown.sql}"
             " WHERE b.bank NOT LIKE '/%' GROUP BY b.bank ORDER BY b.bank"
         )
-        return dict(self._all(select, *shown.values))
+        return dict(self.run(select, *shown.values))
 
     # -- rows ------------------------------------------------------------------------------------------------
     # The plus in `+bank_no` makes SQLite look up the memory numbers instead of scanning an index of the bank.
@@ -162,7 +159,7 @@ class Reader:
     def successors(self, ids: Iterable[str]) -> dict[str, str]:
         """Memory id -> id of the memory that replaced it. Memories that were not replaced are left out."""
         select = "SELECT id, superseded_by FROM memories WHERE bank_no = ? AND superseded_by IS NOT NULL"
-        return dict(self._all(f"{select} AND id {IN_TEXTS}", self.bank_no, listed(ids)))
+        return dict(self.run(f"{select} AND id {IN_TEXTS}", self.bank_no, listed(ids)))
 
     def replaced_by(self, ids: Iterable[str]) -> dict[str, list[Memory]]:
         """Memory id -> the memories that it replaced, latest first. Ids that replaced none are left out."""
@@ -209,7 +206,7 @@ class Reader:
             f"SELECT {group or 'NULL'} AS name, count(*), avg(m.importance), min(m.created_ms),"
             f" max(m.created_ms), sum(length(m.text)) FROM {table} WHERE {clause} GROUP BY name"
         )
-        groups = self._all(select, *group_values, *values)
+        groups = list(self.run(select, *group_values, *values))
         if group == SCALAR:
             groups = [(name and _SCALARS[name[0]](name[1:]), *figures) for name, *figures in groups]
         return sorted(groups, key=lambda row: (-row[1], row[0] is not None, isinstance(row[0], str), row[0]))

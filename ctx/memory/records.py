@@ -126,7 +126,8 @@ def aliases(memory: Memory, given_names: Iterable[str] = ()) -> dict[str, str]:
     names = {"claude-recall": f"memory_{memory.created_ms}_{digits}", "hindsight": f"fact_{bits}"}
     for name in given_names:
         for dialect, prefix in (("claude-recall", "memory_"), ("hindsight", "fact_")):
-            names[dialect] = name if name.startswith(prefix) else names[dialect]
+            if name.startswith(prefix):
+                names[dialect] = name
     return names
 
 

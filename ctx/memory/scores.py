@@ -47,9 +47,12 @@ def passages(text: str, size: int = MAX_PASSAGE_CHARS) -> list[str]:
     start = 0
     while len(text) - start > size and len(pieces) < MAX_PASSAGES - 1:
         end = _break(text, start, size)
-        pieces += filter(None, [text[start:end].strip()])
+        if piece := text[start:end].strip():
+            pieces.append(piece)
         start = end
-    return [*pieces, *filter(None, [text[start:].strip()])] or [text]
+    if rest := text[start:].strip():
+        pieces.append(rest)
+    return pieces or [text]
 
 
 def _break(text: str, start: int, size: int) -> int:

@@ -145,8 +145,10 @@ class Writer(Reader):
 
     def make_current(self, memories: Iterable[Memory]) -> int:
         """Marks memories as no longer replaced. Returns how many."""
-        current = {"valid_to_ms": None, "superseded_by": None}
-        return len([self.patch(memory, current) for memory in list(memories)])
+        replaced = list(memories)
+        for memory in replaced:
+            self.patch(memory, {"valid_to_ms": None, "superseded_by": None})
+        return len(replaced)
 
     def take_over(self, other: Reader, nos: Sequence[int]) -> None:
         """Moves memories of another bank into this one unchanged, with their history, and removes that bank.
@@ -225,8 +227,8 @@ class Writer(Reader):
         self._live_terms -= memory.term_count
 
     def replace_vectors(self, memory: Memory, model: str | None, vectors: Sequence[bytes]) -> None:
-        """Replaces the vectors of a memory. Without vectors, only the memory's words find it
-        until it is embedded.
+        """Replaces the vectors of a memory. Without vectors, only the memory's words find it until it is
+        embedded.
         """
         models = "model_no IN (SELECT model_no FROM memory_models)"
         delete = f"DELETE FROM memory_vectors WHERE bank_no = ? AND memory_no = ? AND {models}"

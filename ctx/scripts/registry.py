@@ -33,7 +33,7 @@ def new_registry(name: str, url: str, branch: str | None) -> Registry:
     """A registry without scripts. Raises `BadRequest` for an invalid name."""
     if not REGISTRY_NAME.fullmatch(name) or name == SHIPPED:
         raise BadRequest(
-            f"'{name}' is not a valid name of a registry: use 1 to 40 of a-z 0-9 _ -, and not '{SHIPPED}'"
+            f"'{name}' is not a valid registry name: use 1 to 40 of a-z 0-9 _ -, and not '{SHIPPED}'"
         )
     return Registry(name, url, branch, "", "", ())
 

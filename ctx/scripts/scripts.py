@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # these modules import httpcore and ssl, which takes 100 ms
 logger = logging.getLogger(__name__)
 
 GRANTS = frozenset({"http", "fs", "env", "context"})
-FIELDS = {
+FIELDS = {  # the same as METADATA in lua/prelude.lua
     "tool": ("name", "description", "parameters", "output", "annotations", "title", "failure"),
     "connector": ("name", "description", "config"),
     "agent": ("name", "description", "tools", "arguments"),

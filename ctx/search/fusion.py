@@ -45,14 +45,18 @@ def by_document(hits: Iterable[Hit]) -> dict[int, list[Hit]]:
 
 
 def per_document(groups: Mapping[int, Sequence[Hit]], counted: int = 1, bonus: float = 0.0) -> list[Hit]:
-    """The best hit of each document, best first; ties by chunk number.
+    """The best hit of each document, best first; ties by chunk number. The groups and their hits must come in
+    that order.
 
     The score is that of the best hit plus `bonus` times the scores of the next hits, up to `counted` hits.
     """
-    best = [
-        group[0]._replace(score=group[0].score + bonus * sum(hit.score for hit in group[1:counted]))
-        for group in groups.values()
-    ]
+    best = [group[0] for group in groups.values()]
+    if counted < 2:
+        return best
+    for position, group in enumerate(groups.values()):
+        if len(group) > 1:
+            score = group[0].score + bonus * sum(hit.score for hit in group[1:counted])
+            best[position] = group[0]._replace(score=score)
     return sorted(best, key=lambda hit: (-hit.score, hit.chunk_no))
 
 

@@ -26,7 +26,7 @@ _DEFINING_SHARE = 1.0
 _PHRASE_SHARE = 1.0  # bonus for a chunk that has the query, or a quoted part of it, word for word
 # Among prose chunks with about equal scores, prefer the first of a section: it introduces the topic.
 _OPENING_SHARE = 0.03
-_OPENING_READ = 64  # maximum chunks to look back for the start of a section, which are thirty pages
+_OPENING_READ = 64  # maximum chunks to look back for the start of a section (about thirty pages)
 _FURTHER_SHARE = 0.5  # a further passage is shown only above this share of the best passage's score
 # Maximum characters of a prose chunk with its neighbours: the size of a passage in the index.
 _SECTION_CHARS = 2200

@@ -239,7 +239,8 @@ POINTS = {
     "question": -3, "heading": -1, "guide": -1,
 }  # fmt: skip
 NO_SIGNAL = -2
-# Sums of points: from the first on, the query wants code; up to the second, pages; between, UNCLEAR.
+# A query with at least LEAST_CODE points wants code, with at most MOST_PAGES points pages. Between, it is
+# UNCLEAR.
 LEAST_CODE, MOST_PAGES = 0, -2
 
 

@@ -330,12 +330,10 @@ class Searcher:
         of the same source is added to the earlier result as a copy. Stops after `MAX_COPIES` copies, even
         with fewer than `count` results.
         """
-        ranked = self._answers(request, rows, count)
+        ranked = islice(self._answers(request, rows, count), count + MAX_COPIES)
         answers: list[tuple[_Answer, SearchResult]] = []
         places: dict[tuple[str, str], int] = {}
-        examined = 0
         while len(answers) < count and (batch := list(islice(ranked, count - len(answers)))):
-            examined += len(batch)
             results = passages.results_of(request, [(score, choices) for _, score, _, choices in batch], rows)
             for answer, result in zip(batch, results, strict=True):
                 passage_text = _said(result)
@@ -348,8 +346,6 @@ class Searcher:
                 first, earlier = answers[position]
                 copy = Copy(result.id, result.source, result.source_id)
                 answers[position] = (first, earlier._replace(also_in=(*earlier.also_in, copy)))
-            if examined >= count + MAX_COPIES:
-                break
         return answers
 
     def _stages(self, request: Request, rows: Rows) -> Iterator[Stage]:

@@ -86,7 +86,7 @@ def rpc_data(error: errors.CtxError) -> dict[str, JSON]:
 def headers(error: errors.CtxError) -> dict[str, str]:
     """The extra reply headers for an error: `Allow`, `Connection`, `Retry-After` or `WWW-Authenticate`."""
     if isinstance(error, errors.RateLimited | errors.StoreError):
-        return {"retry-after": str(max(1, math.ceil(getattr(error, "retry_after_s", 5))))}
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     if isinstance(error, errors.PayloadTooLarge):
         return {"connection": "close"}  # close, because the rest of the body is not read
     if isinstance(error, errors.MethodNotAllowed):

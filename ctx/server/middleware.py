@@ -386,7 +386,7 @@ class BodySizeMiddleware:
                 f"the body is larger than {self._max_bytes} bytes ([server] max_body_bytes)"
             )
         scope[ACCESS].body = bytes(body)
-        unread = [bytes(body)]
+        unread = [scope[ACCESS].body]
 
         async def replayed() -> Message:
             if unread:

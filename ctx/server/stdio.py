@@ -41,6 +41,7 @@ LAST_REPLIES_S = 30.0  # how long replies are still sent after the input has end
 CONNECT_S = 10.0
 RESTART_S = 10.0  # how long a request waits for the project's server to come back
 LOOK_S = 0.1
+ANNOUNCE_DELAY_S = 0.02  # merges the announcements of a reload, which replaces several tools
 OWN_REPLY_BYTES = 256 << 20  # largest reply accepted from a server of the same user, in bytes
 
 _OLDEST_VERSION = "2024-11-05"  # assumed if `initialize` names no version
@@ -170,14 +171,22 @@ async def serve_stdio(mcp: McpServer, reading: Incoming, writing: Outgoing) -> N
         nonlocal session
         session = context.session
 
+    pending: dict[type, asyncio.Task[None]] = {}  # kind of event -> its announcement
+
     async def announce(event: Any, notify: Callable[[Any], Awaitable[None]]) -> None:
+        await asyncio.sleep(ANNOUNCE_DELAY_S)  # a reload may replace several tools
+        del pending[type(event)]
         await bus.publish(event)
         if session is not None:
             await notify(session)
 
+    def schedule(event: Any, notify: Callable[[Any], Awaitable[None]]) -> None:
+        if type(event) not in pending:
+            pending[type(event)] = loop.create_task(announce(event, notify))
+
     def changed(event: Any, notify: Callable[[Any], Awaitable[None]]) -> None:  # may be called in any thread
         with suppress(RuntimeError):  # the server has stopped
-            loop.call_soon_threadsafe(lambda: loop.create_task(announce(event, notify)))
+            loop.call_soon_threadsafe(schedule, event, notify)
 
     mcp.server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
     mcp.server.add_request_handler(

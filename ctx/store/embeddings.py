@@ -7,6 +7,7 @@ because finding them among a million chunks takes a second.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +93,10 @@ class Embeddings(Record):
             rows = connection.stream(
                 f"SELECT {columns} FROM {tables} AND d.no = c.document_no ORDER BY {key}", values
             )
+            role_of = lru_cache(1)(filetypes.role)  # the chunks of a document follow each other
             for no, ordinal, updated_ms, path, media_type in rows:
-                role = filetypes.role(path, media_type)
-                yield PendingChunk(no, ordinal, updated_ms, role in filetypes.SECONDARY)
+                secondary = role_of(path, media_type) in filetypes.SECONDARY
+                yield PendingChunk(no, ordinal, updated_ms, secondary)
 
     def model_shares(self, besides: Collection[str] = ()) -> list[ModelShare]:
         """The storage used by each model that is not in `besides`, oldest model first."""

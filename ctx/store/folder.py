@@ -155,20 +155,25 @@ class WriterLock:
         # A child of the former holder keeps the lock for a moment, until it runs its program.
         deadline_s = time.monotonic() + max(timeout_s, 2 * _RETRY_S)
         folder = os.path.dirname(self._path)
-        try:
-            files.make_folder(folder, beneath=folder, alone=True)
-            descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
+        while self._descriptor is None:
             try:
-                self._take(descriptor, deadline_s)
-            except BaseException:
-                os.close(descriptor)
-                raise
-        except OSError as error:
-            raise StoreError(
-                f"the lock of the index cannot be created in the folder {os.path.basename(folder)}: "
-                f"{error.strerror}; check its folder"
-            ) from error
-        self._descriptor = descriptor
+                files.make_folder(folder, beneath=folder, alone=True)
+                descriptor = files.open_file(self._path, os.O_RDWR | os.O_CREAT, beneath=folder)
+                try:
+                    self._take(descriptor, deadline_s)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+            except OSError as error:
+                raise StoreError(
+                    f"the lock of the index cannot be created in the folder {os.path.basename(folder)}: "
+                    f"{error.strerror}; check its folder"
+                ) from error
+            status = os.fstat(descriptor)
+            if files.identity(self._path) == (status.st_dev, status.st_ino):
+                self._descriptor = descriptor
+            else:
+                os.close(descriptor)  # the file was deleted while we waited, so this lock excludes nobody
 
     def _take(self, descriptor: int, deadline_s: float) -> None:
         """Waits for the lock on the open file and records this process. Raises `Busy`, `OSError`."""

@@ -62,8 +62,8 @@ class LocalIndex(SearchIndex):
     publishes.
 
     `embedding` is called at each use and may return another model each time. Opening changes nothing.
-    The caller of `catch_up` must hold the `WriterLock`. Raises `StoreError` if the path is
-    not UTF-8, which tantivy requires.
+    The caller of `catch_up` must hold the `WriterLock`. Raises `StoreError` if the path is not UTF-8,
+    which tantivy requires.
     """
 
     def __init__(self, path: str, embedding: Embedding) -> None:

@@ -68,8 +68,7 @@ class Write:
 
     def ensure_model(self, name: str, dim: int) -> int:
         """The number of an embedding model in this catalog. A new model is added, and all chunks wait to be
-        embedded with it. Raises
-        `StoreError` if `dim` differs from the stored number of dimensions.
+        embedded with it. Raises `StoreError` if `dim` differs from the stored number of dimensions.
         """
         row = self.connection.execute("SELECT no, dim FROM model WHERE name = ?", (name,)).fetchone()
         if row is None:

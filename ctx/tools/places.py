@@ -141,8 +141,8 @@ def _sources(library: Library, source: str | None) -> Sequence[str]:
 
 
 def _at_path(library: Library, path: str, source: str | None) -> list[StoredDocument]:
-    """The documents at a path. For an absolute path, the documents at the longest end of the path at which
-    there are any.
+    """The documents at a path. Of an absolute path, folders at the start are left out until there are
+    documents.
     """
     parts = path.removeprefix("./").split("/")
     starts = range(len(parts)) if path.startswith(("/", "../")) else range(1)

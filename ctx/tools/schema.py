@@ -343,8 +343,8 @@ def _scalar(kind: JSON, text: str) -> JSON:
 
 
 def _parsed(rule: JSON, value: JSON) -> JSON:
-    """Parses a text into the type that its schema wants. In an object whose fields
-    the schema names, the fields are parsed, and empty texts and nulls count as absent.
+    """Parses a text into the type that its schema wants. In an object whose fields the schema names, the
+    fields are parsed, and empty texts and nulls count as absent.
     """
     rule = as_table(rule)
     if isinstance(value, str):

@@ -17,8 +17,8 @@ from kit import ROOT, ctx, project
 
 from ctx import __version__
 from ctx.cli import COMMANDS, HIDDEN, whole_parser
+from ctx.cli.docs import SHELLS
 from ctx.cli.running import Running, at_address, registered, servers, unit_of
-from ctx.cli.serve import SHELLS
 from ctx.errors import ConfigError
 from ctx.http import local
 

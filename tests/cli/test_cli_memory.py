@@ -369,7 +369,7 @@ def test_a_file_is_not_migrated_to_a_file(folder: Path) -> None:
     assert not (folder / "other.db").exists()
 
 
-def test_what_both_sides_changed_is_told_with_the_mend_and_nothing_is_pruned(folder: Path) -> None:
+def test_what_both_sides_changed_is_told_with_the_fix_and_nothing_is_pruned(folder: Path) -> None:
     sync = ("memory", "sync", "--bank", "alice", "--folder", "notes")
     assert ctx(*sync, cwd=folder).returncode == 0
     [path] = (folder / "notes").glob("*.md")

@@ -98,7 +98,7 @@ def test_the_outline_names_every_command(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_a_mistake_is_one_line_that_names_the_mend(
+def test_a_mistake_is_one_line_that_names_the_fix(
     indexed: Path, arguments: list[str], code: int, words: str
 ) -> None:
     assert words in one_line(ctx(*arguments, cwd=indexed), code)

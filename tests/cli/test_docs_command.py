@@ -27,8 +27,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_site_is_served_until_ctrl_c_and_gives_nothing_else(site: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from ctx.cli import main, serve; "
-        f"serve.bundled_path = lambda name: {str(site)!r} if name == 'site' else {str(ROOT / 'docs')!r}; "
+        "import sys; from ctx.cli import docs, main; "
+        f"docs.bundled_path = lambda name: {str(site)!r} if name == 'site' else {str(ROOT / 'docs')!r}; "
         "sys.exit(main(['docs', 'lua-api', '--no-open']))"
     )
     process = subprocess.Popen(

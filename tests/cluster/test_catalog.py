@@ -20,7 +20,7 @@ from ctx.cluster.leases import Leases  # noqa: E402
 pytestmark = pytest.mark.cluster
 
 
-def test_a_database_with_other_letters_is_refused_with_the_mend(
+def test_a_database_with_other_letters_is_refused_with_the_fix(
     postgres_server: postgres.Server,
 ) -> None:
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:

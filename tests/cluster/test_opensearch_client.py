@@ -157,7 +157,7 @@ def test_a_document_whose_shard_is_on_its_way_is_asked_for_again() -> None:
         (refused(400, "parsing_exception"), "could not answer: see the log"),
     ],
 )
-def test_what_a_server_refuses_is_told_with_the_mend(answer: Answer, words: str) -> None:
+def test_what_a_server_refuses_is_told_with_the_fix(answer: Answer, words: str) -> None:
     with node(answer) as url, client(url, max_retries=0) as nodes, pytest.raises(StoreError, match=words):
         nodes.ask("GET", "/_any")
 

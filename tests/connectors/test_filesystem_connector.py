@@ -230,7 +230,7 @@ def test_a_new_ignore_rule_takes_files_out_and_its_removal_brings_them_back(
 # -- what cannot be read -------------------------------------------------------------------------------------
 
 
-def test_a_missing_root_is_a_source_error_that_names_the_mend_and_no_path(tmp_path: Path) -> None:
+def test_a_missing_root_is_a_source_error_that_names_the_fix_and_no_path(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         list(FilesystemConnector("filesystem:docs", str(tmp_path / "gone")).scan({}, ScanLog()))
     assert "[connectors.filesystem.docs]" in caught.value.message

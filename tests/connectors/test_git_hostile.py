@@ -220,7 +220,7 @@ def remotes(upstream: Upstream, web: str) -> list[str]:
 
 
 def trapped(folder: Path, source: GitConnector, trap: Trap) -> Path:
-    """A hostile repository in a folder of clones, with the name that a clone has in the user's own folder."""
+    """A hostile repository in a folder of clones, with a name that a stranger can compute."""
     path = folder / f"{source.copy.name}.git"
     path.parent.mkdir(parents=True, exist_ok=True)
     git(trap.folder, "init", "-q", "--bare", str(path))
@@ -364,8 +364,7 @@ def test_the_users_own_folders_are_closed_to_others(upstream: Upstream, tmp_path
     folder.chmod(0o777)
     source = connector(upstream, tmp_path, cache_dir=None)
     Scan(source)
-    Scan(connector(upstream, tmp_path))
-    assert [path.stat().st_mode & 0o777 for path in (folder, Path(source.copy.path))] == [0o700] * 2
+    assert [path.stat().st_mode & 0o777 for path in (folder, copy_of(source))] == [0o700] * 2
     assert (folder / "secret").stat().st_mode & 0o777 == 0o600
 
 

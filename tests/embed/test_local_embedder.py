@@ -182,7 +182,7 @@ def test_a_folder_with_a_model_works_like_the_shipped_one(tmp_path: Path, embedd
     assert np.array_equal(reopened.embed_query(PROSE[0]), embedder.embed_query(PROSE[0]))
 
 
-def test_a_model_that_cannot_be_fetched_is_our_error_and_names_the_mend(
+def test_a_model_that_cannot_be_fetched_is_our_error_and_names_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

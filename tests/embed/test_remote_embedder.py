@@ -224,7 +224,7 @@ def test_a_reply_that_is_not_as_agreed_is_our_error(
         list(openai.embed(["one"]))
 
 
-def test_vectors_of_another_length_name_the_mend(service: Service) -> None:
+def test_vectors_of_another_length_name_the_fix(service: Service) -> None:
     embedder = OllamaEmbedder("some-model", 768, url=service.url)
     with pytest.raises(EmbedderError, match=r"gives vectors of 3, \[embedding\] dims says 768; set dims = 3"):
         embedder.embed_query("one")

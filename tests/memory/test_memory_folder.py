@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_pruned(bank: MemoryBank, tm
 @pytest.mark.parametrize(
     "text", ["[]", '{"ids": 5}', '{"ids": [[1]]}', '{"bank": ["alice"]}', "[" * 100_000, "\xff"]
 )
-def test_a_ledger_that_is_none_is_refused_with_the_mend(bank: MemoryBank, tmp_path: Path, text: str) -> None:
+def test_a_ledger_that_is_none_is_refused_with_the_fix(bank: MemoryBank, tmp_path: Path, text: str) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / LEDGER).write_text(text, encoding="latin-1")
     with pytest.raises(BadRequest, match="Delete it; the next import then prunes nothing"):

@@ -54,11 +54,11 @@ BUDGETS = {
     "formats": 3475,
     "indexing": 1775,
     "lua": 1600,
-    "memory": 7800,
+    "memory": 7825,
     "scripts": 1575,
     "search": 1775,
     "server": 2750,
-    "store": 2650,
+    "store": 2675,
     "text": 450,
     "tools": 1500,
 }

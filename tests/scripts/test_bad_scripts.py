@@ -1,16 +1,17 @@
 """A broken script fails alone."""
 
+import re
 from pathlib import Path
 
 import pytest
-from kit import workspace
+from kit import ROOT, workspace
 from script_kit import answering, configured, opened, said
 
 from ctx.errors import ScriptTimeout, ToolError
 from ctx.models import Caller
 from ctx.scripts import loader
 from ctx.scripts.loader import Scripts
-from ctx.scripts.scripts import Runner, ScriptFile
+from ctx.scripts.scripts import FIELDS, Runner, ScriptFile
 from ctx.text.strings import one_line
 
 CALLER = Caller("cli")
@@ -116,3 +117,11 @@ def test_a_script_whose_load_timed_out_is_tried_again_later_and_when_it_is_calle
         scripts.refresh()
         scripts.refresh()
         assert "slow" in [tool.name for tool in space.toolbox.list()]  # without a call
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_python_and_lua_know_the_same_fields(kind: str) -> None:
+    prelude = (ROOT / "ctx" / "lua" / "prelude.lua").read_text()
+    metadata = prelude[prelude.index("local METADATA") :]
+    (names,) = re.findall(rf"^  {kind} = \{{(.*)\}},$", metadata, re.MULTILINE)
+    assert tuple(re.findall(r'"(\w+)"', names)) == FIELDS[kind]

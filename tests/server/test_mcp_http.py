@@ -49,9 +49,7 @@ def test_an_invalid_cursor_is_refused(
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_body_of_another_type_is_refused_with_the_mend(
-    serve: Serve, mcp: Services, media_type: str
-) -> None:
+def test_a_body_of_another_type_is_refused_with_the_fix(serve: Serve, mcp: Services, media_type: str) -> None:
     body = json.dumps(message("tools/list"))
     reply = serve(mcp).client.post("/mcp", content=body, headers={**ACCEPT, "content-type": media_type})
     assert reply.status_code == 400

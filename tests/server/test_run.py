@@ -46,7 +46,7 @@ def test_a_reply_on_a_kept_connection_does_not_wait_for_an_acknowledgement() -> 
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_a_busy_port_is_refused_with_the_mend() -> None:
+def test_a_busy_port_is_refused_with_the_fix() -> None:
     (first,) = open_sockets("127.0.0.1:0")
     with first, pytest.raises(ConfigError, match=r"in use by another program.*\[server\] bind"):
         open_sockets(address(first))

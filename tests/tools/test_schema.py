@@ -42,7 +42,7 @@ SEARCH = {
         ({"query": "a", "filters": {"until": "x"}}, "unknown parameter 'filters.until' (known: since)"),
     ],
 )
-def test_an_error_names_the_parameter_and_the_mend(arguments: dict[str, Any], message: str) -> None:
+def test_an_error_names_the_parameter_and_the_fix(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequest) as caught:
         compile_check(SEARCH)(arguments)
     assert message in caught.value.message
@@ -187,7 +187,7 @@ def test_a_pattern_means_what_ecma_262_says(pattern: str, fitting: str, unfittin
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", "(?<!a)b", r"(a)\1", r"\q"])
-def test_a_pattern_that_needs_a_backtracking_engine_is_refused_with_the_mend(pattern: str) -> None:
+def test_a_pattern_that_needs_a_backtracking_engine_is_refused_with_the_fix(pattern: str) -> None:
     with pytest.raises(ConfigError, match="without look-ahead, look-behind and back references"):
         compile_check(with_pattern(pattern))
     with pytest.raises(ConfigError, match="linear time"):

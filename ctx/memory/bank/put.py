@@ -192,7 +192,7 @@ class Putting(Searching):
         return reply
 
     def _conversation(self, items: Sequence[JSON], container: JSON, now_ms: int) -> list[Memory]:
-        """The new memories to store: first the container, if there is one, then the items."""
+        """The new memories to store: the container, then its items."""
         parent = self._draft({"kind": CONVERSATION, "text": container.get("label"), **container}, now_ms)
         drafts = [parent]
         for ordinal, item in enumerate(items):

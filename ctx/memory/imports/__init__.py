@@ -39,7 +39,7 @@ from ctx.memory.language import gist
 from ctx.models import JSON
 
 PRODUCTS = ("basic-memory", *CONVERTERS)
-# The limit for every source, even a database file, of which this module reads only the header.
+# The maximum size of a source. It also applies to database files, though only their header is read here.
 MAX_SOURCE_BYTES = 1 << 30
 
 

@@ -120,7 +120,7 @@ def linked(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("change", [edited, joined, linked])
-def test_a_changed_file_is_refused_with_the_mend_that_puts_it_back(
+def test_a_changed_file_is_refused_with_the_fix_that_puts_it_back(
     desk: Desk, upstream: Upstream, change: Any
 ) -> None:
     desk.type("registry", "install", "team", address(upstream))
