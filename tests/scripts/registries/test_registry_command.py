@@ -263,8 +263,8 @@ def test_a_hostile_repository_brings_only_what_is_plain(desk: Desk, upstream: Up
         ("team", "https://ann:s3cret@example.org/x.git", "holds a password"),
         ("team", "https://example.org/x.git?k", "holds a password"),
         ("team", "ext::sh -c touch% /tmp/x", "refused"),
-        ("../team", "https://example.org/x.git", "valid name of a registry"),
-        ("registries.json", "https://example.org/x.git", "valid name of a registry"),
+        ("../team", "https://example.org/x.git", "is not a valid registry name"),
+        ("registries.json", "https://example.org/x.git", "is not a valid registry name"),
     ],
 )
 def test_addresses_and_names_that_may_not_be_are_refused(desk: Desk, name: str, url: str, words: str) -> None:
