@@ -1,7 +1,7 @@
 """The tree-sitter grammars: how to load them, and queries that find the definitions in each language.
 
 A query captures each definition with its kind as the capture name. The grammars are in the extra `grammars`;
-if one is not installed, `load` returns None.
+if one is missing or does not load, `load` returns None.
 """
 
 from collections.abc import Mapping
@@ -146,7 +146,8 @@ GRAMMARS: Mapping[str, Grammar] = {
 
 @cache
 def load(media_type: str) -> "tuple[Parser, Query] | None":
-    """The parser for a media type and the query for its definitions; None if no grammar for it is installed.
+    """The parser for a media type and the query for its definitions; None if it has no grammar that
+    can be loaded.
 
     tree-sitter is imported here because it takes about 40 ms and only indexing needs it.
     """
@@ -157,6 +158,6 @@ def load(media_type: str) -> "tuple[Parser, Query] | None":
         from tree_sitter import Language, Parser, Query
 
         language = Language(getattr(import_module(grammar.package), grammar.function)())
-    except ImportError:
+        return Parser(language), Query(language, grammar.query)
+    except (ImportError, ValueError):  # ValueError: the versions of the grammar and tree-sitter do not fit
         return None
-    return Parser(language), Query(language, grammar.query)

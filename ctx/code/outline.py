@@ -19,6 +19,14 @@ WHOLE_LINES = 40  # lines; a text up to this long is shown whole
 _REPEATED, _NEAR = 0.3, 0.5
 _LEAST = 0.3  # a line is chosen only if its value is at least this share of the best line's value
 
+COMMENT_LINES = 3  # lines to show of a long comment or docstring
+HIDDEN_LINES = 5  # minimum lines to hide of it
+# The comment lines above a definition, or the docstring below its first line that ends with a colon.
+_LONG_COMMENT = re.compile(
+    r"(?P<above>(?:[ \t]*(?://|#|/?\*)[^\n]*\n){8,})"
+    r"|(?:[^\n]*(?<!:)\n)*?[^\n]*:\n(?P<docstring>[ \t]*[rRuU]?(?P<quotes>\"{3}|'{3})(?s:.*?)(?P=quotes))"
+)
+
 Weight = Callable[[str], float]
 """Takes a line and returns the share of a question's words that it has, in [0, 1]."""
 
@@ -151,6 +159,19 @@ def best_lines(
         for value, minus in sorted(best, key=lambda e: -e[1])
         if value >= threshold
     ]
+
+
+def long_comment(lines: Sequence[str]) -> tuple[int, int] | None:
+    """The range [start, end) of the lines to hide in a definition: its comment or docstring without the first
+    `COMMENT_LINES` lines; None if there are fewer than `HIDDEN_LINES` of them.
+    """
+    match = _LONG_COMMENT.match("\n".join(lines))
+    if match is None:
+        return None
+    group = "above" if match["above"] else "docstring"
+    start = match.string.count("\n", 0, match.start(group)) + COMMENT_LINES
+    end = start - COMMENT_LINES + match[group].count("\n") + (group == "docstring")
+    return (start, end) if end - start >= HIDDEN_LINES else None
 
 
 def excerpt(

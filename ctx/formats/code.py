@@ -7,7 +7,7 @@ nesting. A wrong guess puts a chunk boundary in the wrong place but loses no tex
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -231,8 +231,12 @@ def reader(media_type: str, grammar: bool = True) -> Callable[[str], Parsed]:
         if parsed is not None:
             return Parsed(text, tuple(_headings(text, parsed)), definitions=tuple(parsed))
         language = _LANGUAGES.get(media_type)
-        headings = _headings_by_patterns(text, language) if language else ()
         names = definitions_by_patterns(text, media_type) if is_code(media_type) else ()
+        headings: Iterable[Heading] = ()
+        if language:
+            headings = _headings_by_patterns(text, language)
+        elif media_type in GRAMMARS:  # its grammar is missing
+            headings = _headings(text, names)
         return Parsed(text, tuple(headings), definitions=names)
 
     return parse

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ctx.code.outline import Weight, best_lines, block_around, enclosing
+from ctx.code.outline import Weight, best_lines, block_around, enclosing, long_comment
 from ctx.code.symbols import Definition
 from ctx.models import JSON, Document
 from ctx.search.searcher import Searcher
@@ -133,7 +133,9 @@ def _clipped(line: str) -> str:
 
 
 def get_text(reply: dict[str, JSON]) -> str:
-    """A document's lines below a line with its path and line range. Lines of code have their numbers."""
+    """A document's lines below a line with its path and line range. Lines of code have their numbers, and the
+    long comment of a definition is shortened.
+    """
     total = reply["total_lines"]
     symbol = reply.get("symbol")
     name = f"  {symbol['kind']} {symbol['name']}" if symbol else ""
@@ -146,6 +148,10 @@ def get_text(reply: dict[str, JSON]) -> str:
             line if line.startswith("… lines ") and reply.get("parts") else f"{next(numbers, '')}| {line}"
             for line in body
         ]
+        if symbol and not reply.get("parts") and (hidden := long_comment(reply["body"].split("\n"))):
+            start, end = hidden
+            line = reply["start_line"] + start
+            body[start:end] = [f"… lines {line}-{line + end - start - 1}: the rest of the comment"]
     notes = [f"({reply[key]})" for key in ("cut", "note") if reply.get(key)]
     return "\n".join([head, *body, *notes])
 

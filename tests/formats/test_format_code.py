@@ -1,8 +1,12 @@
 """Source code and configuration: definitions as headings."""
 
+import sys
+from types import ModuleType
+
 import pytest
 
-from ctx.formats.code import definitions_by_patterns
+from ctx.code.grammars import load
+from ctx.formats.code import definitions_by_patterns, reader
 from ctx.formats.extract import extract
 from ctx.models import Content
 
@@ -150,6 +154,22 @@ def test_a_script_without_a_suffix_is_read_by_the_grammar_of_its_program() -> No
         (1, "A"),
         (2, "c"),
     ]
+
+
+@pytest.mark.parametrize("replaced", [None, ModuleType("tree_sitter_python")])
+def test_a_language_whose_grammar_is_missing_or_fails_is_read_by_patterns(
+    monkeypatch: pytest.MonkeyPatch, replaced: ModuleType | None
+) -> None:
+    if replaced is not None:
+        replaced.__dict__["language"] = lambda: 0  # refused by tree-sitter, as the ABI of another version is
+    monkeypatch.setitem(sys.modules, "tree_sitter_python", replaced)
+    load.cache_clear()
+    try:
+        parsed = reader("text/x-python")("class Store:\n    def find(self):\n        pass\n\nx = 1\n")
+    finally:
+        load.cache_clear()
+    assert [each.qualified for each in parsed.definitions] == ["Store", "Store.find"]
+    assert [(each.level, each.title) for each in parsed.headings] == [(1, "Store"), (2, "find")]
 
 
 @pytest.mark.parametrize(

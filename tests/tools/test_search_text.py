@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from kit import project, workspace
 
 from ctx.models import Caller
@@ -70,3 +71,32 @@ def test_a_long_definition_names_the_block_around_its_best_lines(tmp_path: Path)
     lines = shown(tmp_path, "move to the salmon river")
     first = POND.split("\n").index("        if otters:") + 1
     assert any(line.endswith(f"method Pond.drain  (block {first}-{first + 3})") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hidden"),
+    [
+        ("a.py", 'def swim(\n    far: int,\n):\n    """Swim."""\n    return far\n', None),
+        (
+            "a.py",
+            'def swim(far):\n    """Swim.\n\n' + "    Otters.\n" * 9 + '    """\n    return far\n',
+            (5, 13),
+        ),
+        ("a.py", "def swim(far):\n    x = far\n    y = '''\n" + "otters\n" * 20 + "'''\n", None),
+        ("a.go", "package a\n\n" + "// Swim swims.\n" * 9 + "func swim() {\n}\n", (6, 11)),
+    ],
+)
+def test_a_long_comment_of_a_definition_is_shortened_for_models(
+    tmp_path: Path, name: str, text: str, hidden: tuple[int, int] | None
+) -> None:
+    with workspace(project(tmp_path, {name: text}, CONFIG)) as space:
+        space.indexer.run()
+        arguments = {"path": f"{name}#swim", "format": "markdown"}
+        lines = space.toolbox.call("get", arguments, Caller("test"))["text"].split("\n")[1:]
+        whole = space.toolbox.call("get", {"path": f"{name}#swim"}, Caller("test"))
+    first = whole["start_line"]
+    numbered = [f"{number}| {line}" for number, line in enumerate(whole["body"].split("\n")[:-1], first)]
+    if hidden:
+        start, end = hidden
+        numbered[start - first : end - first + 1] = [f"… lines {start}-{end}: the rest of the comment"]
+    assert lines == numbered
