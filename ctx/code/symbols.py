@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_DEFINITIONS = 20_000  # maximum per file; further definitions are left out
+MAX_DEPTH = 500  # maximum nodes of the syntax tree around a definition; deeper ones are left out
 MAX_SIGNATURE_CHARS = 200
 MAX_NAME_CHARS = 160
 # Beginnings of comments in all languages that have a grammar.
@@ -78,7 +79,10 @@ def definitions(text: str, media_type: str) -> list[Definition] | None:
 
     parser, query = loaded
     tree = parser.parse(text.encode("utf-8", "replace"))
-    captures = QueryCursor(query).captures(tree.root_node)
+    cursor = QueryCursor(query)
+    # The time for a query grows with the square of the depth: a minute for 300 KB of nested Ruby calls.
+    cursor.set_max_start_depth(MAX_DEPTH)
+    captures = cursor.captures(tree.root_node)
     found = [(node, kind) for kind, nodes in captures.items() if kind[0] != "_" for node in nodes]
     found.sort(key=lambda each: (each[0].start_byte, -each[0].end_byte, each[1] == "variable"))
     return list(_described(found[:MAX_DEFINITIONS]))
