@@ -9,6 +9,7 @@ from ctx import files
 from ctx.cli.output import plain, warn
 from ctx.config import Config, default_config, read_config
 from ctx.config.find import Location, find_config, project_root, shown_path, trusted_as
+from ctx.config.toml import tables_in
 from ctx.config.trust import (
     ProjectScript,
     TrustFile,
@@ -180,3 +181,27 @@ def keep_trust(path: str) -> Iterator[None]:
     after = requests_of(Location(path, False))
     if trusted and after.lines:
         file.record({trusted_as(path): after.digest})
+
+
+def append_table(location: Location, header: str, lines: str) -> str:
+    """Appends a table to a configuration, and keeps the user's trust in it. Returns the appended text."""
+    path = os.path.abspath(location.path)
+    target = file_at(path, shared=not location.chosen, root=project_root(path))
+    label = shown_path(path)
+    block = f"\n[{header}]\n{lines}"
+    with keep_trust(path), files.writing(label, ConfigError):
+        content = files.read_file(target)
+        content += b"" if content.endswith(b"\n") or not content else b"\n"
+        content += block.encode()
+        tables_in(content, label)  # fails if the table exists inline and cannot be extended
+        files.replace(target, content, mode=os.stat(target).st_mode & 0o777)
+    return block
+
+
+def scaffold(file: str, **values: str) -> str:
+    """Returns the template `file` of ctx/cli/scaffolds. `values` replace its markers, such as `{{name}}`."""
+    with open(os.path.join(os.path.dirname(__file__), "scaffolds", file), encoding="utf-8") as template:
+        text = template.read()
+    for marker, value in values.items():
+        text = text.replace(f"{{{{{marker}}}}}", value)
+    return text

@@ -11,7 +11,7 @@ from functools import partial
 from types import NoneType
 
 from ctx.cli import Parser, action, actions_of
-from ctx.cli.configuration import configuration, file_at
+from ctx.cli.configuration import configuration, file_at, scaffold
 from ctx.cli.output import Columns, bars, log_to_stderr, plain, print_json, prose, tell, tell_table
 from ctx.config.settings import REGISTRY_PREFIX, SHIPPED_PACKS, Script
 from ctx.connectors.base import ScanLog
@@ -279,15 +279,6 @@ def _pack(args: Namespace) -> int:
 
 
 # -- writing scripts -----------------------------------------------------------------------------------------
-
-
-def scaffold(file: str, **values: str) -> str:
-    """Returns the template `file` of ctx/cli/scaffolds. `values` replace its markers, such as `{{name}}`."""
-    with open(os.path.join(os.path.dirname(__file__), "scaffolds", file), encoding="utf-8") as template:
-        text = template.read()
-    for marker, value in values.items():
-        text = text.replace(f"{{{{{marker}}}}}", value)
-    return text
 
 
 def _init(kind: str, args: Namespace) -> int:

@@ -11,10 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from ctx import files
 from ctx.cli import Parser, action, actions_of
-from ctx.cli.configuration import bullets, configuration_at, project_location, requests_of, scripts_of
-from ctx.cli.extensions import scaffold
+from ctx.cli.configuration import (
+    append_table,
+    bullets,
+    configuration_at,
+    project_location,
+    requests_of,
+    scaffold,
+    scripts_of,
+)
 from ctx.cli.output import Columns, bars, plain, tell, tell_table, without_reported
-from ctx.cli.sources import append_table
 from ctx.config.find import project_root, trusted_as
 from ctx.config.settings import REGISTRY_PREFIX
 from ctx.config.toml import read_toml, toml_key, toml_value

@@ -36,8 +36,7 @@ from ctx.models import JSON, digest
 
 logger = logging.getLogger(__name__)
 
-_ANSWER_S = 60
-_CONTROL_S = 60  # for systemctl and launchctl
+_ANSWER_S = 60  # for a server, systemctl and launchctl
 Command = tuple[str, ...]
 _CLIENT = {"name": "ctx connect", "version": "1"}
 _HELLO: JSON = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": _CLIENT}
@@ -338,7 +337,7 @@ def _failure(command: Command) -> str | None:
     """Runs a command. Returns None if it succeeds, else the reason in one line."""
     try:
         reply = subprocess.run(
-            command, capture_output=True, text=True, timeout=_CONTROL_S, stdin=subprocess.DEVNULL
+            command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

@@ -10,12 +10,19 @@ import tomlkit
 
 from ctx import files
 from ctx.cli import Parser, command_parser
-from ctx.cli.configuration import configuration_at, file_at, keep_trust, project_location, trust_as_written
+from ctx.cli.configuration import (
+    append_table,
+    configuration_at,
+    file_at,
+    keep_trust,
+    project_location,
+    trust_as_written,
+)
 from ctx.cli.index import drop_sources, run_index
 from ctx.cli.output import plain, tell, warn
 from ctx.config import Config, ConfigFile, load_config
 from ctx.config.find import Location, find_config, project_root, shown_path, user_folder
-from ctx.config.toml import tables_in, toml_key, toml_value
+from ctx.config.toml import toml_key, toml_value
 from ctx.connectors.base import name_of
 from ctx.errors import BadRequest, ConfigError, Conflict, NotFound
 from ctx.text.strings import counted, one_line, sound
@@ -199,22 +206,6 @@ def _written_path(path: str, root: str, own: bool) -> str:
     if path == root or path.startswith(f"{root}{os.sep}"):
         return os.path.join(".", os.path.relpath(path, root)) if path != root else "."
     return path
-
-
-def append_table(location: Location, header: str, lines: str) -> str:
-    """Appends a table to a configuration, and keeps the user's trust in it. Returns the appended text."""
-    path = os.path.abspath(location.path)
-    target = file_at(path, shared=not location.chosen, root=project_root(path))
-    label = shown_path(path)
-    block = f"\n[{header}]\n{lines}"
-    with keep_trust(path), files.writing(label, ConfigError):
-        with open(target, "rb") as file:
-            content = file.read()
-        content += b"" if content.endswith(b"\n") or not content else b"\n"
-        content += block.encode()
-        tables_in(content, label)  # fails if the table exists inline and cannot be extended
-        files.replace(target, content, mode=os.stat(target).st_mode & 0o777)
-    return block
 
 
 # -- remove --------------------------------------------------------------------------------------------------
