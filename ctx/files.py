@@ -54,10 +54,10 @@ def read_most(read: Callable[[int], bytes], limit: int) -> bytes:
     """Calls `read` until it returns nothing, for at most `limit` bytes. It reads in pieces, because Python
     allocates as many bytes as it is asked for, even for a small file.
     """
-    data = b""
+    data = bytearray()  # adding to `bytes` would copy all of it each time
     while len(data) < limit and (piece := read(min(limit - len(data), _PIECE_BYTES))):
         data += piece
-    return data
+    return bytes(data)
 
 
 def make_folder(path: str, *, beneath: str | None = None, alone: bool = False) -> None:

@@ -147,11 +147,14 @@ class Copy:
 
     def _secret(self) -> bytes:
         """The user's secret, which is created at the first call, and again if another user could have made
-        it.
+        it. Then the clones in the user's own folder are deleted, because nobody knows their names any more.
         """
         path = os.path.join(self.own, "secret")
         with files.locked(path):
             if not _is_private(path) or len(secret := files.read_file(path)) != _SECRET_BYTES:
+                for name in os.listdir(self.own):
+                    if name.endswith((".git", ".lfs")):
+                        shutil.rmtree(os.path.join(self.own, name), ignore_errors=True)
                 secret = secrets.token_bytes(_SECRET_BYTES)
                 files.replace(path, secret)
             return secret

@@ -58,8 +58,9 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _BRACES = re.compile(r"\\.|[{},]", re.DOTALL)  # a backslash escapes the next character
-# Matches one item inside brackets: a class such as `[:alpha:]`, the end of a range, or a character.
-_IN_BRACKETS = re.compile(r"\[:(?P<name>[^\]]*):\]|-\\?(?P<end>(?<=\\).|[^\]\\])|\\?(?P<char>.)", re.DOTALL)
+# Matches one item inside brackets: a class such as `[:alpha:]`, the end of a range, or a character. The names
+# of classes are shorter than 20. Without this limit, a line of many `[:` would take quadratic time.
+_IN_BRACKETS = re.compile(r"(?s)\[:(?P<name>[^\]]{0,20}):\]|-\\?(?P<end>(?<=\\).|[^\]\\])|\\?(?P<char>.)")
 
 OWN_RULES = ".ctxignore"
 LINKED_RULES = f"`{OWN_RULES}` is a link, which ctx does not follow: put a file there"

@@ -368,6 +368,16 @@ def test_the_users_own_folders_are_closed_to_others(upstream: Upstream, tmp_path
     assert (folder / "secret").stat().st_mode & 0o777 == 0o600
 
 
+def test_clones_whose_secret_others_could_read_are_replaced(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.commit({"a.md": "a"})
+    first = connector(upstream, tmp_path, cache_dir=None)
+    Scan(first)
+    copy_of(first).with_name("secret").chmod(0o640)
+    second = connector(upstream, tmp_path, cache_dir=None)
+    assert Scan(second).data == {"a.md": b"a"}
+    assert list(copy_of(first).parent.glob("*.git")) == [copy_of(second)] != [copy_of(first)]
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to someone else")
 def test_a_cache_folder_of_another_user_is_refused(upstream: Upstream, tmp_path: Path) -> None:
     folder = tmp_path / "user-cache" / "ctx" / "git"

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -178,6 +179,12 @@ def test_an_ignore_file_that_asks_too_much_is_refused_before_it_is_used() -> Non
     with pytest.raises(SourceError, match="shorten"):
         Rules(parse_ignore_file("*a*b\n" * 20_000))
     Rules(parse_ignore_file("".join(f"name-{number}\n*.{number}\n" for number in range(20_000))))
+
+
+def test_unfinished_classes_in_an_ignore_file_take_linear_time() -> None:
+    began_s = time.process_time()
+    assert parse_ignore_file(("[" + "[:" * 9_999 + "\n") * 50) == []
+    assert time.process_time() - began_s < 8  # quadratic work takes half a minute
 
 
 def test_a_folder_whose_ignore_file_asks_too_much_is_left_out_with_a_line_of_the_report(
