@@ -104,7 +104,15 @@ class Repository:
         if tip is None:
             return None
         if self._have(tip) != tip.oid:
-            self._fetch(tip, lock, log.progress)
+            try:
+                self._fetch(tip, lock, log.progress)
+            except SourceError:
+                if not self._is_damaged():
+                    raise
+                logger.warning("git clone is damaged and is made again source=%s", self.name)
+                shutil.rmtree(self.copy.path)
+                self.copy.prepare()
+                self._fetch(tip, lock, log.progress)
             oid = self._have(tip)
             if oid is None:
                 raise SourceError(f"{self.name}: the branch could not be fetched. Try again")
@@ -212,6 +220,16 @@ class Repository:
                 raise self._unreachable(error) from error
             # A plain file server does not support a shallow fetch.
             self._run_fetch(["--force", REMOTE, refspec], lock, progress)
+
+    def _is_damaged(self) -> bool:
+        """Whether the clone lacks objects that it should have, for example after a loss of power."""
+        try:
+            self.git.run(
+                ["fsck", "--connectivity-only", "--no-dangling", "--no-progress"], timeout_s=self.timeout_s
+            )
+        except GitFailed:
+            return True
+        return False
 
     def _run_fetch(
         self,

@@ -275,3 +275,16 @@ def test_commits_are_narrowed_by_day_and_folder(upstream: Upstream, tmp_path: Pa
     upstream.commit({"other.md": "x"})
     source = connector(upstream, tmp_path, root="docs", commits=True, since_ms=(1_700_000_000 + 1500) * 1000)
     assert Scan(source).ids == {"a.md", f"@commits/{later}"}
+
+
+@pytest.mark.parametrize(("file", "left"), [("refs/ctx/*", b""), ("objects/pack/*.pack", b"PACK")])
+def test_a_damaged_clone_is_made_again(upstream: Upstream, tmp_path: Path, file: str, left: bytes) -> None:
+    upstream.commit({"a.md": "a", "b.md": "b"})
+    source = connector(upstream, tmp_path)
+    Scan(source)
+    (clone,) = (tmp_path / "cache").glob("*.git")
+    for path in clone.glob(file):
+        path.unlink()
+        path.write_bytes(left)
+    upstream.commit({"c.md": "c"})
+    assert Scan(connector(upstream, tmp_path)).data == {"a.md": b"a", "b.md": b"b", "c.md": b"c"}
