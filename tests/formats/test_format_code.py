@@ -178,6 +178,7 @@ def test_a_language_whose_grammar_is_missing_or_fails_is_read_by_patterns(
         ("text/javascript", "res.send = function send(body) {\n  const x = 1\n}\nexports.go = (a) => a\n", ["go", "send"]),
         ("text/x-typescript", "export const LIMIT = 3\nclass A {\n  open(): void {\n  }\n}\n", ["A", "LIMIT", "open"]),
         ("text/x-lua", "function M.open(path)\n", ["open"]),
+        ("text/x-groovy", "String name(int x) {\n}\nimplementation project(':core')\n", ["name"]),
         ("text/x-d", "// a struct of numbers\nprivate struct Pair {\n", ["Pair"]),
     ],
 )  # fmt: skip
