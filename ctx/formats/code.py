@@ -64,7 +64,8 @@ _JAVA = (
                                        r"|module)[ \t]+(\w+)"
     r"|" + _MODIFIERS + r"(?:fun|def|func)[ \t]+(?:<[^<>\n]{0,80}>[ \t]*)?(?:[\w<>?]+\.)?(`?\w+)"
     r"|" + _MODIFIERS + r"(?!(?:return|else|new|throw|if|for|while|switch|catch|case|await|yield|using"
-                        r"|package|import)\b)(?:<[^<>\n]{0,80}>[ \t]*)?[\w.<>\[\],?&]{1,80}[ \t]+(\w+)"
+                        r"|package|import|implementation)\b)"
+                        r"(?:<[^<>\n]{0,80}>[ \t]*)?[\w.<>\[\],?&]{1,80}[ \t]+(\w+)"
                         r"[ \t]*\([^;=\n]{0,300}(?:\{[ \t]*\}?|,|[)(]|throws[^;\n]*\{?)[ \t]*\Z"
     r"|(?:(?:public|private|protected|internal)[ \t]+)(\w+)[ \t]*\([^;=\n]{0,300}\{?[ \t]*\Z)"
 )  # fmt: skip

@@ -131,7 +131,7 @@ def _begin_text(
     the data is binary. It raises `SourceError` if a large text takes too much time or memory.
     """
     text = Text(declared, charset, name, isinstance(data, str))
-    head = data[:_HEAD] if isinstance(data, str) else data[:_HEAD].decode("latin-1")
+    head = data[:_HEAD] if isinstance(data, str) else data[:_HEAD].decode("utf-8-sig", "replace")
     # Grammars are native code, so files that are parsed by one are read in the separate process.
     if len(data) <= MAX_TEXT and kind_of(suffix_of(name), name, head) not in GRAMMARS:
         return partial(read_text, text, data)

@@ -87,7 +87,7 @@ def _simple_outline(lines: list[str]) -> _Outline | None:
     """
     outline = _Outline([], [])
     fence, opened = "", 0  # the marks that opened the current fence, and its line
-    in_text = False  # whether an underline makes the line before a heading
+    in_text = False  # whether an underline may make the line before a heading
     for number, line in enumerate(lines):
         if fence:
             closing = _FENCE_END.match(line)
@@ -110,7 +110,7 @@ def _simple_outline(lines: list[str]) -> _Outline | None:
         elif in_text or not mark["underline"]:
             return None
         else:
-            in_text = "=" in line
+            in_text = True
     if fence:
         outline.fences.append((opened, len(lines) - (not lines[-1].strip(" \t"))))
     return outline

@@ -11,7 +11,7 @@ from ctx.formats.extract import extract
 from ctx.models import Content
 
 
-def _outline(text: str, name: str) -> list[tuple[int, str]]:
+def _outline(text: str | bytes, name: str) -> list[tuple[int, str]]:
     extracted = extract(Content(text), name)
     assert extracted is not None
     return [(heading.level, heading.title) for heading in extracted.headings]
@@ -149,11 +149,10 @@ def test_definitions_of_many_languages_are_found(
     assert _outline(text, name) == outline
 
 
-def test_a_script_without_a_suffix_is_read_by_the_grammar_of_its_program() -> None:
-    assert _outline("#!/usr/bin/env ruby\nclass A\n  attr_reader :b\n  def c\n  end\nend\n", "tool") == [
-        (1, "A"),
-        (2, "c"),
-    ]
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_script_without_a_suffix_is_read_by_the_grammar_of_its_program(mark: bytes) -> None:
+    text = mark + b"#!/usr/bin/env ruby\nclass A\n  attr_reader :b\n  def c\n  end\nend\n"
+    assert _outline(text, "tool") == [(1, "A"), (2, "c")]
 
 
 @pytest.mark.parametrize("replaced", [None, ModuleType("tree_sitter_python")])
@@ -178,6 +177,7 @@ def test_a_language_whose_grammar_is_missing_or_fails_is_read_by_patterns(
         ("text/javascript", "res.send = function send(body) {\n  const x = 1\n}\nexports.go = (a) => a\n", ["go", "send"]),
         ("text/x-typescript", "export const LIMIT = 3\nclass A {\n  open(): void {\n  }\n}\n", ["A", "LIMIT", "open"]),
         ("text/x-lua", "function M.open(path)\n", ["open"]),
+        ("text/x-groovy", "String name(int x) {\n}\nimplementation project(':core')\n", ["name"]),
         ("text/x-d", "// a struct of numbers\nprivate struct Pair {\n", ["Pair"]),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from ctx.formats.markdown import parse
 _LINES = [
     "", " ", "text", "# one", "## two ##", "# #", "#\ttab", "#tag", "   # three", "```", "```` py", "```x`y",
     "   ```", "~~~", "===", "---", "-", "***", "- item", "- # x", "1. item", "  - y", "> quote", "> ```",
-    "    code", "<div>", "| a |", "\x0b", "= =",
+    "    code", "<div>", "| a |", "\x0b", "= =", "1.-",
 ]  # fmt: skip
 
 
