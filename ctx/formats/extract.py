@@ -5,6 +5,8 @@ reader then finds title, headings and blocks. Readers of text raise no errors: w
 as plain text. Binary documents (PDF, Office, mail) and large texts are read in a separate process.
 """
 
+import gzip
+import io
 import json
 import re
 import struct
@@ -214,15 +216,15 @@ def unzipped(data: bytes, limit: int) -> bytes:
     """
     if not data.startswith(_GZIP_MARK):
         return data
-    inflater = zlib.decompressobj(wbits=31)
     try:
-        text = inflater.decompress(data, limit)
-    except zlib.error as error:
+        with gzip.open(io.BytesIO(data)) as file:
+            text = file.read(limit + 1)
+    except EOFError as error:
+        raise SourceError("is a gzip file that is cut off") from error
+    except (OSError, zlib.error) as error:
         raise SourceError("is a damaged gzip file") from error
-    if inflater.unconsumed_tail:
+    if len(text) > limit:
         raise SourceError(f"has more than {limit:,} bytes uncompressed")
-    if not inflater.eof:
-        raise SourceError("is a gzip file that is cut off")
     return text
 
 

@@ -60,8 +60,10 @@ def test_a_text_without_a_suffix_is_told_by_how_it_begins() -> None:
 
 
 def test_a_compressed_text_is_read() -> None:
-    extracted = _extract(gzip.compress(b"# Changes\n\nwords\n"), "doc/changes.md.gz")
+    members = [b"# Changes\n\n", b"words\n"]  # gzip files that were put together are one
+    extracted = _extract(b"".join(map(gzip.compress, members)), "doc/changes.md.gz")
     assert (extracted.title, extracted.media_type) == ("Changes", "text/markdown")
+    assert extracted.body.endswith("words\n")
 
 
 @pytest.mark.parametrize(
