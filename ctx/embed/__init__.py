@@ -147,11 +147,13 @@ _T = TypeVar("_T")
 
 
 def until_stopped(work: Callable[[], _T], stop: threading.Event | None) -> "_T | None":
-    """The result of `work()`, or None as soon as `stop` is set. In this case `work` continues in a thread,
-    and its result is dropped.
+    """The result of `work()`, or None as soon as `stop` is set. In this case `work` is not called, or it
+    continues in a thread and its result is dropped.
     """
     if stop is None:
         return work()
+    if stop.is_set():
+        return None
     future: Future[_T] = Future()
 
     def run() -> None:

@@ -21,6 +21,7 @@ from mcp import MCPError
 from mcp.server.caching import CACHEABLE_METHODS, CacheHint
 from mcp.server.context import CallNext
 from mcp.server.lowlevel import Server
+from pydantic import ValidationError
 
 from ctx import __version__
 from ctx.errors import CtxError, NotFound
@@ -43,6 +44,7 @@ PAGE = 50  # resources per page
 SAMPLE = 5000  # the folders that the instructions name are counted from this many documents
 COMPLETIONS = 100  # a completion may have at most this many values, according to the protocol
 CACHED: Any = dict.fromkeys(CACHEABLE_METHODS - {"resources/read"}, CacheHint(ttl_ms=60_000))
+MALFORMED = types.ErrorData(code=types.INVALID_PARAMS, message="Invalid request parameters")
 RESOURCE_NOT_FOUND = -32002  # for the legacy era; the modern era uses INVALID_PARAMS
 TEMPLATES = [
     types.ResourceTemplate(uri_template="ctx://doc/{id}", name="document", title="A document by its id"),
@@ -166,8 +168,9 @@ class McpServer:
             if errors.row_of(type(error)).status >= 500:
                 errors.log_failure(error, caller.request_id or "-")
             raise shapes.rpc_error(error, dialect) from error
-        except MCPError as error:
-            code, message, data = error.error.code, error.error.message, error.error.data
+        except (MCPError, ValidationError) as error:
+            fault = error.error if isinstance(error, MCPError) else MALFORMED
+            code, message, data = fault.code, fault.message, fault.data
             if dialect is None or not dialect.details or (isinstance(data, dict) and "details" in data):
                 raise
             details = {"details": f"{message}: {data}" if data else message}

@@ -108,6 +108,8 @@ def test_cr8_to_cr10_the_same_over_http_and_only_on_its_own_endpoint(server: Pac
         ("no/such", None, -32601),
         ("tools/call", {"name": "no_such", "arguments": {}}, -32000),
         ("tools/call", {"name": "store_memory", "arguments": {}}, -32602),
+        ("tools/call", {"arguments": {}}, -32602),
+        ("prompts/get", {"name": 5}, -32602),
     ):
         error = server.rpc(method, params, OWN)["error"]
         assert error["code"] == code, method

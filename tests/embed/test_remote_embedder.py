@@ -143,6 +143,14 @@ def test_a_service_that_hangs_is_left_after_the_timeout(service: Service) -> Non
         embedder.close()
 
 
+def test_after_a_stop_no_batch_is_sent(service: Service, openai: OpenAIEmbedder) -> None:
+    stop = threading.Event()
+    vectors = openai.embed(["one"] * 12, stop)
+    next(vectors)
+    stop.set()
+    assert (len(list(vectors)), len(service.requests)) == (3, 1)  # the rest of the first batch of four
+
+
 def test_a_wrong_key_is_told_without_the_key_and_not_tried_again(
     service: Service, openai: OpenAIEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
