@@ -7,6 +7,7 @@ is loaded.
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from urllib.parse import unquote
@@ -78,7 +79,10 @@ def compile_output_check(schema: JSON) -> Callable[[JSON], str | None]:
 
     def fault(result: JSON) -> str | None:
         error = compiled.error({"result": result})
-        return None if error is None else error.message.removeprefix("parameter ")
+        if error is None:
+            return None
+        reason = error.message.removeprefix("parameter ")
+        return re.sub(r"\A(missing required|unknown) parameter", r"\1 field", reason)
 
     return fault
 

@@ -272,6 +272,11 @@ def test_a_script_that_cannot_be_a_tool_fails_alone(tmp_path: Path, tools: Path,
             "{ n = 1.5 }",
             "'result.n' must be of type 'integer', got number",
         ),
+        (
+            "{ type = 'object', required = { 'n' } }",
+            "{ m = 1 }",
+            "missing required field: result.n",
+        ),
         ("{ type = 'array', items = { type = 'integer' } }", "{ 1, 2 }", None),
     ],
 )  # fmt: skip
