@@ -226,7 +226,9 @@ def _credit(word: QueryWord, terms: set[str]) -> float:
     """How much a word of the query counts: 1 if it is among the terms, less if only parts of it are."""
     if word.whole in terms:
         return 1.0
-    share = sum(part in terms for part in word.parts) / (len(word.parts) or 1)
+    if not word.parts:  # true for most words, and faster than the sum of nothing
+        return 0.0
+    share = sum(part in terms for part in word.parts) / len(word.parts)
     return share if word.whole is None else PART_CREDIT * share
 
 
