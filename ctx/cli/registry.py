@@ -155,12 +155,12 @@ def _install(installed: InstalledRegistries, args: Namespace) -> int:
         f"Installed {registry.name} at {registry.commit[:12]}, {counted(len(registry.scripts), 'script')}.",
         *(f"  left out: {plain(problem)}" for problem in contents.problems),
     ]
-    reply = {**_registry_json(installed, registry), "left_out": list(contents.problems)}
-    if registry.scripts:
-        for row in reply["scripts"]:
-            lines.append(f"  {row['script']}  {_state(row)}  {plain(row['description'])}")
-        lines += ["\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0])]
-    return tell(args.json, reply, *lines)
+    tell(args.json, {**_registry_json(installed, registry), "left_out": list(contents.problems)}, *lines)
+    if registry.scripts and not args.json:
+        print()
+        _print_scripts(installed, registry.scripts, False)
+        print("\nNone of its scripts runs yet.", *_trust_lines(registry.scripts[0]), sep="\n")
+    return 0
 
 
 def _trust_lines(script: RegistryScript) -> list[str]:
