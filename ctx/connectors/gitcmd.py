@@ -171,7 +171,7 @@ class Git:
                         recent = os.pread(err.fileno(), CHUNK_BYTES, max(0, err_bytes - CHUNK_BYTES))
                         for phase, count, total in _PROGRESS.findall(recent)[-1:]:
                             progress(f"{self.name}: {phase.decode().lower()}", int(count), int(total))
-            for file in (out, err):  # git has moved the position, which it shares
+            for file in (out, err):  # git wrote through the same open file, so it is at the end
                 file.seek(0)
             words = err.read(MAX_STDERR_BYTES)
             if (size := os.fstat(err.fileno()).st_size) > MAX_STDERR_BYTES:

@@ -291,7 +291,8 @@ def _reader(known: Text, text: str) -> tuple[str, Callable[[str], Parsed]]:
         row, suffix = None, ""
     if row is None and (language := kind_of(suffix, name, text)) is not None:
         return language, reader(language, known.grammar)
-    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):  # the first characters decide
+    # The name does not tell the format, so look at the beginning of the text.
+    if row is None or (row is PLAIN and suffix in ("", "txt", "text")):
         if _HTML_HEAD.match(text[:4096]):
             row = HTML
         else:

@@ -112,8 +112,8 @@ def _yaml(block: str) -> dict[str, JSON] | None:
         depth = 0
         for event in yaml.parse(block, Loader=_loader()):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            # With a few aliases, a small block can expand to a very large one. The C library has no limit of
-            # depth, and deep nesting would crash the process.
+            # With a few aliases, a small block can expand to a very large one. The C library has no depth
+            # limit, and deep nesting would crash the process.
             if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
                 return None
         value = yaml.load(block, _loader())  # noqa: S506 - a safe loader

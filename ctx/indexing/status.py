@@ -24,7 +24,8 @@ PACE_OVER_S = 60.0
 # How long a starting server only answers requests, before it loads the model and numpy, watches folders and
 # scans the sources.
 FIRST_ANSWERS_S = 0.2
-FIRST_ANSWERS_AT_MOST_S = 2.0  # the longest time to do this, even if requests keep coming
+# If requests keep coming, this work waits at most this long.
+FIRST_ANSWERS_AT_MOST_S = 2.0
 PACE_AFTER_S = 1.0  # no rate is reported before this time, because the first batch mostly measures the start
 
 

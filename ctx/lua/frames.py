@@ -114,7 +114,7 @@ class Channel:
 
     @property
     def unread(self) -> bool:
-        """Whether the worker has sent more bytes, after the frame that was received last."""
+        """Whether the worker has sent more bytes after the last received frame."""
         return bool(self._buffer)
 
     def _read(self, deadline: Deadline) -> None:

@@ -37,7 +37,8 @@ _BREAKS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?ã€‚ï¼
 
 
 def passages(text: str, size: int = MAX_PASSAGE_CHARS) -> list[str]:
-    """Splits a text into pieces of about `size` characters at most, at the strongest breaks.
+    """Splits a text into pieces of at most about `size` characters: at the end of a paragraph if possible,
+    else of a line, a sentence or a word.
 
     After `MAX_PASSAGES` - 1 pieces, the last one has the rest of the text.
     """

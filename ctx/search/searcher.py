@@ -283,8 +283,8 @@ class Searcher:
 
     def _commit(self, begun: str, *, alone: bool) -> str | None:
         """The full id for an abbreviated commit id; None if there is no such commit or several. If the query
-        has other words too (`alone` is False), returns the commit's path instead, because among other words
-        the id alone has little weight.
+        has other words too (`alone` is False), returns the path of the commit's document (`@commits/ID`),
+        because a match in the path ranks higher than one in the text.
         """
         paths = self._catalog.complete("path", f"{COMMITS}{begun}", None, 2)
         if len(paths) != 1:

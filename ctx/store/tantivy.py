@@ -134,7 +134,7 @@ class KeywordIndex:
             self._write(self._writer.add_document, entry)
 
     def delete(self, document_no: int) -> None:
-        """Deletes a document, which takes effect at `commit`. An unknown number is ignored."""
+        """Deletes a document. The deletion takes effect at `commit`. An unknown number is ignored."""
         self._write(self._writer.delete_documents_by_term, "document_no", document_no)
 
     def commit(self) -> None:

@@ -44,7 +44,8 @@ MAX_SOURCE_BYTES = 1 << 30
 
 
 def import_from(bank: MemoryBank, product: str, source: Source) -> JSON:
-    """Imports a source: `{"imported", "skipped", "unread": [{"where", "reason"}]}`.
+    """Imports a source. Returns the numbers of memories that were imported and skipped, and what could not be
+    read: `{"imported", "skipped", "unread": [{"where", "reason"}]}`.
 
     Raises `BadRequest` for a source that is not from that product.
     """
