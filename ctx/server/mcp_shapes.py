@@ -237,10 +237,10 @@ VIEWS: Mapping[str, View] = {
         {"limit": FILES, "per_document": PASSAGES},
     ),
     "get": View(
-        "Read a file, one definition, one section or some lines. With a query, only the parts about it.",
+        "Read a file, a definition, a section or some lines. A query cuts long texts to the parts about it.",
         {
             "path": _PATH,
-            "query": _about("show only the blocks around these words"),
+            "query": _about("words of the problem; of a long text, only the blocks around them are shown"),
             "source": _about("source name"),
             "id": _about("in place of path"),
             "start_line": {"type": "integer"},
@@ -344,9 +344,9 @@ def index_instructions(
         "Use `search` instead of grep when you do not know the exact name or file"
         + (": it finds words and meaning." if semantic else ".")
         + " Ask with the words of the problem.",
-        "Then read with `get` path#Symbol, or `get` with a query for only the parts about it;"
-        if any(map(is_code, media_types))
-        else "Then read with `get` path#Heading, or `get` with a query for only the parts about it;",
+        "Results show ranges and the best lines, which are often enough. To read more, call `get` with "
+        + ("path#Symbol" if any(map(is_code, media_types)) else "path#Heading")
+        + " and a query: it cuts long texts to the parts about it.",
         "`outline` lists a file's members, `symbol` the definition and all uses of a name.",
     ]
     return "\n".join(filter(None, lines))
