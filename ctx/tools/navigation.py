@@ -11,6 +11,7 @@ from ctx.errors import BadRequest, NotFound
 from ctx.formats.table import ASCIIDOC, BY_MEDIA_TYPE, LATEX, MARKDOWN, ORG, RST, function_of
 from ctx.models import JSON, Caller, Filters, StoredText, Symbol, record_json
 from ctx.store.record import StoredDocument
+from ctx.text.analyze import DEFINING
 from ctx.text.filetypes import EXAMPLE, TEST, is_code, role
 from ctx.text.strings import first_few
 from ctx.tools.places import Library, place_of, resolve_sources, unknown_source
@@ -293,7 +294,6 @@ def _reference(text: StoredText, line: int, definitions: Sequence[Definition]) -
 def _calls(library: Library, text: StoredText, definition: Definition) -> list[str]:
     """The names that a definition calls and that some indexed code defines."""
     body = "\n".join(text.body.split("\n")[definition.start_line - 1 : definition.end_line])
-    called = [
-        name for name in dict.fromkeys(_CALL.findall(body)) if name != definition.name and name[:2] != "__"
-    ]
+    passed = (definition.name, *DEFINING)  # `func (` is no call
+    called = [name for name in dict.fromkeys(_CALL.findall(body)) if name not in passed and name[:2] != "__"]
     return library.index.vocabulary([], called[:64])[1][:MAX_CALLS]
