@@ -58,6 +58,7 @@ _DEFINED = 50  # maximum passages that define a name of the query
 _PENDING_KEPT_S = 2.0  # how long to cache the number of chunks without an embedding
 _LEADING = 32  # number of best keyword results for which to check whether they are embedded
 _FILTERS_KEPT = 16  # cached sets of documents by path and type, valid until the next write
+_WHOLE_WORDS = "0 matches; outside English only whole words and word beginnings match"
 _NO_PHRASE = "no document has the quoted words as written; without quotes their other forms match too"
 _NO_WORD = "the query has no letters or digits, so there was no word to search for"
 _ASKED_NAMES = 32  # maximum names of a query to look up; pasted code may have thousands
@@ -155,7 +156,7 @@ class Searcher:
                 # No text is embedded yet, and the caller did not ask for semantic search.
                 partial = self._surroundings.lacking()
         elif not (offset or filters.closed):
-            note = note or (_NO_PHRASE if request.exact else None)
+            note = note or (_NO_PHRASE if request.exact else None if query.isascii() else _WHOLE_WORDS)
         page = answers[offset:]
         results = [result._replace(score=result.score * share) for _, result in page]
         explained = [

@@ -80,6 +80,16 @@ def test_a_quoted_word_is_that_very_word(project: ctx.Project, query: str, only:
         assert found(project, query) == [only]
 
 
+@pytest.mark.parametrize(("query", "note"), [("вилка", "outside English only whole words"), ("spoon", None)])
+def test_an_empty_answer_says_which_words_match_outside_english(
+    project: ctx.Project, query: str, note: str | None
+) -> None:
+    with project:
+        reply = project.search(query, mode="keyword")
+    assert reply.results == []
+    assert reply.note is None if note is None else note in str(reply.note)
+
+
 @pytest.mark.parametrize("text", ["i++; page#top x.net .env C+ #1", "see example.com/a#b"])
 def test_signs_elsewhere_make_no_names(text: str) -> None:
     assert not {"c\u1429", "\ua4f8net", "\ua4f8env"}.intersection(analyze.terms(text))
