@@ -48,23 +48,8 @@ _ABOVE = frozenset(("attribute_item", "inner_attribute_item", "decorator", "attr
 _ANNOTATIONS = frozenset(("annotation", "marker_annotation", "attribute_list", "decorator", "attribute"))
 # Kinds of definitions that are neither functions nor have members.
 _NAMES = frozenset(("variable", "constant", "field"))
-_TYPES = frozenset(
-    (
-        "class",
-        "interface",
-        "struct",
-        "trait",
-        "impl",
-        "enum",
-        "record",
-        "object",
-        "protocol",
-        "union",
-        "type",
-        "extension",
-        "actor",
-    )
-)
+_TYPE_KINDS = "class interface struct trait impl enum record object protocol union type extension actor"
+_TYPES = frozenset(_TYPE_KINDS.split())
 _SWIFT_KINDS = frozenset(("struct", "enum", "extension", "actor"))
 
 
