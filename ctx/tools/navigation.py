@@ -25,6 +25,14 @@ MAX_CALLS = 12  # maximum called names in a reply of `symbol`
 LONG_FUNCTION = 30  # lines; the outline of a longer function lists its blocks
 MAX_MEMBERS = 400
 _REPARSED = (MARKDOWN, RST, ASCIIDOC, ORG, LATEX)
+# Sphinx directives that describe an object: `.. confval:: html_theme`, `.. py:function:: open(file)`.
+_OBJECT = re.compile(
+    r"^(?P<indent> *)\.\. (?:\w+:)?(?:confval|setting|option|cmdoption|envvar|function|method|classmethod"
+    r"|staticmethod|class|exception|attribute|property|data|module|macro|type|member|directive|role|describe"
+    r"|object)::[ ]+(?P<name>[^(\n]+).*$",
+    re.MULTILINE,
+)
+_BELOW_HEADINGS = 100  # the level of such objects
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
 
 
@@ -110,6 +118,7 @@ def headings(stored: StoredDocument) -> list[Definition]:
     document = stored.document
     row = BY_MEDIA_TYPE.get(document.media_type)
     places: list[tuple[int, int, str]] = []  # (line, level, title)
+    signatures: dict[int, str] = {}  # line -> signature of what is no heading
     if row is not None and row in _REPARSED:
         parsed = function_of(row.reader)(document.body)
         if parsed.body == document.body:
@@ -118,6 +127,12 @@ def headings(stored: StoredDocument) -> list[Definition]:
                 for each in parsed.headings
                 if each.title
             ]
+    if row is RST:
+        for match in _OBJECT.finditer(document.body):
+            line = document.body.count("\n", 0, match.start()) + 1
+            places.append((line, _BELOW_HEADINGS + len(match["indent"]), match["name"].strip()))
+            signatures[line] = match[0].strip()
+        places.sort()
     if not places:
         last = ""
         for chunk in stored.chunks:
@@ -134,9 +149,8 @@ def headings(stored: StoredDocument) -> list[Definition]:
         open_.append((level, title))
         end = next((later - 1 for later, next_level, _ in places[i + 1 :] if next_level <= level), total)
         path = " > ".join(name for _, name in open_)
-        definitions.append(
-            Definition(title, path, "heading", f"{'#' * level} {title}", line, line, max(line, end))
-        )
+        signature = signatures.get(line) or f"{'#' * level} {title}"
+        definitions.append(Definition(title, path, "heading", signature, line, line, max(line, end)))
     return definitions
 
 

@@ -117,6 +117,44 @@ def test_words_are_looked_for_in_all_of_a_long_page_and_the_parts_left_out_name_
         assert len(reply["body"]) <= 400 * 4
 
 
+def test_objects_that_a_sphinx_page_describes_are_members_of_its_sections(tmp_path: Path) -> None:
+    page = """Options
+=======
+
+.. note:: Nothing here.
+
+.. confval:: html_theme
+
+   The look of the pages.
+
+.. py:class:: Builder(app)
+
+   Builds.
+
+   .. py:method:: finish(when)
+
+      Ends.
+
+Other
+=====
+
+Words.
+"""
+    with workspace(project(tmp_path, {"conf.rst": page}, CONFIG)) as space:
+        space.indexer.run()
+        members = call(space, "outline", path="conf.rst")["members"]
+        assert [(row["name"], row["start_line"], row["end_line"]) for row in members] == [
+            ("Options", 1, 17),
+            ("Options > html_theme", 6, 9),
+            ("Options > Builder", 10, 17),
+            ("Options > Builder > finish", 14, 17),
+            ("Other", 18, 21),
+        ]
+        assert members[3]["signature"] == ".. py:method:: finish(when)"
+        body = call(space, "get", path="conf.rst#html_theme")["body"]
+        assert body == ".. confval:: html_theme\n\n   The look of the pages.\n\n"
+
+
 def test_a_source_is_named_without_its_type_and_a_note_says_that_none_is_called_so(space: Workspace) -> None:
     assert call(space, "symbol", name="lookup", source="code")["definition_count"] == 1
     reply = call(space, "symbol", name="lookup", source="cod")
