@@ -229,6 +229,8 @@ class Repository:
             )
         except GitFailed:
             return True
+        except SourceError as error:  # too slow to say; the reason why the fetch failed is shown
+            logger.warning("git clone was not checked source=%s reason=%s", self.name, error.message)
         return False
 
     def _run_fetch(
