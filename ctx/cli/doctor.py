@@ -374,8 +374,8 @@ def _web_pages(workspace: Workspace, fix: bool) -> Findings:
     if server.allowed_hosts and near and not (server.api_key_env or _keys(workspace)):
         detail = (
             "[server] allowed_hosts opens this server to other machines, and without a key they can read "
+            "everything. Make a key with `ctx key create NAME`"
         )
-        detail += "everything. Make a key with `ctx key create NAME`"
         yield Finding("keys", WARNING, detail)
 
 

@@ -21,7 +21,8 @@ _LEAST = 0.3  # a line is chosen only if its value is at least this share of the
 
 COMMENT_LINES = 3  # lines to show of a long comment or docstring
 HIDDEN_LINES = 5  # minimum lines to hide of it
-# The comment lines above a definition, or the docstring below its first line that ends with a colon.
+# At least 8 (the sum of the two) comment lines above a definition, or else the docstring below its first line
+# that ends with a colon.
 _LONG_COMMENT = re.compile(
     r"(?P<above>(?:[ \t]*(?://|#|/?\*)[^\n]*\n){8,})"
     r"|(?:[^\n]*(?<!:)\n)*?[^\n]*:\n(?P<docstring>[ \t]*[rRuU]?(?P<quotes>\"{3}|'{3})(?s:.*?)(?P=quotes))"

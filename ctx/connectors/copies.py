@@ -184,7 +184,7 @@ def _stray(repository: str) -> str | None:
 
     Removes the leftovers of a killed git. Lists the folders of packs and objects but reads no files in them.
     """
-    borne = {
+    expected = {
         "": _TOP_FILES | _TOP_FOLDERS,
         "objects": {"pack", "info"} | _LOOSE,
         "objects/info": _OBJECTS_INFO,
@@ -197,7 +197,7 @@ def _stray(repository: str) -> str | None:
             path = os.path.join(folder, entry.name)
             if entry.is_file(follow_symlinks=False) and _left_behind(folder, entry.name):
                 os.unlink(entry.path)
-            elif not _fits(entry, folder) or entry.name not in borne.get(folder, (entry.name,)):
+            elif not _fits(entry, folder) or entry.name not in expected.get(folder, (entry.name,)):
                 return path
             elif entry.is_dir(follow_symlinks=False) and not (folder == "objects" and entry.name in _LOOSE):
                 folders.append(path)

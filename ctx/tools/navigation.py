@@ -27,10 +27,9 @@ MAX_MEMBERS = 400
 _REPARSED = (MARKDOWN, RST, ASCIIDOC, ORG, LATEX)
 # Sphinx directives that describe an object: `.. confval:: html_theme`, `.. py:function:: open(file)`.
 _OBJECT = re.compile(
-    r"^(?P<indent> *)\.\. (?:\w+:)?(?:confval|setting|option|cmdoption|envvar|function|method|classmethod"
+    r"(?P<indent> *)\.\. (?:\w+:)?(?:confval|setting|option|cmdoption|envvar|function|method|classmethod"
     r"|staticmethod|class|exception|attribute|property|data|module|macro|type|member|directive|role|describe"
-    r"|object)::[ ]+(?P<name>[^(\n]+).*$",
-    re.MULTILINE,
+    r"|object)::[ ]+(?P<name>[^(]+)"
 )
 _BELOW_HEADINGS = 100  # the level of such objects
 _CALL = re.compile(r"\b([A-Za-z_]\w{2,})\s*\(")
@@ -118,7 +117,7 @@ def headings(stored: StoredDocument) -> list[Definition]:
     document = stored.document
     row = BY_MEDIA_TYPE.get(document.media_type)
     places: list[tuple[int, int, str]] = []  # (line, level, title)
-    signatures: dict[int, str] = {}  # line -> signature of what is no heading
+    signatures: dict[int, str] = {}  # line -> signature, for entries that are not headings
     if row is not None and row in _REPARSED:
         parsed = function_of(row.reader)(document.body)
         if parsed.body == document.body:
@@ -128,10 +127,10 @@ def headings(stored: StoredDocument) -> list[Definition]:
                 if each.title
             ]
     if row is RST:
-        for match in _OBJECT.finditer(document.body):
-            line = document.body.count("\n", 0, match.start()) + 1
-            places.append((line, _BELOW_HEADINGS + len(match["indent"]), match["name"].strip()))
-            signatures[line] = match[0].strip()
+        for line, text in enumerate(document.body.split("\n"), start=1):
+            if match := _OBJECT.match(text):
+                places.append((line, _BELOW_HEADINGS + len(match["indent"]), match["name"].strip()))
+                signatures[line] = text.strip()
         places.sort()
     if not places:
         last = ""
@@ -308,6 +307,6 @@ def _reference(text: StoredText, line: int, definitions: Sequence[Definition]) -
 def _calls(library: Library, text: StoredText, definition: Definition) -> list[str]:
     """The names that a definition calls and that some indexed code defines."""
     body = "\n".join(text.body.split("\n")[definition.start_line - 1 : definition.end_line])
-    passed = (definition.name, *DEFINING)  # `func (` is no call
-    called = [name for name in dict.fromkeys(_CALL.findall(body)) if name not in passed and name[:2] != "__"]
+    ignored = (definition.name, *DEFINING)  # `func (` is not a call
+    called = [name for name in dict.fromkeys(_CALL.findall(body)) if name not in ignored and name[:2] != "__"]
     return library.index.vocabulary([], called[:64])[1][:MAX_CALLS]
